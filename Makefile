@@ -1,0 +1,44 @@
+# Two commands on a fresh machine with Python 3.11 or later, pip and make:
+#   make run    sets up .venv and shows what qkv does
+#   make test   sets up .venv and runs the tests
+# Further: make check (lint, types, layers), make docs (generated parts of the docs), make clean.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+.PHONY: run test check docs clean
+.DEFAULT_GOAL := run
+
+run: $(VENV)/.installed
+	$(BIN)/qkv tour
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/python tools/docs.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit("qkv needs Python 3.11 or later, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing qkv into $(VENV) (once; a minute or more)"
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing qkv and its test tools into $(VENV) (once; a minute or more)"
+	$(PIP) -e '.[test,dev]'
+	@touch $(VENV)/.installed $@

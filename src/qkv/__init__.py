@@ -1,0 +1,52 @@
+"""qkv (query, key, value): the glass-box Transformer toolkit.
+
+    import qkv
+    out = qkv.attend(q, k, v, mask=qkv.Mask.causal())
+    model = qkv.build(qkv.preset("language-small"))
+
+Importing the package is cheap: a name below brings in torch only when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Bundle": "qkv.bundle",
+    "KVCache": "qkv.attention",
+    "Mask": "qkv.attention",
+    "QkvError": "qkv.errors",
+    "attend": "qkv.attention",
+    "build": "qkv.model",
+    "preset": "qkv.model",
+    "reference": "qkv.attention",
+}
+
+__all__ = [
+    "Bundle",
+    "KVCache",
+    "Mask",
+    "QkvError",
+    "__version__",
+    "attend",
+    "build",
+    "preset",
+    "reference",
+]
+
+if TYPE_CHECKING:
+    from qkv.attention import KVCache, Mask, attend, reference
+    from qkv.bundle import Bundle
+    from qkv.errors import QkvError
+    from qkv.model import build, preset
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'qkv' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,23 @@
+"""The one place that chooses a kernel."""
+
+from torch import Tensor
+
+from qkv.attention.fused import fused
+from qkv.attention.mask import Mask
+from qkv.attention.reference import SEE_ALL, reference
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask = SEE_ALL, scale: float | None = None
+) -> Tensor:
+    """The mean of the values each query may see, weighted by how well their keys match it.
+
+    q (B, H, T, E), k (B, K, S, E), v (B, K, S, any width), H a multiple of K; Q, K and V may come
+    from one sequence (self-attention) or from two (cross attention, T ≠ S).
+    -> (B, H, T, width of v); zeros for a query that may see nothing.
+
+    scale: None for 1/√E, 1.0 to leave the scaling out, or any factor.
+    """
+    if mask.learns():  # the fused CPU kernel gives no gradient for what is added to the scores
+        return reference(q, k, v, mask, scale).output
+    return fused(q, k, v, mask, scale)

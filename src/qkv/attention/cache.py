@@ -1,0 +1,151 @@
+"""Keys and values already computed, kept by the caller so that no position is computed twice.
+
+The caller makes a `KVCache`, passes it in and owns it; no module stores one. Each layer's slot
+keeps its own length and advances only itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from qkv.errors import CacheError
+from qkv.shapes import expect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Slot:
+    """The keys and values of one attention layer, in room set aside once."""
+
+    def __init__(self, k: Tensor, v: Tensor, length: int = 0) -> None:
+        self.k, self.v, self.length = k, v, length  # (B, K, capacity, E)
+
+    @property
+    def capacity(self) -> int:
+        return self.k.shape[2]
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Everything kept so far with k, v (B, K, T, E) behind it, as views of the slot."""
+        n = expect(k=(k, "B K T E"), v=(v, "B K T value"))
+        B, K = self.k.shape[:2]
+        if (n["B"], n["K"]) != (B, K):
+            raise CacheError(
+                f"the cache was made for B={B}, K={K} but is given B={n['B']}, K={n['K']}"
+            )
+        stop = self.length + n["T"]
+        if stop > self.capacity:
+            raise CacheError(
+                f"the cache holds {self.length} of at most {self.capacity} positions; "
+                f"{n['T']} more do not fit"
+            )
+        self.k[:, :, self.length : stop] = k
+        self.v[:, :, self.length : stop] = v
+        self.length = stop
+        return self.k[:, :, :stop], self.v[:, :, :stop]
+
+    def truncate(self, length: int) -> None:
+        if not 0 <= length <= self.length:
+            raise CacheError(f"cannot truncate to {length}: the cache holds {self.length}")
+        self.length = length
+
+    def reorder(self, rows: Tensor) -> None:
+        kept = slice(self.length)
+        self.k[:, :, kept] = self.k[:, :, kept].index_select(0, rows)
+        self.v[:, :, kept] = self.v[:, :, kept].index_select(0, rows)
+
+    def fork(self, copies: int) -> Slot:
+        k, v = (t.repeat_interleave(copies, dim=0) for t in (self.k, self.v))
+        return Slot(k, v, self.length)
+
+
+class CrossSlot:
+    """The keys and values of an encoder's output for one decoder layer, computed once."""
+
+    def __init__(self, kept: tuple[Tensor, Tensor] | None = None) -> None:
+        self.kept = kept
+
+    def once(self, compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """What was computed the first time."""
+        if self.kept is None:
+            self.kept = compute()
+        return self.kept
+
+    def reorder(self, rows: Tensor) -> None:
+        if self.kept is not None:
+            self.kept = (self.kept[0].index_select(0, rows), self.kept[1].index_select(0, rows))
+
+    def fork(self, copies: int) -> CrossSlot:
+        if self.kept is None:
+            return CrossSlot()
+        k, v = (t.repeat_interleave(copies, dim=0) for t in self.kept)
+        return CrossSlot((k, v))
+
+
+class KVCache:
+    """One slot a layer for self-attention and one for cross attention."""
+
+    def __init__(self, slots: list[Slot], cross: list[CrossSlot] | None = None) -> None:
+        self.slots = slots
+        self.cross = [CrossSlot() for _ in slots] if cross is None else cross
+
+    @classmethod
+    def empty(
+        cls,
+        *,
+        layers: int,
+        batch: int,
+        kv_heads: int,
+        capacity: int,
+        head_width: int,
+        value_width: int | None = None,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> KVCache:
+        """Room for `capacity` positions in every layer, set aside now."""
+
+        def room(width: int) -> Tensor:
+            return torch.zeros(batch, kv_heads, capacity, width, device=device, dtype=dtype)
+
+        return cls([Slot(room(head_width), room(value_width or head_width)) for _ in range(layers)])
+
+    @property
+    def length(self) -> int:
+        """How many positions are kept."""
+        return self.slots[0].length if self.slots else 0
+
+    @property
+    def bytes(self) -> int:
+        """Memory set aside for self-attention."""
+        return sum(t.nbytes for slot in self.slots for t in (slot.k, slot.v))
+
+    def truncate(self, length: int) -> None:
+        """Forget every position from `length` on."""
+        for slot in self.slots:
+            slot.truncate(length)
+
+    def reorder(self, rows: Tensor) -> None:
+        """Row b becomes what row rows[b] was: how a beam search follows its survivors."""
+        for slot in self.slots:
+            slot.reorder(rows)
+        for cross in self.cross:
+            cross.reorder(rows)
+
+    def fork(self, copies: int = 1) -> KVCache:
+        """An independent cache in which every row stands `copies` times, neighbours together."""
+        return KVCache(
+            [slot.fork(copies) for slot in self.slots], [slot.fork(copies) for slot in self.cross]
+        )
+
+
+class NoSlot:
+    """No cache: what is computed now is all there is."""
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return k, v
+
+    def once(self, compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        return compute()

@@ -1,0 +1,79 @@
+"""The same attention through torch's fused kernel, without ever making the T×S matrix.
+
+What the kernel cannot express is given to it in strips of queries, each with the few keys it can
+reach. While training, a strip's mask is made again in the backward pass instead of being kept.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from qkv.attention.mask import Mask, Tile
+from qkv.attention.reference import SEE_ALL, check, factor, hide
+
+STRIP = 256  # queries at a time where each query has a mask row of its own
+
+
+def fused(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask = SEE_ALL, scale: float | None = None
+) -> Tensor:
+    """The output of `reference`, (B, H, T, width of v), in memory that grows with T + S."""
+    n = check(q, k, v, mask)
+    scale = factor(n["E"], scale)
+    q, k, v, width = *_one_width(q, k, v), n["value"]
+    if mask.only_causal() and n["T"] == n["S"]:
+        out = _sdpa(q, k, v, None, scale, causal=True)
+    elif not mask.by_query() or n["T"] <= STRIP:
+        out = _strip(q, k, v, mask, Tile.whole(n["T"], n["S"], q.device), scale)
+    else:
+        out = _strips(q, k, v, mask, n["T"], n["S"], scale)
+    return out[..., :width]
+
+
+def _strips(q: Tensor, k: Tensor, v: Tensor, mask: Mask, T: int, S: int, scale: float) -> Tensor:
+    parts = []
+    for start in range(0, T, STRIP):
+        tile = Tile(range(start, min(start + STRIP, T)), range(S), S - T, q.device)
+        rows = q[:, :, tile.queries.start : tile.queries.stop]
+        parts.append(
+            checkpoint(
+                _strip, rows, k, v, mask, tile, scale, use_reentrant=False, preserve_rng_state=False
+            )
+        )
+    return torch.cat(parts, dim=2)
+
+
+def _strip(q: Tensor, k: Tensor, v: Tensor, mask: Mask, tile: Tile, scale: float) -> Tensor:
+    """Some queries against the keys they can reach."""
+    keys = mask.reach(tile) or tile.keys[:1]  # out of reach of all: one key, which the mask hides
+    tile = Tile(tile.queries, keys, tile.offset, tile.device)
+    k, v = (t[:, :, keys.start : keys.stop] for t in (k, v))
+    return _sdpa(q, k, v, _added(q, mask, tile), scale)
+
+
+def _added(q: Tensor, mask: Mask, tile: Tile) -> Tensor | None:
+    """What the kernel takes as its mask: nothing, booleans, or numbers with −∞ for hidden keys."""
+    seen, bias = mask.seen_in(tile), mask.bias_in(tile)
+    if bias is None:
+        return seen
+    return hide(bias.to(q.dtype), None, seen)
+
+
+def _sdpa(
+    q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, scale: float, causal: bool = False
+) -> Tensor:
+    grouped = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=added, scale=scale, is_causal=causal, enable_gqa=grouped
+    )
+
+
+def _one_width(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Zeros appended until queries, keys and values are equally wide: the kernel's condition.
+
+    A zero adds nothing to a dot product, and a zero value column is cut off again.
+    """
+    width = max(q.shape[-1], v.shape[-1])
+    q, k, v = (t if t.shape[-1] == width else F.pad(t, (0, width - t.shape[-1])) for t in (q, k, v))
+    return q, k, v

@@ -1,0 +1,292 @@
+"""Who may look at whom: a mask is a description, and kernels ask it for the part they need.
+
+One convention everywhere: True = may attend. Masks compose with `&`:
+
+    Mask.causal() & Mask.padding(lengths) & Mask.bias(table)
+
+A kernel asks about one `Tile` of the score matrix at a time. The reference kernel asks for the
+whole matrix; the fused kernel asks for a strip at a time, or for nothing at all, so that no
+T×S matrix ever exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qkv.errors import MaskError
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A rectangle of the score matrix: some queries against some keys.
+
+    Query t stands at key position t + offset. The offset is S − T, so the last query always
+    meets the last key; that is what a cache needs, where T new queries follow S − T old keys.
+    """
+
+    queries: range
+    keys: range
+    offset: int
+    device: torch.device
+
+    @classmethod
+    def whole(cls, T: int, S: int, device: torch.device) -> Tile:
+        return cls(range(T), range(S), S - T, device)
+
+    def rows(self) -> Tensor:
+        """The key position each query stands at, (t, 1)."""
+        start, stop = self.queries.start + self.offset, self.queries.stop + self.offset
+        return torch.arange(start, stop, device=self.device)[:, None]
+
+    def columns(self) -> Tensor:
+        """The position of each key, (1, s)."""
+        return torch.arange(self.keys.start, self.keys.stop, device=self.device)[None, :]
+
+    def cut(self, matrix: Tensor) -> Tensor:
+        """This rectangle of a (..., T, S) tensor; an axis of size 1 stays as it is."""
+        if matrix.shape[-2] > 1:
+            matrix = matrix[..., self.queries.start : self.queries.stop, :]
+        if matrix.shape[-1] > 1:
+            matrix = matrix[..., self.keys.start : self.keys.stop]
+        return matrix
+
+
+class Part:
+    """One reason to look or not to look; what it answers broadcasts to (B, H, t, s)."""
+
+    def seen(self, tile: Tile) -> Tensor | None:
+        """True where the query may attend; None where all of the tile may."""
+        return None
+
+    def bias(self, tile: Tile) -> Tensor | None:
+        """A finite number to add to each scaled score; None for no addition."""
+        return None
+
+    def reach(self, tile: Tile) -> range:
+        """The keys these queries could see at all, as one run."""
+        return tile.keys
+
+    def by_query(self) -> bool:
+        """Whether queries get answers of their own; if not, T never matters."""
+        return True
+
+    def learns(self) -> bool:
+        """Whether the bias takes a gradient, which the fused CPU kernel cannot give."""
+        return False
+
+    def fit(self, sizes: dict[str, int]) -> None:
+        """Raise a MaskError if this part was made for other B, H, T or S."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """All its parts must allow a key for a query to see it; their biases add up."""
+
+    parts: tuple[Part, ...] = ()
+
+    @staticmethod
+    def full() -> Mask:
+        """Every query sees every key."""
+        return Mask()
+
+    @staticmethod
+    def causal() -> Mask:
+        """A query sees its own position and what comes before it."""
+        return Mask((Causal(),))
+
+    @staticmethod
+    def window(before: int, after: int = 0) -> Mask:
+        """A query sees its own position, `before` keys before it and `after` keys after it."""
+        return Mask((Window(before, after),))
+
+    @staticmethod
+    def padding(lengths: Tensor) -> Mask:
+        """In row b only the first lengths[b] keys are real; lengths (B,)."""
+        return Mask((Padding(lengths),))
+
+    @staticmethod
+    def documents(ids: Tensor, key_ids: Tensor | None = None) -> Mask:
+        """Packed texts do not see each other; ids (B, T) number the text at each position.
+
+        key_ids (B, S) are needed only where the keys are not the queries' own positions.
+        """
+        return Mask((Documents(ids, ids if key_ids is None else key_ids),))
+
+    @staticmethod
+    def explicit(seen: Tensor) -> Mask:
+        """Exactly this boolean grid, (T, S) or (B, H, T, S) with axes of size 1 where shared."""
+        return Mask((Explicit(seen),))
+
+    @staticmethod
+    def bias(values: Tensor) -> Mask:
+        """Finite numbers added to the scaled scores, (T, S) or (B, H, T, S)."""
+        return Mask((Bias(values),))
+
+    def __and__(self, other: Mask) -> Mask:
+        return Mask(self.parts + other.parts)
+
+    def by_query(self) -> bool:
+        return any(part.by_query() for part in self.parts)
+
+    def only_causal(self) -> bool:
+        return bool(self.parts) and all(isinstance(part, Causal) for part in self.parts)
+
+    def learns(self) -> bool:
+        return torch.is_grad_enabled() and any(part.learns() for part in self.parts)
+
+    def fit(self, sizes: dict[str, int]) -> None:
+        for part in self.parts:
+            part.fit(sizes)
+
+    def reach(self, tile: Tile) -> range:
+        """The run of keys outside which these queries see nothing; may be empty."""
+        runs = [part.reach(tile) for part in self.parts] or [tile.keys]
+        start = max(run.start for run in runs)
+        return range(start, max(start, min(run.stop for run in runs)))
+
+    def seen_in(self, tile: Tile) -> Tensor | None:
+        """The boolean grid of the tile, or None where every query sees every key of it."""
+        grids = [grid for part in self.parts if (grid := part.seen(tile)) is not None]
+        if not grids:
+            return None
+        seen = grids[0]
+        for grid in grids[1:]:
+            seen = seen & grid
+        return seen
+
+    def bias_in(self, tile: Tile) -> Tensor | None:
+        """What is added to the scaled scores of the tile, or None."""
+        biases = [bias for part in self.parts if (bias := part.bias(tile)) is not None]
+        return sum(biases[1:], start=biases[0]) if biases else None
+
+    def dense(self, T: int, S: int, device: torch.device | str = "cpu") -> Tensor:
+        """The whole grid, for people and tests: bool, broadcastable to (B, H, T, S)."""
+        tile = Tile.whole(T, S, torch.device(device))
+        seen = self.seen_in(tile)
+        everything = torch.ones(T, S, dtype=torch.bool, device=tile.device)
+        return everything if seen is None else everything & seen
+
+
+@dataclass(frozen=True)
+class Causal(Part):
+    def seen(self, tile: Tile) -> Tensor | None:
+        if tile.queries.start + tile.offset >= tile.keys.stop - 1:
+            return None
+        return tile.columns() <= tile.rows()
+
+    def reach(self, tile: Tile) -> range:
+        return range(tile.keys.start, min(tile.keys.stop, max(0, tile.queries.stop + tile.offset)))
+
+
+@dataclass(frozen=True)
+class Window(Part):
+    before: int
+    after: int
+
+    def __post_init__(self) -> None:
+        if self.before < 0 or self.after < 0:
+            raise MaskError(
+                f"a window reaches a number of keys before and after its query; "
+                f"before={self.before}, after={self.after} must not be negative"
+            )
+
+    def seen(self, tile: Tile) -> Tensor | None:
+        distance = tile.columns() - tile.rows()
+        return (distance >= -self.before) & (distance <= self.after)
+
+    def reach(self, tile: Tile) -> range:
+        start = max(tile.keys.start, tile.queries.start + tile.offset - self.before)
+        stop = min(tile.keys.stop, max(0, tile.queries.stop + tile.offset + self.after))
+        return range(start, max(start, stop))
+
+
+@dataclass(frozen=True, eq=False)
+class Padding(Part):
+    lengths: Tensor
+
+    def by_query(self) -> bool:
+        return False
+
+    def seen(self, tile: Tile) -> Tensor | None:
+        lengths = self.lengths.to(tile.device)[:, None, None, None]
+        return tile.columns() < lengths  # (B, 1, 1, s)
+
+    def fit(self, sizes: dict[str, int]) -> None:
+        _fit("key lengths have", self.lengths, "B", sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class Documents(Part):
+    query_ids: Tensor
+    key_ids: Tensor
+
+    def seen(self, tile: Tile) -> Tensor | None:
+        rows = self.query_ids[:, tile.queries.start : tile.queries.stop].to(tile.device)
+        columns = self.key_ids[:, tile.keys.start : tile.keys.stop].to(tile.device)
+        return (rows[:, :, None] == columns[:, None, :])[:, None]  # (B, 1, t, s)
+
+    def fit(self, sizes: dict[str, int]) -> None:
+        _fit("document ids of the queries have", self.query_ids, "BT", sizes)
+        _fit("document ids of the keys have", self.key_ids, "BS", sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class Explicit(Part):
+    grid: Tensor
+
+    def __post_init__(self) -> None:
+        if self.grid.dtype != torch.bool:
+            raise MaskError(
+                f"an explicit mask holds booleans, True = may attend, but this one holds "
+                f"{self.grid.dtype}; compare first, or use Mask.bias for numbers to add"
+            )
+
+    def by_query(self) -> bool:
+        return self.grid.shape[-2] > 1
+
+    def seen(self, tile: Tile) -> Tensor | None:
+        return tile.cut(self.grid.to(tile.device))
+
+    def fit(self, sizes: dict[str, int]) -> None:
+        axes = "TS" if self.grid.dim() == 2 else "BHTS"
+        _fit("the explicit mask has", self.grid, axes, sizes, shared=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Bias(Part):
+    values: Tensor
+
+    def __post_init__(self) -> None:
+        if not bool(torch.isfinite(self.values).all()):
+            raise MaskError(
+                "a bias adds finite numbers but this one holds NaN or infinity; "
+                "to hide a key use Mask.explicit, where False hides it"
+            )
+
+    def by_query(self) -> bool:
+        return self.values.shape[-2] > 1
+
+    def bias(self, tile: Tile) -> Tensor | None:
+        return tile.cut(self.values.to(tile.device))
+
+    def learns(self) -> bool:
+        return self.values.requires_grad
+
+    def fit(self, sizes: dict[str, int]) -> None:
+        axes = "TS" if self.values.dim() == 2 else "BHTS"
+        _fit("the bias has", self.values, axes, sizes, shared=1)
+
+
+def _fit(what: str, given: Tensor, axes: str, sizes: dict[str, int], shared: int = 0) -> None:
+    """Each axis has its size, or the size `shared` stands for any."""
+    wanted = tuple(sizes[axis] for axis in axes)
+    if given.dim() != len(wanted) or any(
+        size not in (shared, want) for size, want in zip(given.shape, wanted, strict=True)
+    ):
+        raise MaskError(
+            f"{what} shape {tuple(given.shape)} but this attention needs "
+            f"({', '.join(axes)}) = {wanted}" + (", 1 for an axis that is shared" * shared)
+        )

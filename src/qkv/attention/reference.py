@@ -1,0 +1,82 @@
+"""Scaled dot-product attention, written to be read: softmax(Q·Kᵀ/√d_k)·V, step by step.
+
+Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1. This kernel is the definition;
+`fused` must equal it. It keeps every intermediate, so it makes the T×S matrix.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qkv.attention.mask import Mask, Tile
+from qkv.errors import ShapeError
+from qkv.shapes import expect
+
+SEE_ALL = Mask.full()
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Every intermediate of one attention, in the order it is computed."""
+
+    scores: Tensor  # Q·Kᵀ                                  (B, H, T, S)
+    scaled: Tensor  # scores × scale                        (B, H, T, S)
+    masked: Tensor  # scaled + bias, −∞ where not seen      (B, H, T, S)
+    weights: Tensor  # softmax of each row                  (B, H, T, S)
+    output: Tensor  # weights · V                           (B, H, T, E)
+
+
+def reference(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask = SEE_ALL, scale: float | None = None
+) -> Steps:
+    """All steps from queries to the mean of the values each query may see.
+
+    q (B, H, T, E), k (B, K, S, E), v (B, K, S, any width), H a multiple of K
+    -> weights whose rows sum to 1, or to 0 for a query that may see nothing.
+
+    scale: None for 1/√E, 1.0 to leave the scaling out, or any factor.
+    """
+    n = check(q, k, v, mask)
+    q, k, v, narrow = *(wide(t) for t in (q, k, v)), v.dtype
+    k, v = (t.repeat_interleave(n["H"] // n["K"], dim=1) for t in (k, v))  # (B, H, S, E)
+    tile = Tile.whole(n["T"], n["S"], q.device)
+
+    scores = q @ k.transpose(-2, -1)  # (B, H, T, S)
+    scaled = scores * factor(n["E"], scale)
+    masked = hide(scaled, mask.bias_in(tile), mask.seen_in(tile))
+    weights = softmax(masked)
+    output = weights @ v  # (B, H, T, E)
+    return Steps(scores, scaled, masked, weights.to(narrow), output.to(narrow))
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Each row as shares that sum to 1; a row of nothing but −∞ becomes zeros, not NaN."""
+    blind = (scores == -torch.inf).all(dim=-1, keepdim=True)
+    return scores.masked_fill(blind, 0.0).softmax(dim=-1).masked_fill(blind, 0.0)
+
+
+def hide(scaled: Tensor, bias: Tensor | None, seen: Tensor | None) -> Tensor:
+    """Scores with the bias added and −∞ wherever the query may not look."""
+    if bias is not None:
+        scaled = scaled + bias
+    return scaled if seen is None else scaled.masked_fill(~seen, -torch.inf)
+
+
+def factor(E: int, scale: float | None) -> float:
+    """What the dot products are multiplied by."""
+    return E**-0.5 if scale is None else scale
+
+
+def wide(t: Tensor) -> Tensor:
+    """At least float32: softmax and sums are not done in half precision."""
+    return t.to(torch.promote_types(t.dtype, torch.float32))
+
+
+def check(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> dict[str, int]:
+    """The axis sizes both kernels work with, or an error that names what does not fit."""
+    n = expect(q=(q, "B H T E"), k=(k, "B K S E"), v=(v, "B K S value"))
+    if n["K"] == 0 or n["H"] % n["K"]:
+        raise ShapeError(f"K={n['K']} key/value heads must divide H={n['H']} query heads")
+    mask.fit(n)
+    return n

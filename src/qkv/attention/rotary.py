@@ -1,0 +1,83 @@
+"""Positions as rotations of queries and keys (Su et al. 2021, "RoFormer").
+
+Turning q by its position and k by its own makes their dot product depend only on the distance.
+Public checkpoints pair the features in two ways: neighbours (0,1), (2,3), … as in the paper, or
+the first half with the second half, (0, R/2), (1, R/2+1), ….
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """How far to turn each pair of features at each position; cos and sin (..., T, R/2)."""
+
+    cos: Tensor
+    sin: Tensor
+    adjacent: bool
+
+    def turn(self, x: Tensor) -> Tensor:
+        """x (B, H, T, E) with its first R features turned; the rest stays as it is."""
+        width = 2 * self.cos.shape[-1]
+        turned, rest = x[..., :width], x[..., width:]
+        if self.adjacent:
+            a, b = turned[..., 0::2], turned[..., 1::2]
+        else:
+            a, b = turned.chunk(2, dim=-1)
+        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
+        pair = (a * cos - b * sin, a * sin + b * cos)
+        joined = torch.stack(pair, dim=-1).flatten(-2) if self.adjacent else torch.cat(pair, dim=-1)
+        return joined if width == x.shape[-1] else torch.cat((joined, rest), dim=-1)
+
+
+class Unturned:
+    """No rotation: what a model without rotary positions passes on."""
+
+    def turn(self, x: Tensor) -> Tensor:
+        return x
+
+
+def rotation(positions: Tensor, frequencies: Tensor, adjacent: bool = False) -> Rotation:
+    """positions (T,) or (B, T) and frequencies (R/2,) -> the rotation of each position."""
+    angles = positions.to(frequencies.dtype)[..., None] * frequencies  # (..., T, R/2)
+    if positions.dim() == 2:
+        angles = angles[:, None]  # (B, 1, T, R/2)
+    return Rotation(angles.cos(), angles.sin(), adjacent)
+
+
+def frequencies(
+    width: int,
+    base: float = 10_000.0,
+    device: torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Radians per position of each of the width/2 pairs: 1, …, towards 1/base."""
+    exponents = torch.arange(0, width, 2, device=device, dtype=dtype) / width
+    return base**-exponents  # (width/2,)
+
+
+def stretch_linear(frequencies: Tensor, factor: float) -> Tensor:
+    """Positions squeezed into the trained range (Chen et al. 2023, position interpolation)."""
+    return frequencies / factor
+
+
+def stretch_base(base: float, factor: float, width: int) -> float:
+    """The base that slows the slowest pair by `factor` and leaves the fastest alone (NTK-aware)."""
+    return float(base * factor ** (width / (width - 2)))
+
+
+def stretch_by_wavelength(
+    frequencies: Tensor, factor: float, low: float, high: float, trained_length: int
+) -> Tensor:
+    """Llama 3's rule: slow pairs are slowed by `factor`, fast ones kept, those between blended.
+
+    A pair is slow if it turns fewer than `low` times within the trained length, fast if more
+    than `high` times.
+    """
+    turns = trained_length * frequencies / (2 * math.pi)
+    keep = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+    return frequencies * keep + frequencies / factor * (1.0 - keep)

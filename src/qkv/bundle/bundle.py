@@ -1,0 +1,70 @@
+"""A model as a directory: `config.json`, `model.safetensors` and a manifest with their hashes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from qkv.bundle.manifest import publish, verify
+from qkv.errors import BundleError
+from qkv.model import Model, read_config, skeleton
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A model and, later, what belongs to it."""
+
+    model: Model
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write all of it, or nothing: a reader sees the old bundle or the new one, never half."""
+        publish(Path(directory), self._write)
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str], device: torch.device | str = "cpu") -> Bundle:
+        """The bundle in that directory, every file checked against the manifest."""
+        place = Path(directory)
+        listed = verify(place)["files"]
+        for name in (CONFIG, WEIGHTS):
+            if name not in listed:
+                raise BundleError(f"{place} is no bundle: its manifest does not list {name}")
+        model = skeleton(read_config((place / CONFIG).read_bytes()))
+        _fill(model, _read(place / WEIGHTS, device), place / WEIGHTS)
+        return cls(model.eval())
+
+    def _write(self, staging: Path) -> None:
+        config = self.model.config.model_dump_json(indent=2)
+        (staging / CONFIG).write_text(config + "\n", encoding="utf-8")
+        weights = {name: t.detach().contiguous() for name, t in self.model.state_dict().items()}
+        save_file(weights, staging / WEIGHTS, metadata={"format": "pt"})
+
+
+def _read(path: Path, device: torch.device | str) -> dict[str, Tensor]:
+    try:
+        return load_file(path, device=str(device))
+    except SafetensorError as error:
+        raise BundleError(f"{path} is not a safetensors file: {error}") from error
+
+
+def _fill(model: Model, weights: dict[str, Tensor], path: Path) -> None:
+    """Every parameter from the file and nothing left over; a wrong shape is named."""
+    wanted = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    for name in sorted(wanted.keys() | weights.keys()):
+        if name not in weights:
+            raise BundleError(f"{path} lacks the tensor {name} {wanted[name]}")
+        if name not in wanted:
+            raise BundleError(f"{path} holds a tensor the model does not have: {name}")
+        if tuple(weights[name].shape) != wanted[name]:
+            raise BundleError(
+                f"{path}: {name} has shape {tuple(weights[name].shape)} "
+                f"but the config needs {wanted[name]}"
+            )
+    model.load_state_dict(weights, strict=True, assign=True)

@@ -1,0 +1,146 @@
+"""A directory that is either whole or not there: staged, hashed, flushed, then renamed.
+
+    staging/  files … fsync each  →  MANIFEST.json  →  fsync staging  →  rename  →  fsync parent
+
+What stood there before is moved aside first and deleted last, so that at every moment one whole
+copy exists on disk; `recover` puts it back if the machine stopped in between.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from qkv.errors import BundleError
+
+MANIFEST = "MANIFEST.json"
+
+
+def publish(target: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a fresh directory and put it in the place of `target` in one step."""
+    recover(target)
+    _check_place(target)
+    staging: Path | None = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
+        staging.chmod(0o755)
+        write(staging)
+        _seal(staging)
+        _swap(staging, target)
+    except OSError as error:
+        raise BundleError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def verify(directory: Path) -> dict[str, Any]:
+    """The manifest, after checking the size and hash of every file it lists."""
+    if not directory.is_dir():
+        raise BundleError(_absent(directory))
+    manifest = read_json(directory / MANIFEST)
+    files = manifest.get("files")
+    if not isinstance(files, dict):
+        raise BundleError(f"{directory / MANIFEST} lists no files; the bundle is damaged")
+    for name, facts in files.items():
+        _verify_file(directory, name, facts)
+    return manifest
+
+
+def recover(target: Path) -> None:
+    """Put back what an interrupted save had moved aside."""
+    aside = _aside(target)
+    if aside.is_dir():
+        if target.exists():
+            shutil.rmtree(aside)
+        else:
+            aside.rename(target)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise BundleError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BundleError(f"{path} must hold one JSON object, not a {type(value).__name__}")
+    return value
+
+
+def _check_place(target: Path) -> None:
+    """Only a bundle or an empty directory may be replaced."""
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise BundleError(f"{target} is not a directory; choose another place for the bundle")
+    if target.is_dir() and any(target.iterdir()) and not (target / MANIFEST).is_file():
+        raise BundleError(f"{target} holds other files; choose another place for the bundle")
+
+
+def _seal(staging: Path) -> None:
+    files = {}
+    for path in sorted(staging.iterdir()):
+        path.chmod(0o644)
+        _flush(path)
+        files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+    manifest = staging / MANIFEST
+    manifest.write_text(json.dumps({"files": files}, indent=2) + "\n", encoding="utf-8")
+    _flush(manifest)
+    _flush(staging)
+
+
+def _swap(staging: Path, target: Path) -> None:
+    aside = _aside(target)
+    if target.exists():
+        target.rename(aside)
+    staging.rename(target)
+    _flush(target.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _verify_file(directory: Path, name: str, facts: Any) -> None:
+    path = directory / name
+    if Path(name).name != name or not isinstance(facts, dict):
+        raise BundleError(f"{directory / MANIFEST} names {name!r}, which is no file of a bundle")
+    if not path.is_file():
+        raise BundleError(f"{path} is missing; the bundle is incomplete")
+    size = path.stat().st_size
+    if size != facts.get("bytes"):
+        raise BundleError(f"{path} has {size} bytes, its manifest says {facts.get('bytes')}")
+    if _sha256(path) != facts.get("sha256"):
+        raise BundleError(f"{path} does not have the sha256 its manifest says; it was changed")
+
+
+def _absent(directory: Path) -> str:
+    aside = _aside(directory)
+    if aside.is_dir():
+        return (
+            f"{directory} is missing, but an interrupted save left it whole in {aside}; rename it"
+        )
+    return f"{directory} is not a directory; give the directory of a bundle"
+
+
+def _aside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.old")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Until this returns, the operating system may still hold the bytes in memory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        if not path.is_dir():  # some file systems cannot flush a directory
+            raise
+    finally:
+        os.close(descriptor)

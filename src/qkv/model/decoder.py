@@ -1,0 +1,63 @@
+"""Decoder-only: a position sees itself and what came before (the next token)."""
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from qkv.attention import KVCache, Mask
+from qkv.model.choice import Choice, Size
+from qkv.model.embedding import Embedding
+from qkv.model.output import NextToken, Output
+from qkv.model.stack import Stack
+from qkv.model.view import real_lengths, visible
+
+
+class DecoderOnly(Choice):
+    """A position sees itself and what came before: the next token."""
+
+    kind: Literal["decoder_only"] = "decoder_only"
+    length: Size
+    embedding: Embedding
+    decoder: Stack
+    output: Output = NextToken()
+
+    def build(self) -> "Decoder":
+        return Decoder(self)
+
+    def parameters(self) -> int:
+        width, vocabulary = self.decoder.width, self.embedding.vocabulary
+        ends = self.embedding.parameters(width) + self.output.parameters(width, vocabulary)
+        return ends + self.decoder.parameters(self.length)
+
+
+class Decoder(nn.Module):
+    def __init__(self, config: DecoderOnly) -> None:
+        super().__init__()
+        width = config.decoder.width
+        self.config = config
+        self.embedding = config.embedding.build(width)
+        self.decoder = config.decoder.build(config.length)
+        self.output = config.output.build(width, config.embedding.vocabulary)
+
+    def forward(
+        self,
+        ids: Tensor,
+        lengths: Tensor | None = None,
+        mask: Mask | None = None,
+        positions: Tensor | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """ids (B, T) -> scores of the token after each position, (B, T, V).
+
+        With a cache, ids follow the positions it holds, and are added to it.
+        """
+        seen = Mask.causal() & visible(lengths, mask)
+        states = self.decoder(self.embedding(ids), seen, positions, cache)
+        answer: Tensor = self.output(states, real_lengths(ids, lengths), self.embedding.weight)
+        return answer
+
+    def empty_cache(self, batch: int, capacity: int | None = None) -> KVCache:
+        """Room for `capacity` positions, the model's whole length if not given."""
+        table = self.embedding.weight
+        room = capacity or self.config.length
+        return self.config.decoder.empty_cache(batch, room, table.device, table.dtype)

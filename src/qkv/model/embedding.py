@@ -1,0 +1,55 @@
+"""From token ids to vectors, and the sharing of that table with the output."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from qkv.errors import ShapeError
+from qkv.model.choice import Choice, Count, Size
+
+
+class Embedding(Choice):
+    """A vector for each of `vocabulary` tokens, times √D if `scaled`, plus one for its type."""
+
+    kind: Literal["embedding"] = "embedding"
+    vocabulary: Size
+    scaled: bool = False
+    types: Count = 0
+
+    def build(self, width: int) -> "Table":
+        return TypedTable(self, width) if self.types else Table(self, width)
+
+    def parameters(self, width: int) -> int:
+        return (self.vocabulary + self.types) * width
+
+
+class Table(nn.Module):
+    """ids (B, T) -> (B, T, D)"""
+
+    def __init__(self, choice: Embedding, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(choice.vocabulary, width))
+        self.scale = width**0.5 if choice.scaled else 1.0
+
+    def forward(self, ids: Tensor, types: Tensor | None = None) -> Tensor:
+        if types is not None:
+            raise ShapeError("this model has no token types, but some were given")
+        return self._look_up(ids)
+
+    def _look_up(self, ids: Tensor) -> Tensor:
+        rows = F.embedding(ids, self.weight)  # (B, T, D)
+        return rows if self.scale == 1.0 else rows * self.scale
+
+
+class TypedTable(Table):
+    """Also adds a vector for the type of each token (say, which of two sentences); default 0."""
+
+    def __init__(self, choice: Embedding, width: int) -> None:
+        super().__init__(choice, width)
+        self.types = nn.Parameter(torch.empty(choice.types, width))
+
+    def forward(self, ids: Tensor, types: Tensor | None = None) -> Tensor:
+        types = torch.zeros_like(ids) if types is None else types
+        return self._look_up(ids) + F.embedding(types, self.types)

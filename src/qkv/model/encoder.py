@@ -1,0 +1,66 @@
+"""Encoder-only: every position sees the whole text (embeddings, sentiment, masked tokens)."""
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from qkv.attention import Mask
+from qkv.model.choice import Choice, Size
+from qkv.model.embedding import Embedding
+from qkv.model.output import Output
+from qkv.model.stack import Stack
+from qkv.model.view import real_lengths, visible
+
+
+class EncoderOnly(Choice):
+    """Every position sees the whole text: embeddings, classification, masked tokens."""
+
+    kind: Literal["encoder_only"] = "encoder_only"
+    length: Size
+    embedding: Embedding
+    encoder: Stack
+    output: Output
+
+    def build(self) -> "Encoder":
+        return Encoder(self)
+
+    def parameters(self) -> int:
+        width, vocabulary = self.encoder.width, self.embedding.vocabulary
+        ends = self.embedding.parameters(width) + self.output.parameters(width, vocabulary)
+        return ends + self.encoder.parameters(self.length)
+
+
+class Encoder(nn.Module):
+    def __init__(self, config: EncoderOnly) -> None:
+        super().__init__()
+        width = config.encoder.width
+        self.config = config
+        self.embedding = config.embedding.build(width)
+        self.encoder = config.encoder.build(config.length)
+        self.output = config.output.build(width, config.embedding.vocabulary)
+
+    def forward(
+        self,
+        ids: Tensor,
+        lengths: Tensor | None = None,
+        types: Tensor | None = None,
+        mask: Mask | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """ids (B, T) whose first lengths[b] are real -> what the output makes of the states."""
+        states = self.encode(ids, lengths, types, mask, positions)
+        answer: Tensor = self.output(states, real_lengths(ids, lengths), self.embedding.weight)
+        return answer
+
+    def encode(
+        self,
+        ids: Tensor,
+        lengths: Tensor | None = None,
+        types: Tensor | None = None,
+        mask: Mask | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The context-aware embedding of each position, (B, T, D)."""
+        seen = visible(lengths, mask)
+        states: Tensor = self.encoder(self.embedding(ids, types), seen, positions)
+        return states

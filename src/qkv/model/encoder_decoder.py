@@ -1,0 +1,107 @@
+"""Encoder–decoder: a decoder that also reads what an encoder made of another text (translation)."""
+
+from typing import Literal
+
+from pydantic import model_validator
+from torch import Tensor, nn
+
+from qkv.attention import KVCache, Mask
+from qkv.model.choice import Choice, Size
+from qkv.model.embedding import Embedding, Table
+from qkv.model.output import NextToken
+from qkv.model.stack import Stack
+from qkv.model.view import real_lengths, visible
+
+
+class EncoderDecoder(Choice):
+    """A decoder that also reads what an encoder made of another text: translation.
+
+    Without `source` both texts share one embedding; with a tied output that makes three uses of
+    one table, as in the paper.
+    """
+
+    kind: Literal["encoder_decoder"] = "encoder_decoder"
+    length: Size
+    embedding: Embedding
+    source: Embedding | None = None
+    encoder: Stack
+    decoder: Stack
+    output: NextToken = NextToken()
+
+    @model_validator(mode="after")
+    def _one_width(self) -> "EncoderDecoder":
+        if self.encoder.width != self.decoder.width:
+            raise ValueError(
+                f"encoder.width={self.encoder.width} and decoder.width={self.decoder.width} "
+                f"must be equal"
+            )
+        return self
+
+    def build(self) -> "Translator":
+        return Translator(self)
+
+    def parameters(self) -> int:
+        width = self.decoder.width
+        tables = self.embedding.parameters(width)
+        if self.source is not None:
+            tables += self.source.parameters(width)
+        stacks = self.encoder.parameters(self.length)
+        stacks += self.decoder.parameters(self.length, cross=True)
+        return tables + stacks + self.output.parameters(width, self.embedding.vocabulary)
+
+
+class Translator(nn.Module):
+    def __init__(self, config: EncoderDecoder) -> None:
+        super().__init__()
+        width = config.decoder.width
+        self.config = config
+        self.embedding = config.embedding.build(width)
+        self.source = None if config.source is None else config.source.build(width)
+        self.encoder = config.encoder.build(config.length)
+        self.decoder = config.decoder.build(config.length, cross=True)
+        self.output = config.output.build(width, config.embedding.vocabulary)
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_lengths: Tensor | None = None,
+        target_lengths: Tensor | None = None,
+    ) -> Tensor:
+        """source (B, S) and target (B, T) -> scores of the token after each target position."""
+        memory = self.encode(source, source_lengths)
+        return self.decode(target, memory, source_lengths, target_lengths)
+
+    @property
+    def source_table(self) -> Table:
+        """The embedding of the source text: its own, or the one both share."""
+        return self.embedding if self.source is None else self.source
+
+    def encode(self, source: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """What the decoder reads: the context-aware embedding of each source position."""
+        states: Tensor = self.encoder(self.source_table(source), visible(lengths, None))
+        return states
+
+    def decode(
+        self,
+        target: Tensor,
+        memory: Tensor,
+        memory_lengths: Tensor | None = None,
+        lengths: Tensor | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """Scores of the token after each target position, (B, T, V).
+
+        With a cache, the memory's keys and values are computed on the first call only.
+        """
+        seen = Mask.causal() & visible(lengths, None)
+        reads = visible(memory_lengths, None)
+        states = self.decoder(self.embedding(target), seen, None, cache, memory, reads)
+        answer: Tensor = self.output(states, real_lengths(target, lengths), self.embedding.weight)
+        return answer
+
+    def empty_cache(self, batch: int, capacity: int | None = None) -> KVCache:
+        """Room for `capacity` target positions, the model's whole length if not given."""
+        table = self.embedding.weight
+        room = capacity or self.config.length
+        return self.config.decoder.empty_cache(batch, room, table.device, table.dtype)

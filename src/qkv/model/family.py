@@ -1,0 +1,38 @@
+"""One of the three families, read from JSON or built with fresh weights."""
+
+from typing import Annotated
+
+import torch
+from pydantic import Field, TypeAdapter, ValidationError
+
+from qkv.errors import ConfigError
+from qkv.model.choice import one_line
+from qkv.model.decoder import Decoder, DecoderOnly
+from qkv.model.encoder import Encoder, EncoderOnly
+from qkv.model.encoder_decoder import EncoderDecoder, Translator
+from qkv.model.initialise import initialise
+
+Config = EncoderOnly | DecoderOnly | EncoderDecoder
+Model = Encoder | Decoder | Translator
+_ANY: TypeAdapter[Config] = TypeAdapter(Annotated[Config, Field(discriminator="kind")])  # type: ignore[arg-type, unused-ignore]
+
+
+def build(config: Config, seed: int = 0, device: torch.device | str = "cpu") -> Model:
+    """The model with fresh weights, the same for the same seed on every machine of one kind."""
+    model = skeleton(config).to_empty(device=device)
+    initialise(model, seed)
+    return model
+
+
+def skeleton(config: Config) -> Model:
+    """The model without memory for its weights: shapes to count, or to fill from a file."""
+    with torch.device("meta"):
+        return config.build()
+
+
+def read_config(text: str | bytes) -> Config:
+    """The model that this JSON describes."""
+    try:
+        return _ANY.validate_json(text)
+    except ValidationError as error:
+        raise ConfigError(one_line(error)) from None

@@ -1,0 +1,52 @@
+"""Fresh weights: small normal numbers, smaller where many of them are added up."""
+
+import math
+
+import torch
+from torch import nn
+
+from qkv.model.attention import Attention
+from qkv.model.embedding import Table
+from qkv.model.feed_forward import FeedForward
+from qkv.model.stack import Layers
+
+
+def initialise(model: nn.Module, seed: int) -> None:
+    """Fill every parameter in place: norms 1, biases 0, the rest normal around 0.
+
+    A matrix that reads n numbers gets a spread of 1/√n, so that what comes out is as large as
+    what went in. What the 2·layers parts of a stack add to the residual stream is made smaller by
+    √(2·layers) (Radford et al. 2019). Tables of tokens and positions start at 0.02, or at 1/√D
+    where they are scaled by √D.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            owner = model.get_submodule(name.rpartition(".")[0])
+            if isinstance(owner, nn.LayerNorm | nn.RMSNorm):
+                parameter.fill_(1.0 if name.endswith("weight") else 0.0)
+            elif parameter.dim() == 1:
+                parameter.zero_()
+            else:
+                drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
+                parameter.copy_(drawn * _spread(owner, name, parameter))
+        for layers in (module for module in model.modules() if isinstance(module, Layers)):
+            _quieten(layers)
+
+
+def _spread(owner: nn.Module, name: str, parameter: nn.Parameter) -> float:
+    if isinstance(owner, nn.Linear):
+        return 1.0 / math.sqrt(owner.in_features)
+    if isinstance(owner, Table):
+        return 0.02 if owner.scale == 1.0 else 1.0 / owner.scale
+    if name.rpartition(".")[2] in ("down", "up"):  # factored: written input first
+        return 1.0 / math.sqrt(parameter.shape[0])
+    return 0.02 if parameter.dim() == 2 else 1.0 / math.sqrt(parameter.shape[1])
+
+
+def _quieten(layers: Layers) -> None:
+    for module in layers.modules():
+        if isinstance(module, Attention | FeedForward):
+            last = module.output if isinstance(module, Attention) else module.down
+            if isinstance(last, nn.Linear):  # the notes' heads are joined without a matrix
+                last.weight.mul_((2 * layers.count) ** -0.5)

@@ -1,0 +1,47 @@
+"""Normalisation: every position brought to a common size before or after a layer's work."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat
+from torch import nn
+
+from qkv.model.choice import Choice
+
+
+class LayerNorm(Choice):
+    """Mean 0, variance 1 over the features, then a gain and a shift (Ba et al. 2016)."""
+
+    kind: Literal["layer_norm"] = "layer_norm"
+    eps: PositiveFloat = 1e-5
+    bias: bool = True
+
+    def build(self, width: int) -> nn.Module:
+        return nn.LayerNorm(width, eps=self.eps, bias=self.bias)
+
+    def parameters(self, width: int) -> int:
+        return width * (1 + self.bias)
+
+
+class RMSNorm(Choice):
+    """Root mean square 1 over the features, then a gain (Zhang and Sennrich 2019)."""
+
+    kind: Literal["rms_norm"] = "rms_norm"
+    eps: PositiveFloat = 1e-6
+
+    def build(self, width: int) -> nn.Module:
+        return nn.RMSNorm(width, eps=self.eps)
+
+    def parameters(self, width: int) -> int:
+        return width
+
+
+Norm = Annotated[LayerNorm | RMSNorm, Field(discriminator="kind")]
+
+
+def build_norm(norm: LayerNorm | RMSNorm | None, width: int) -> nn.Module:
+    """The norm, or the identity where there is none."""
+    return nn.Identity() if norm is None else norm.build(width)
+
+
+def count_norm(norm: LayerNorm | RMSNorm | None, width: int) -> int:
+    return 0 if norm is None else norm.parameters(width)

@@ -1,0 +1,90 @@
+"""Queries and keys turned by their position (Su et al. 2021), with the ways to reach further."""
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, PositiveFloat
+from torch import Tensor
+
+from qkv.attention import Rotation, frequencies, rotation
+from qkv.attention.rotary import stretch_base, stretch_by_wavelength, stretch_linear
+from qkv.errors import ConfigError
+from qkv.model.choice import Choice, Size
+from qkv.model.position.scheme import Position, Room, Scheme, exact
+
+
+class Unstretched(Choice):
+    """The speeds of the paper."""
+
+    kind: Literal["none"] = "none"
+
+    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Radians per position of each pair, (width/2,)."""
+        return frequencies(width, base, device, dtype)
+
+
+class Linear(Choice):
+    """Every pair turns `factor` times slower."""
+
+    kind: Literal["linear"] = "linear"
+    factor: PositiveFloat
+
+    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return stretch_linear(frequencies(width, base, device, dtype), self.factor)
+
+
+class Ntk(Choice):
+    """A larger base: slow pairs turn slower, fast ones hardly change."""
+
+    kind: Literal["ntk"] = "ntk"
+    factor: PositiveFloat
+
+    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return frequencies(width, stretch_base(base, self.factor, width), device, dtype)
+
+
+class ByWavelength(Choice):
+    """Llama 3's rule: only what turned fewer than `high` times in training turns slower."""
+
+    kind: Literal["by_wavelength"] = "by_wavelength"
+    factor: PositiveFloat
+    low: PositiveFloat = 1.0
+    high: PositiveFloat = 4.0
+    trained_length: Size
+
+    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        plain = frequencies(width, base, device, dtype)
+        return stretch_by_wavelength(plain, self.factor, self.low, self.high, self.trained_length)
+
+
+Stretch = Annotated[Unstretched | Linear | Ntk | ByWavelength, Field(discriminator="kind")]
+
+
+class Rotary(Scheme):
+    """`share` of each head's features turn, neighbours (`adjacent`) or halves paired."""
+
+    kind: Literal["rotary"] = "rotary"
+    base: PositiveFloat = 10_000.0
+    adjacent: bool = False
+    share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    stretch: Stretch = Unstretched()
+
+    def build(self, room: Room) -> Position:
+        turned = int(room.head_width * self.share)
+        if turned < 2 or turned % 2:
+            raise ConfigError(
+                f"rotary positions turn pairs of features, but share={self.share} of "
+                f"head_width={room.head_width} is {turned}; it must be an even number"
+            )
+        return Turning(self, turned)
+
+
+class Turning(Position):
+    def __init__(self, choice: Rotary, turned: int) -> None:
+        super().__init__()
+        self.choice, self.turned = choice, turned
+
+    def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
+        c = self.choice
+        speeds = c.stretch.speeds(c.base, self.turned, exact(dtype), positions.device)
+        return rotation(positions, speeds, c.adjacent)

@@ -1,0 +1,182 @@
+"""Named models, as data: published ones with their published sizes, and ours for each job."""
+
+from collections.abc import Callable
+from functools import partial
+
+from qkv.errors import ConfigError, unknown
+from qkv.model.decoder import DecoderOnly
+from qkv.model.embedding import Embedding
+from qkv.model.encoder import EncoderOnly
+from qkv.model.encoder_decoder import EncoderDecoder
+from qkv.model.family import Config
+from qkv.model.feed_forward import GELU, ReLU, ReLU2, SwiGLU
+from qkv.model.heads import MultiHead
+from qkv.model.norm import LayerNorm, RMSNorm
+from qkv.model.output import Classify, MaskedToken, NextToken, Output, TextVector
+from qkv.model.pooling import First, Mean
+from qkv.model.position import Learned, NoPosition, RelativeBuckets, Rotary, Sinusoidal
+from qkv.model.residual import PostNorm, PreNorm
+from qkv.model.stack import Stack
+
+
+def preset(name: str) -> Config:
+    """The config of that name; `presets()` lists them."""
+    if name not in _PRESETS:
+        raise ConfigError(unknown("preset", name, _PRESETS))
+    return _PRESETS[name]()
+
+
+def presets() -> list[str]:
+    """Every name that `preset` knows."""
+    return list(_PRESETS)
+
+
+def _paper(width: int, heads: int, feed_forward: int, dropout: float) -> EncoderDecoder:
+    """Vaswani et al. 2017, table 3: one byte-pair vocabulary of 37,000, shared three ways."""
+    stack = Stack(
+        layers=6,
+        width=width,
+        attention=MultiHead(heads=heads, bias=False, output_bias=False),
+        feed_forward=ReLU(width=feed_forward),
+        position=Sinusoidal(),
+        residual=PostNorm(),
+        dropout=dropout,
+    )
+    table = Embedding(vocabulary=37_000, scaled=True)
+    return EncoderDecoder(length=512, embedding=table, encoder=stack, decoder=stack)
+
+
+def _bert(layers: int, width: int, output: Output) -> EncoderOnly:
+    """Devlin et al. 2019, uncased vocabulary; heads of width 64 or, in MiniLM, 32."""
+    norm = LayerNorm(eps=1e-12)
+    return EncoderOnly(
+        length=512,
+        embedding=Embedding(vocabulary=30_522, types=2),
+        encoder=Stack(
+            layers=layers,
+            width=width,
+            attention=MultiHead(heads=12),
+            feed_forward=GELU(width=4 * width),
+            position=Learned(),
+            norm=norm,
+            residual=PostNorm(),
+            input_norm=norm,
+            dropout=0.1,
+        ),
+        output=output,
+    )
+
+
+def _gpt2() -> DecoderOnly:
+    """Radford et al. 2019, the smallest of the four."""
+    return DecoderOnly(
+        length=1024,
+        embedding=Embedding(vocabulary=50_257),
+        decoder=Stack(
+            layers=12,
+            width=768,
+            attention=MultiHead(heads=12),
+            feed_forward=GELU(width=3072, tanh=True),
+            position=Learned(),
+            residual=PreNorm(),
+            dropout=0.1,
+        ),
+    )
+
+
+def _t5_small() -> EncoderDecoder:
+    """Raffel et al. 2020: no attention scale, relative buckets, logits times 1/√D."""
+
+    def stack(both_ways: bool) -> Stack:
+        return Stack(
+            layers=6,
+            width=512,
+            attention=MultiHead(heads=8, bias=False, output_bias=False, scale=1.0),
+            feed_forward=ReLU(width=2048, bias=False),
+            position=RelativeBuckets(both_ways=both_ways),
+            norm=RMSNorm(eps=1e-6),
+            residual=PreNorm(),
+            dropout=0.1,
+        )
+
+    return EncoderDecoder(
+        length=512,
+        embedding=Embedding(vocabulary=32_128),
+        encoder=stack(both_ways=True),
+        decoder=stack(both_ways=False),
+        output=NextToken(multiplier=512**-0.5),
+    )
+
+
+def _llama(
+    layers: int, width: int, heads: int, kv_heads: int, feed_forward: int, vocabulary: int,
+    length: int,
+) -> DecoderOnly:  # fmt: skip
+    """Touvron et al. 2023, small: rotary halves, grouped heads, SwiGLU, no biases, tied."""
+    return DecoderOnly(
+        length=length,
+        embedding=Embedding(vocabulary=vocabulary),
+        decoder=Stack(
+            layers=layers,
+            width=width,
+            attention=MultiHead(heads=heads, kv_heads=kv_heads, bias=False, output_bias=False),
+            feed_forward=SwiGLU(width=feed_forward),
+            position=Rotary(),
+            norm=RMSNorm(eps=1e-5),
+        ),
+    )
+
+
+# Ours: layers, width, heads; the vocabulary is what a tokenizer of that size class reaches.
+_SIZES = {"tiny": (2, 64, 2), "small": (4, 128, 4), "medium": (6, 256, 4)}
+_VOCABULARY = {"tiny": 1_024, "small": 6_000, "medium": 8_000}
+
+
+def _own_stack(size: str, *, positions: bool = True, dropout: float = 0.1) -> Stack:
+    layers, width, heads = _SIZES[size]
+    return Stack(
+        layers=layers,
+        width=width,
+        attention=MultiHead(heads=heads, bias=False, output_bias=False, qk_norm=RMSNorm()),
+        feed_forward=ReLU2(width=4 * width, bias=False),
+        position=Rotary() if positions else NoPosition(),
+        norm=RMSNorm(),
+        dropout=dropout,
+    )
+
+
+def _own_language(size: str) -> DecoderOnly:
+    table = Embedding(vocabulary=_VOCABULARY[size])
+    return DecoderOnly(length=256, embedding=table, decoder=_own_stack(size, dropout=0.0))
+
+
+def _own_encoder(size: str, output: Output) -> EncoderOnly:
+    table = Embedding(vocabulary=_VOCABULARY[size])
+    return EncoderOnly(length=256, embedding=table, encoder=_own_stack(size), output=output)
+
+
+def _own_translate(size: str) -> EncoderDecoder:
+    stack = _own_stack(size)
+    table = Embedding(vocabulary=_VOCABULARY[size], scaled=True)
+    return EncoderDecoder(length=256, embedding=table, encoder=stack, decoder=stack)
+
+
+_JOBS: dict[str, Callable[[str], Config]] = {
+    "language": _own_language,
+    "masked": lambda size: _own_encoder(size, MaskedToken(norm=RMSNorm())),
+    "classify": lambda size: _own_encoder(size, Classify(labels=("negative", "positive"))),
+    "translate": _own_translate,
+    "embed": lambda size: _own_encoder(size, TextVector()),
+}
+
+_PRESETS: dict[str, Callable[[], Config]] = {
+    "paper-base": lambda: _paper(512, 8, 2048, dropout=0.1),
+    "paper-big": lambda: _paper(1024, 16, 4096, dropout=0.3),
+    "bert-base": lambda: _bert(12, 768, TextVector(pooling=First(), dense=True, unit=False)),
+    "minilm-l6": lambda: _bert(6, 384, TextVector(pooling=Mean())),
+    "gpt2": _gpt2,
+    "t5-small": _t5_small,
+    "llama-15m": lambda: _llama(6, 288, 6, 6, 768, 32_000, 256),
+    "smollm-135m": lambda: _llama(30, 576, 9, 3, 1536, 49_152, 2048),
+    **{f"{job}-{size}": partial(make, size) for job, make in _JOBS.items() for size in _SIZES},
+}

@@ -1,0 +1,118 @@
+"""Where a block normalises and what it carries past: the paper's way, pre-norm, and the notes' way.
+
+An arrangement gives each part of a block three things: a norm before it, how its result joins
+what came in, and a norm after.
+"""
+
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from qkv.model.choice import Choice
+from qkv.model.norm import LayerNorm, RMSNorm
+
+
+class Add(nn.Module):
+    """x + y: what came in is carried past the part, whose result may be dropped in training."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        x = x + self.dropout(y)
+        return x
+
+
+class Replace(Add):
+    """y: nothing is carried past the part."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        y = self.dropout(y)
+        return y
+
+
+class Keep(nn.Module):
+    """x: the part is not there, and nothing joins."""
+
+    def forward(self, x: Tensor, y: object) -> Tensor:
+        return x
+
+
+class Joint(NamedTuple):
+    """How one part sits in its block."""
+
+    before: nn.Module
+    join: nn.Module
+    after: nn.Module
+
+
+class Arrangement(Choice):
+    """Around attention, cross attention and feed-forward; all three alike unless it says so."""
+
+    def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+        raise NotImplementedError
+
+    def cross(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+        return self.attention(norm, width, dropout)
+
+    def feed_forward(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+        return self.attention(norm, width, dropout)
+
+    def final(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
+        """After the last block."""
+        return nn.Identity()
+
+    def norms(self, layers: int, cross: bool) -> int:
+        """How many norms a whole stack has."""
+        return (3 if cross else 2) * layers
+
+
+class PostNorm(Arrangement):
+    """norm(x + part(x)), as in the paper."""
+
+    kind: Literal["post_norm"] = "post_norm"
+
+    def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+        return Joint(nn.Identity(), Add(dropout), norm.build(width))
+
+
+class PreNorm(Arrangement):
+    """x + part(norm(x)), and one norm after the last block (Xiong et al. 2020)."""
+
+    kind: Literal["pre_norm"] = "pre_norm"
+
+    def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+        return Joint(norm.build(width), Add(dropout), nn.Identity())
+
+    def final(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
+        return norm.build(width)
+
+    def norms(self, layers: int, cross: bool) -> int:
+        return super().norms(layers, cross) + 1
+
+
+class NotesNorm(Arrangement):
+    """norm(FFN(A) + A) with A = attention(x), as in the notes: one residual and one norm a block.
+
+    The notes give no formula for a decoder. Here cross attention is added to A, without a norm of
+    its own, so that a decoder keeps its own words beside what it reads.
+    """
+
+    kind: Literal["notes_norm"] = "notes_norm"
+
+    def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+        return Joint(nn.Identity(), Replace(dropout), nn.Identity())
+
+    def cross(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+        return Joint(nn.Identity(), Add(dropout), nn.Identity())
+
+    def feed_forward(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+        return Joint(nn.Identity(), Add(dropout), norm.build(width))
+
+    def norms(self, layers: int, cross: bool) -> int:
+        return layers
+
+
+ArrangementChoice = Annotated[PostNorm | PreNorm | NotesNorm, Field(discriminator="kind")]

@@ -1,0 +1,46 @@
+"""Check tensor sizes once, at the door, and name the axes.
+
+B batch · T query positions · S key positions · D model width · H heads · K key/value heads ·
+E head width · F feed-forward width · V vocabulary · L layers
+"""
+
+from torch import Tensor
+
+from qkv.errors import ShapeError
+
+AXES = {
+    "B": "batch",
+    "T": "query positions",
+    "S": "key positions",
+    "D": "model width",
+    "H": "heads",
+    "K": "key/value heads",
+    "E": "head width",
+    "F": "feed-forward width",
+    "V": "vocabulary",
+    "L": "layers",
+}
+
+
+def expect(**tensors: tuple[Tensor, str]) -> dict[str, int]:
+    """The size of every named axis, after checking that each letter means one number.
+
+    expect(q=(q, "B H T E"), k=(k, "B K S E")) -> {"B": 2, "H": 6, "T": 5, "E": 11, ...}
+    """
+    sizes: dict[str, int] = {}
+    first: dict[str, str] = {}
+    for name, (tensor, axes) in tensors.items():
+        letters = axes.split()
+        if tensor.dim() != len(letters):
+            raise ShapeError(
+                f"{name} has shape {tuple(tensor.shape)} but needs {len(letters)} axes ({axes})"
+            )
+        for letter, size in zip(letters, tensor.shape, strict=True):
+            if sizes.setdefault(letter, size) != size:
+                meaning = AXES.get(letter, letter)
+                raise ShapeError(
+                    f"{name} has {letter}={size} ({meaning}) but {first[letter]} has "
+                    f"{letter}={sizes[letter]}; shape of {name}: {tuple(tensor.shape)} = ({axes})"
+                )
+            first.setdefault(letter, name)
+    return sizes
