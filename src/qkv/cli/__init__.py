@@ -1,0 +1,5 @@
+"""The command line: `qkv COMMAND`. Nothing heavy is imported until a command needs it."""
+
+from qkv.cli.app import main
+
+__all__ = ["main"]

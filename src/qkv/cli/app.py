@@ -1,0 +1,83 @@
+"""The program `qkv`: its commands, and what happens when one of them fails."""
+
+import io
+import os
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+import qkv
+from qkv.cli.explain import explain
+from qkv.cli.lemma import lemma
+from qkv.cli.tour import tour
+from qkv.errors import QkvError
+
+# Newer versions of typer carry a click of their own; this is the base of what either one raises
+# when the command line cannot be understood.
+Misunderstood: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
+
+app = typer.Typer(
+    name="qkv",
+    help="The glass-box Transformer toolkit: every number comes out of the model, and is proved.",
+    epilog="Start with: qkv tour · qkv explain · qkv lemma. Each command has --help with examples.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"qkv {qkv.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command()(tour)
+app.command()(explain)
+app.command()(lemma)
+
+
+def main() -> NoReturn:
+    """Run the command and exit: 0 done, 1 a check failed, 2 the input is at fault, 130 stopped."""
+    _survive_any_terminal()
+    try:
+        code = app(standalone_mode=False)
+    except QkvError as error:
+        _fail(str(error))
+    except Misunderstood as error:
+        context = getattr(error, "ctx", None)
+        where = f" (see: {context.command_path} --help)" if context else ""
+        _fail(error.format_message().rstrip(".") + where)  # type: ignore[attr-defined]
+    except (KeyboardInterrupt, typer.Abort):
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader went away (`qkv explain | head`): nothing is wrong, but stdout is gone.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"qkv: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _survive_any_terminal() -> None:
+    """A terminal that cannot show √ shows ? instead of ending the program."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")

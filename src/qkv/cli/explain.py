@@ -1,0 +1,160 @@
+"""`qkv explain`: attention worked through by hand, for the notes' example or your own numbers."""
+
+import shutil
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qkv.errors import UsageError
+
+if TYPE_CHECKING:
+    from qkv.explain.answers import Slip
+    from qkv.explain.step import Walk
+    from qkv.explain.worksheet import Worksheet
+
+
+class Format(StrEnum):
+    """How the walk is written."""
+
+    text = "text"
+    markdown = "markdown"
+    latex = "latex"
+    json = "json"
+
+
+class MaskName(StrEnum):
+    """What hides words from each other."""
+
+    none = "none"
+    causal = "causal"
+
+
+def explain(
+    example: Annotated[
+        str | None, typer.Option(help="poem (the default), same, cross, heads or factored.")
+    ] = None,
+    worksheet: Annotated[
+        Path | None, typer.Option(help="Your own words and matrices, in a TOML file.")
+    ] = None,
+    worksheet_template: Annotated[
+        bool, typer.Option("--worksheet-template", help="Print a worksheet to start from.")
+    ] = False,
+    notes: Annotated[
+        bool, typer.Option("--notes", help="Compare with the study notes' printed matrices.")
+    ] = False,
+    mask: Annotated[MaskName | None, typer.Option(help="Hide later words from each word.")] = None,
+    no_scale: Annotated[
+        bool, typer.Option("--no-scale", help="Leave the division by √d_k out.")
+    ] = False,
+    heads: Annotated[int | None, typer.Option(help="Split Q, K and V into so many heads.")] = None,
+    cell: Annotated[
+        str | None, typer.Option(help="One cell's arithmetic: ROW,COLUMN as in poem,write.")
+    ] = None,
+    precision: Annotated[int, typer.Option(min=0, max=12, help="Decimals shown.")] = 4,
+    format: Annotated[Format, typer.Option(help="How to write it.")] = Format.text,
+    json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
+) -> int:
+    """Walk through attention step by step, with every number and where it comes from.
+
+    Without options: the worked example "Write a poem". A last digit that the shown figures do not
+    reproduce is marked, with both values.
+
+    \b
+    Examples:
+      qkv explain
+      qkv explain --mask causal --cell poem,write
+      qkv explain --example cross --format markdown
+      qkv explain --worksheet-template > mine.toml
+      qkv explain --worksheet mine.toml
+
+    With answers in the worksheet, each wrong cell is marked and the exit code is 1.
+    """
+    from qkv.explain.answers import compare
+    from qkv.explain.walk import walk
+    from qkv.explain.worksheet import TEMPLATE
+
+    _only_one(example=example, worksheet=worksheet, notes=notes, template=worksheet_template)
+    if worksheet_template:
+        typer.echo(TEMPLATE, nl=False)
+        return 0
+    sheet = _changed(_sheet(example, worksheet, notes), mask, no_scale, heads)
+    steps = walk(sheet)
+    slips = compare(steps, sheet.answers)
+    written = Format.json if json else format
+    typer.echo(_render(steps, slips, sheet, written, precision, _cell(cell), notes))
+    return 1 if slips and not notes else 0
+
+
+def _only_one(**given: object) -> None:
+    names = [f"--{name}" for name, value in given.items() if value]
+    if len(names) > 1:
+        raise UsageError(f"{' and '.join(names)} exclude each other; give one of them")
+
+
+def _sheet(example: str | None, worksheet: Path | None, notes: bool) -> "Worksheet":
+    from qkv.explain import examples
+    from qkv.explain.worksheet import read_worksheet
+
+    if worksheet is not None:
+        return read_worksheet(worksheet)
+    return examples.notes() if notes else examples.example(example or "poem")
+
+
+def _changed(
+    sheet: "Worksheet", mask: MaskName | None, no_scale: bool, heads: int | None
+) -> "Worksheet":
+    """The worksheet with what the command line says instead."""
+    if mask is not None:
+        sheet = replace(sheet, causal=mask is MaskName.causal)
+    if no_scale:
+        sheet = replace(sheet, scaled=False)
+    if heads is not None:
+        if heads < 1:
+            raise UsageError(f"--heads {heads} must be 1 or more")
+        sheet = replace(sheet, heads=heads)
+    return sheet
+
+
+def _cell(cell: str | None) -> tuple[str, str] | None:
+    if cell is None:
+        return None
+    row, comma, column = cell.rpartition(",")
+    if not comma or not row.strip() or not column.strip():
+        raise UsageError(f'--cell needs a row and a column, as in poem,write, not "{cell}"')
+    return row.strip(), column.strip()
+
+
+def _render(
+    steps: "Walk",
+    slips: "list[Slip]",
+    sheet: "Worksheet",
+    written: Format,
+    precision: int,
+    cell: tuple[str, str] | None,
+    notes: bool,
+) -> str:
+    from qkv.explain.render.json import json
+    from qkv.explain.render.latex import latex
+    from qkv.explain.render.markdown import markdown
+    from qkv.explain.render.page import cell_lines
+    from qkv.explain.render.text import text
+    from qkv.explain.render.verdict import verdict
+
+    if written is Format.json:
+        return json(steps, precision, slips if sheet.answers else None, cell)
+    if cell is not None:
+        return "\n".join(cell_lines(steps, *cell, precision))
+    if notes and written is Format.text:
+        return verdict(steps, sheet, slips, precision, notes=True)
+    if written is Format.markdown:
+        return markdown(steps, precision, slips)
+    if written is Format.latex:
+        return latex(steps, precision, slips)
+    width = shutil.get_terminal_size((80, 24)).columns
+    page = text(steps, precision, slips, max(width, 40))
+    if sheet.answers:
+        page += "\n\n" + verdict(steps, sheet, slips, precision)
+    return page

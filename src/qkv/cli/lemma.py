@@ -1,0 +1,38 @@
+"""`qkv lemma`: why attention divides by √d_k, measured."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def lemma(
+    seed: Annotated[int, typer.Option(min=0, help="Where the random draws start.")] = 0,
+    samples: Annotated[int, typer.Option(help="Draws of q and k.")] = 50_000,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Draw it: .png, .svg or .pdf.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Show that q·k has mean 0 and variance d_k, and what dividing by √d_k saves.
+
+    \b
+    Examples:
+      qkv lemma
+      qkv lemma --seed 7 --samples 200000
+      qkv lemma -o lemma.png
+      qkv lemma --json
+    """
+    from json import dumps
+
+    from qkv.explain.lemma import measure
+    from qkv.explain.lemma_picture import check_picture, draw_lemma
+    from qkv.explain.lemma_text import lemma_text
+
+    if output is not None:
+        check_picture(output)
+    measured = measure(seed, samples)
+    typer.echo(dumps(measured.json()) if json else lemma_text(measured))
+    if output is not None:
+        draw_lemma(measured, output)
+        typer.echo(f"wrote {output}", err=True)

@@ -1,0 +1,239 @@
+"""How a step is made from the steps above it: the whole matrix, and one cell in full arithmetic.
+
+The numbers of a walk come from the attention kernel. An operation says the same thing a second
+time, the way a person would do it by hand; the walk checks one against the other.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from qkv.explain.matrix import Matrix, figure, rounded
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A matrix as a reader sees it: rounded, with so many decimals."""
+
+    value: Matrix
+    decimals: int
+
+
+class Worked(NamedTuple):
+    """The arithmetic of one cell, and what a reader gets from the last figures in it."""
+
+    text: str
+    result: float
+
+
+class Operation(Protocol):
+    """What a step does with its inputs, which are named in the order they are taken."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+
+    def compute(self, *given: Matrix) -> Matrix:
+        """The step's matrix by hand."""
+        ...
+
+    def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
+        """One cell from its terms as they are shown."""
+        ...
+
+
+@dataclass(frozen=True)
+class Given:
+    """Written down by the reader, not computed."""
+
+    inputs: tuple[str, ...] = ()
+
+    def compute(self, *given: Matrix) -> Matrix:
+        raise ValueError("a given matrix is not computed")
+
+    def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
+        raise ValueError("a given matrix is not computed")
+
+
+@dataclass(frozen=True)
+class Product:
+    """A · B, row by column."""
+
+    left: str
+    right: str
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.left, self.right)
+
+    def compute(self, *given: Matrix) -> Matrix:
+        left, right = given
+        return left @ right
+
+    def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
+        left, right = given
+        return _terms(_row(left, row), _column(right, column), precision)
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Q · Kᵀ over the columns of one head: every query with every key."""
+
+    queries: str
+    keys: str
+    head: range
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.queries, self.keys)
+
+    def compute(self, *given: Matrix) -> Matrix:
+        q, k = (matrix[:, list(self.head)] for matrix in given)
+        scores: Matrix = q @ k.T
+        return scores
+
+    def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
+        q, k = (Shown(g.value[:, list(self.head)], g.decimals) for g in given)
+        return _terms(_row(q, row), _row(k, column), precision)
+
+
+@dataclass(frozen=True)
+class DividedByRoot:
+    """÷ √d_k."""
+
+    scores: str
+    d_k: int
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.scores,)
+
+    def compute(self, *given: Matrix) -> Matrix:
+        return given[0] / float(np.sqrt(self.d_k))
+
+    def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
+        score, root = given[0].value[row, column], round(float(np.sqrt(self.d_k)), precision)
+        above = figure(score, given[0].decimals)
+        text = f"{above} ÷ √{self.d_k} = {above} ÷ {figure(root, precision)}"
+        return Worked(text, score / root)
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Scores + M, where M is 0 or −∞."""
+
+    scores: str
+    mask: str
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.scores, self.mask)
+
+    def compute(self, *given: Matrix) -> Matrix:
+        return given[0] + given[1]
+
+    def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
+        score, hidden = (g.value[row, column] for g in given)
+        text = f"{figure(score, given[0].decimals)} + {_signed(hidden, 0)}"
+        return Worked(text, score + hidden)
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """Each row as shares of its exponentials."""
+
+    scores: str
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.scores,)
+
+    def compute(self, *given: Matrix) -> Matrix:
+        powers = np.exp(given[0] - given[0].max(axis=1, keepdims=True))
+        shares: Matrix = powers / powers.sum(axis=1, keepdims=True)
+        return shares
+
+    def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
+        scores, digits = given[0].value[row], given[0].decimals
+        largest = scores.max()
+        less = 0.0 if -5 < largest < 20 else largest  # the shares stay, the powers stay readable
+        minus = f" − {_signed(less, digits)}" if less else ""
+        exponents = [_power(figure(score, digits) + minus) for score in scores]
+        powers = rounded(np.exp(scores - less)[None], precision)[0]
+        below = " + ".join(figure(power, precision) for power in powers)
+        text = (
+            f"{exponents[column]} ÷ ({' + '.join(exponents)}) = "
+            f"{figure(powers[column], precision)} ÷ ({below})"
+        )
+        return Worked(text, powers[column] / powers.sum())
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Weights · V over the columns of one head."""
+
+    weights: str
+    values: str
+    head: range
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.weights, self.values)
+
+    def compute(self, *given: Matrix) -> Matrix:
+        weights, v = given
+        mixed: Matrix = weights @ v[:, list(self.head)]
+        return mixed
+
+    def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
+        weights, v = given
+        return _terms(_row(weights, row), _column(v, self.head[column]), precision)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The heads' outputs side by side."""
+
+    inputs: tuple[str, ...]
+
+    def compute(self, *given: Matrix) -> Matrix:
+        return np.concatenate(given, axis=1)
+
+    def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
+        for name, part in zip(self.inputs, given, strict=True):
+            if column < part.value.shape[1]:
+                cell = part.value[row, column]
+                text = f"column {column + 1} of {name}, {figure(cell, part.decimals)}"
+                return Worked(text, cell)
+            column -= part.value.shape[1]
+        raise IndexError(column)
+
+
+def _power(exponent: str) -> str:
+    return f"e^({exponent})" if " " in exponent else f"e^{exponent}"
+
+
+def _row(shown: Shown, row: int) -> Shown:
+    return Shown(shown.value[row], shown.decimals)
+
+
+def _column(shown: Shown, column: int) -> Shown:
+    return Shown(shown.value[:, column], shown.decimals)
+
+
+def _terms(left: Shown, right: Shown, precision: int) -> Worked:
+    """a₁ × b₁ + a₂ × b₂ + … = p₁ + p₂ + …, each product rounded as it is shown."""
+    pairs = [
+        f"{_signed(a, left.decimals)} × {_signed(b, right.decimals)}"
+        for a, b in zip(left.value, right.value, strict=True)
+    ]
+    if len(pairs) == 1:
+        return Worked(pairs[0], float(left.value[0] * right.value[0]))
+    products = rounded((left.value * right.value)[None], precision)[0]
+    added = " + ".join(_signed(product, precision) for product in products)
+    return Worked(f"{' + '.join(pairs)} = {added}", float(products.sum()))
+
+
+def _signed(value: float, precision: int) -> str:
+    text = figure(value, precision)
+    return f"({text})" if text.startswith("−") else text

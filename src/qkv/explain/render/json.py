@@ -1,0 +1,57 @@
+"""For programs: all digits, one JSON object. JSON has no infinity; −∞ is the string "-Infinity"."""
+
+import json as encoder
+from typing import Any
+
+from qkv.explain.answers import Slip
+from qkv.explain.matrix import Matrix
+from qkv.explain.render.page import cell_lines, slip_line
+from qkv.explain.render.text import say
+from qkv.explain.step import Walk
+
+
+def json(walk: Walk, precision: int, slips: list[Slip] | None, cell: tuple[str, str] | None) -> str:
+    """The steps; with answers also what is wrong with them; with a cell also its arithmetic."""
+    page: dict[str, Any] = {
+        "title": walk.title,
+        "steps": [
+            {
+                "name": step.name,
+                "title": step.title,
+                "equation": step.equation,
+                "rows": list(step.rows),
+                "columns": list(step.columns),
+                "value": numbers(step.value),
+                "inputs": list(step.made_by.inputs),
+                "sentence": say(step.sentence),
+            }
+            for step in walk
+        ],
+    }
+    if cell is not None:
+        page["cells"] = cell_lines(walk, *cell, precision)
+    if slips is not None:
+        page["ok"] = not slips
+        page["slips"] = [slip_object(walk, slip, precision) for slip in slips]
+    return encoder.dumps(page, ensure_ascii=False, allow_nan=False)
+
+
+def slip_object(walk: Walk, slip: Slip, precision: int) -> dict[str, Any]:
+    return {
+        "step": slip.step.name,
+        "row": slip.step.rows[slip.row],
+        "column": slip.step.columns[slip.column],
+        "written": _number(slip.written),
+        "right": _number(slip.right),
+        "sentence": slip_line(walk, slip, precision),
+    }
+
+
+def numbers(matrix: Matrix) -> list[list[float | str]]:
+    return [[_number(cell) for cell in row] for row in matrix.tolist()]
+
+
+def _number(value: float) -> float | str:
+    if value == float("inf"):
+        return "Infinity"
+    return "-Infinity" if value == float("-inf") else value

@@ -1,0 +1,56 @@
+"""For a handout: a LaTeX fragment that needs only amsmath and amssymb."""
+
+from qkv.explain.answers import Slip
+from qkv.explain.render.page import ROUNDED, WRONG, Section, Table, sections
+from qkv.explain.step import Sentence, Walk, Word
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
+    "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+    "×": r"$\times$", "÷": r"$\div$", "√": r"$\surd$", "−": "$-$", "∞": r"$\infty$",
+    "·": r"$\cdot$", "…": r"\ldots{}", "ᵀ": r"$^\top$", "↓": r"$\downarrow$",
+    "→": r"$\rightarrow$", "₁": "$_1$", "₂": "$_2$", "₃": "$_3$", "✗": r"$\times$",
+}  # fmt: skip
+
+
+def latex(walk: Walk, precision: int, slips: list[Slip]) -> str:
+    parts = [rf"\section*{{{escape(walk.title)}}}"] if walk.title else []
+    for number, section in enumerate(sections(walk, precision, slips), start=1):
+        parts += ["", *_section(number, section)]
+    return "\n".join(parts)
+
+
+def say(sentence: Sentence) -> str:
+    return "".join(
+        rf"\emph{{{escape(part)}}}" if isinstance(part, Word) else escape(part) for part in sentence
+    )
+
+
+def escape(text: str) -> str:
+    return "".join(_SPECIAL.get(character, character) for character in text)
+
+
+def _section(number: int, section: Section) -> list[str]:
+    step = section.step
+    lines = [rf"\subsection*{{{number}. {escape(step.title)}: ${step.latex}$}}", ""]
+    lines += [*_table(section.table), "", say(step.sentence)]
+    for note in section.footnotes:
+        lines += ["", escape(note)]
+    return lines
+
+
+def _table(table: Table) -> list[str]:
+    head = " & ".join(escape(label) for label in (table.corner, *table.columns))
+    lines = [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", rf"{head} \\ \hline"]
+    for label, row in zip(table.rows, table.cells, strict=True):
+        cells = " & ".join(_cell(cell) for cell in row)
+        lines.append(rf"\textbf{{{escape(label)}}} & {cells} \\")
+    return [*lines, r"\end{tabular}"]
+
+
+def _cell(cell: str) -> str:
+    marks = {ROUNDED: r"^{*}", WRONG: r"^{\times}"}
+    number = "".join(c for c in cell if c not in marks)
+    raised = "".join(marks[c] for c in cell if c in marks)
+    number = number.replace("−", "-").replace("∞", r"\infty ")
+    return f"${number}{raised}$"

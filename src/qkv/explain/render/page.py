@@ -1,0 +1,105 @@
+"""What every written format shows of a walk, decided once: tables, marks and footnotes."""
+
+from dataclasses import dataclass
+
+from qkv.explain.answers import Slip
+from qkv.explain.matrix import figure
+from qkv.explain.rounding import (
+    Drift,
+    drifts,
+    shown,
+    shown_decimals,
+    shown_inputs,
+    uneven_rows,
+)
+from qkv.explain.step import Step, Walk
+
+ROUNDED, WRONG = "*", "✗"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The cells of a step as they are printed, marks included."""
+
+    corner: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One step on the page."""
+
+    step: Step
+    table: Table
+    footnotes: list[str]
+
+
+def sections(walk: Walk, precision: int, slips: list[Slip]) -> list[Section]:
+    return [_section(walk, step, precision, slips) for step in walk]
+
+
+def cell_lines(walk: Walk, row: str, column: str, precision: int) -> list[str]:
+    """The arithmetic of every step that has this cell."""
+    return [
+        f"{_place(step, i, j)} = {_arithmetic(walk, step, i, j, precision)}"
+        for step, i, j in walk.cells(row, column)
+    ]
+
+
+def slip_line(walk: Walk, slip: Slip, precision: int) -> str:
+    """What is written, what is right, and how one gets there."""
+    step, i, j = slip.step, slip.row, slip.column
+    written = figure(slip.written, slip.decimals)
+    right = _arithmetic(walk, step, i, j, precision)
+    return f"{_place(step, i, j)} is written {written} but is {right}"
+
+
+def _section(walk: Walk, step: Step, precision: int, slips: list[Slip]) -> Section:
+    drifted = {(d.row, d.column): d for d in drifts(walk, step, precision)}
+    wrong = {(s.row, s.column) for s in slips if s.step is step}
+    digits = shown_decimals(step, precision)
+    cells = [
+        [
+            figure(cell, digits) + ROUNDED * ((i, j) in drifted) + WRONG * ((i, j) in wrong)
+            for j, cell in enumerate(row)
+        ]
+        for i, row in enumerate(shown(step, precision))
+    ]
+    corner = f"{step.axes[0]} ↓ {step.axes[1]} →" if step.axes[1] else ""
+    table = Table(corner, step.rows, step.columns, cells)
+    notes = _rounding_notes(step, precision, drifted)
+    notes += [f"{WRONG} {slip_line(walk, s, precision)}" for s in slips if s.step is step]
+    return Section(step, table, notes)
+
+
+def _rounding_notes(step: Step, precision: int, drifted: dict[tuple[int, int], Drift]) -> list[str]:
+    notes = []
+    if drifted:
+        listed = ", ".join(
+            f"{figure(drift.by_hand, precision)} at ({step.rows[i]}, {step.columns[j]})"
+            for (i, j), drift in drifted.items()
+        )
+        notes.append(
+            f"{ROUNDED} The last digit comes from unrounded numbers; the shown ones give {listed}."
+        )
+    notes += [
+        f"The shown figures of {step.rows[i]} add up to {figure(total, precision)}."
+        for i, total in uneven_rows(step, precision)
+    ]
+    return notes
+
+
+def _place(step: Step, i: int, j: int) -> str:
+    return f"{step.name}({step.rows[i]}, {step.columns[j]})"
+
+
+def _arithmetic(walk: Walk, step: Step, i: int, j: int, precision: int) -> str:
+    """The cell's terms as shown and its value; where these part in the last digit, both."""
+    value = figure(step.value[i, j], precision)
+    if step.given:
+        return f"{figure(step.value[i, j], shown_decimals(step, precision))} (given)"
+    worked = step.made_by.arithmetic(i, j, precision, *shown_inputs(walk, step, precision))
+    by_hand = figure(worked.result, precision)
+    return f"{worked.text} = {by_hand}" + (f"; from all digits {value}" * (by_hand != value))

@@ -1,0 +1,70 @@
+"""For the terminal: aligned columns, folded where they would be wider than the screen."""
+
+from qkv.explain.answers import Slip
+from qkv.explain.render.page import Section, Table, sections
+from qkv.explain.step import Sentence, Walk, Word
+
+INDENT = "   "
+
+
+def text(walk: Walk, precision: int, slips: list[Slip], width: int) -> str:
+    parts = [walk.title, "=" * len(walk.title)] if walk.title else []
+    for number, section in enumerate(sections(walk, precision, slips), start=1):
+        parts += ["", *_section(number, section, width)]
+    return "\n".join(parts)
+
+
+def say(sentence: Sentence) -> str:
+    """Words of the reader's text between stars."""
+    return "".join(f"*{part}*" if isinstance(part, Word) else part for part in sentence)
+
+
+def _section(number: int, section: Section, width: int) -> list[str]:
+    step = section.step
+    lines = [f"{number}. {step.title}   {step.equation}   [{step.name}]", ""]
+    lines += [INDENT + line for line in table_lines(section.table, width - len(INDENT))]
+    lines += ["", *(INDENT + line for line in _wrap(say(step.sentence), width - len(INDENT)))]
+    for note in section.footnotes:
+        lines += [INDENT + line for line in _wrap(note, width - len(INDENT))]
+    return lines
+
+
+def table_lines(table: Table, width: int) -> list[str]:
+    """The table in as many blocks of columns as the width needs."""
+    first = max(len(label) for label in (*table.rows, table.corner))
+    widths = [
+        max(len(label), *(len(row[j]) for row in table.cells)) + 2
+        for j, label in enumerate(table.columns)
+    ]
+    lines: list[str] = []
+    for block in _blocks(widths, width - first):
+        if lines:
+            lines.append("")
+        head = "".join(table.columns[j].rjust(widths[j]) for j in block)
+        lines.append(table.corner.ljust(first) + head)
+        for label, row in zip(table.rows, table.cells, strict=True):
+            lines.append(label.ljust(first) + "".join(row[j].rjust(widths[j]) for j in block))
+    return lines
+
+
+def _blocks(widths: list[int], room: int) -> list[list[int]]:
+    blocks: list[list[int]] = [[]]
+    used = 0
+    for j, width in enumerate(widths):
+        if blocks[-1] and used + width > room:
+            blocks.append([])
+            used = 0
+        blocks[-1].append(j)
+        used += width
+    return blocks
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    lines, current = [], ""
+    for word in line.split(" "):
+        if current and len(current) + 1 + len(word) > width:
+            lines.append(current)
+            current = word
+        else:
+            current = f"{current} {word}" if current else word
+    return [*lines, current]
