@@ -35,7 +35,8 @@ def project_slices(x: Tensor, weight: Tensor) -> Tensor:
             f"{n['H']} heads that read {n['slice']} numbers each need an input of width "
             f"{n['H'] * n['slice']}, but x has width {n['D']}"
         )
-    return split_heads(x, n["H"]) @ weight  # (B, H, T, E)
+    slices = x.view(n["B"], n["T"], n["H"], n["slice"])
+    return torch.einsum("bthi,hie->bhte", slices, weight)  # (B, H, T, E)
 
 
 def project_factored(x: Tensor, down: Tensor, up: Tensor) -> Tensor:

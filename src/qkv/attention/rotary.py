@@ -14,7 +14,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Rotation:
-    """How far to turn each pair of features at each position; cos and sin (..., T, R/2)."""
+    """How far to turn each pair of features at each position; cos and sin (..., T, R).
+
+    Both features of a pair have the same angle, so each angle stands twice.
+    """
 
     cos: Tensor
     sin: Tensor
@@ -22,16 +25,17 @@ class Rotation:
 
     def turn(self, x: Tensor) -> Tensor:
         """x (B, H, T, E) with its first R features turned; the rest stays as it is."""
-        width = 2 * self.cos.shape[-1]
-        turned, rest = x[..., :width], x[..., width:]
+        width = self.cos.shape[-1]
+        if width < x.shape[-1]:
+            return torch.cat((self.turn(x[..., :width]), x[..., width:]), dim=-1)
+        return x * self.cos.to(x.dtype) + self._quarter(x) * self.sin.to(x.dtype)
+
+    def _quarter(self, x: Tensor) -> Tensor:
+        """Each pair (a, b) turned by 90°: (−b, a)."""
         if self.adjacent:
-            a, b = turned[..., 0::2], turned[..., 1::2]
-        else:
-            a, b = turned.chunk(2, dim=-1)
-        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
-        pair = (a * cos - b * sin, a * sin + b * cos)
-        joined = torch.stack(pair, dim=-1).flatten(-2) if self.adjacent else torch.cat(pair, dim=-1)
-        return joined if width == x.shape[-1] else torch.cat((joined, rest), dim=-1)
+            return torch.stack((-x[..., 1::2], x[..., 0::2]), dim=-1).flatten(-2)
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat((-b, a), dim=-1)
 
 
 class Unturned:
@@ -46,7 +50,8 @@ def rotation(positions: Tensor, frequencies: Tensor, adjacent: bool = False) -> 
     angles = positions.to(frequencies.dtype)[..., None] * frequencies  # (..., T, R/2)
     if positions.dim() == 2:
         angles = angles[:, None]  # (B, 1, T, R/2)
-    return Rotation(angles.cos(), angles.sin(), adjacent)
+    both = angles.repeat_interleave(2, dim=-1) if adjacent else torch.cat((angles, angles), dim=-1)
+    return Rotation(both.cos(), both.sin(), adjacent)  # (..., T, R)
 
 
 def frequencies(

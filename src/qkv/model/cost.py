@@ -2,7 +2,8 @@
 
 Every formula is the sum of what the choices say of themselves; the tests count the same things in
 torch. FLOPs are those of matrix products, 2 for each multiplication and its addition, over every
-pair of positions whether masked or not; a training step costs three forward passes.
+pair of positions whether masked or not; a training step costs three forward passes. Activations
+are what autograd keeps with the fused kernel and without dropout, in float32, loss not included.
 """
 
 from dataclasses import dataclass
@@ -12,20 +13,22 @@ from qkv.model.encoder_decoder import EncoderDecoder
 from qkv.model.family import Config
 from qkv.model.stack import Stack
 
+FLOAT = 4  # bytes
+
 
 @dataclass(frozen=True)
 class Cost:
-    """For texts of one length, in float32 unless said otherwise."""
+    """Of texts of one length; all but the parameters are per token."""
 
     parameters: int
-    forward_flops: float  # a token
-    training_flops: float  # a token
-    activation_bytes: float  # a token, kept from forward to backward
-    cache_bytes: int  # a token, kept while generating
+    forward_flops: float
+    training_flops: float
+    activation_bytes: float  # kept from forward to backward
+    cache_bytes: int  # kept while generating
 
     @property
     def weight_bytes(self) -> int:
-        return 4 * self.parameters
+        return FLOAT * self.parameters
 
 
 def cost(config: Config, length: int, source_length: int | None = None) -> Cost:
@@ -36,27 +39,28 @@ def cost(config: Config, length: int, source_length: int | None = None) -> Cost:
     """
     if isinstance(config, EncoderDecoder):
         source = length if source_length is None else source_length
-        share = source / length
-        multiplied = _stack(config.encoder, source) * share
-        multiplied += _stack(config.decoder, length) + _cross(config.decoder, source, share)
-        main = config.decoder
+        share, main = source / length, config.decoder
+        multiplied = _stack(config.encoder, source) * share + _stack(main, length)
+        multiplied += _cross(main, source, share)
+        kept = (_kept(config.encoder) + main.width) * share  # the memory is read by all layers
+        kept += _kept(main) + _kept_cross(main, share)
     else:
         main = config.encoder if isinstance(config, EncoderOnly) else config.decoder
-        multiplied = _stack(main, length)
+        multiplied, kept = _stack(main, length), float(_kept(main))
     multiplied += config.output.multiplications(main.width, config.embedding.vocabulary)
-    forward = 2.0 * multiplied
-    kept = 0 if isinstance(config, EncoderOnly) else main.attention.cache_numbers(main.width)
+    kept += config.output.kept(main.width)
+    cached = 0 if isinstance(config, EncoderOnly) else main.attention.cache_numbers(main.width)
     return Cost(
         parameters=config.parameters(),
-        forward_flops=forward,
-        training_flops=3.0 * forward,
-        activation_bytes=0.0,
-        cache_bytes=4 * main.layers * kept,
+        forward_flops=2.0 * multiplied,
+        training_flops=6.0 * multiplied,
+        activation_bytes=FLOAT * kept,
+        cache_bytes=FLOAT * main.layers * cached,
     )
 
 
 def _stack(stack: Stack, length: int) -> float:
-    """Multiplications of one position among `length` that it is compared with."""
+    """Multiplications of one position that is compared with `length` positions."""
     heads, width = stack.attention, stack.width
     projections = heads.own_multiplications(width) + heads.source_multiplications(width)
     pairs = heads.pair_multiplications(width) * length
@@ -69,3 +73,21 @@ def _cross(stack: Stack, source: int, share: float) -> float:
     keys = heads.source_multiplications(width) * share
     pairs = heads.pair_multiplications(width) * source
     return stack.layers * (heads.own_multiplications(width) + keys + pairs)
+
+
+def _kept(stack: Stack) -> int:
+    """Numbers autograd keeps of one position: what each part reads, and what it makes inside."""
+    heads, width = stack.attention, stack.width
+    attention = width + heads.own_kept(width) + heads.source_kept(width)
+    feed_forward = width + stack.feed_forward.kept()
+    norms = stack.residual.norms(stack.layers, cross=False) * stack.norm.kept(width)
+    first = 0 if stack.input_norm is None else stack.input_norm.kept(width)
+    return stack.layers * (attention + feed_forward) + norms + first
+
+
+def _kept_cross(stack: Stack, share: float) -> float:
+    heads, width = stack.attention, stack.width
+    reading = width + heads.own_kept(width) + heads.source_kept(width) * share
+    extra = stack.residual.norms(stack.layers, cross=True)
+    extra -= stack.residual.norms(stack.layers, cross=False)
+    return stack.layers * reading + extra * stack.norm.kept(width)

@@ -57,6 +57,10 @@ class _Plain(Choice):
     def activation(self) -> nn.Module:
         raise NotImplementedError
 
+    def kept(self) -> int:
+        """Numbers kept for the backward pass: before and after the activation."""
+        return 2 * self.width
+
     def build(self, model_width: int, dropout: float) -> nn.Module:
         up = nn.Linear(model_width, self.width, self.bias)
         down = nn.Linear(self.width, model_width, self.bias)
@@ -74,6 +78,10 @@ class _Gated(_Plain):
     """A second matrix up, whose activation gates the first."""
 
     bias: bool = False
+
+    def kept(self) -> int:
+        """Gate, activation, up, and their product."""
+        return 4 * self.width
 
     def build(self, model_width: int, dropout: float) -> nn.Module:
         up, gate = (nn.Linear(model_width, self.width, self.bias) for _ in range(2))
@@ -94,6 +102,9 @@ class ReLU(_Plain):
 
     def activation(self) -> nn.Module:
         return nn.ReLU()
+
+    def kept(self) -> int:
+        return self.width  # its result tells where it was cut off
 
 
 class GELU(_Plain):

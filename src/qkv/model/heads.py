@@ -92,6 +92,24 @@ class MultiHead(Choice):
         """What a cache keeps of one position."""
         return self.shared_heads * (self.key_width(width) + self.mixed_width(width))
 
+    def own_kept(self, width: int) -> int:
+        """Numbers kept of one query position for the backward pass.
+
+        Queries that a norm or a change of width has laid out head by head make the kernel answer
+        in that order too, and joining the heads then needs a copy.
+        """
+        keys, values = self.key_width(width), self.mixed_width(width)
+        normed = 0 if self.qk_norm is None else self.qk_norm.kept(keys)
+        wide = max(keys, values)
+        copied = values if self.qk_norm or keys != values else 0
+        return self.heads * (wide + normed + wide + copied + 1)
+
+    def source_kept(self, width: int) -> int:
+        """Numbers kept of one key position for the backward pass."""
+        keys, values = self.key_width(width), self.mixed_width(width)
+        normed = 0 if self.qk_norm is None else self.qk_norm.kept(keys)
+        return self.shared_heads * (2 * max(keys, values) + normed) + (self.value_rank or 0)
+
 
 class SlicedHeads(Choice):
     """The notes' heads: X_i (n × d_model/h) for head i, square weights, joined without a matrix."""
@@ -134,6 +152,12 @@ class SlicedHeads(Choice):
         return 2 * width
 
     def cache_numbers(self, width: int) -> int:
+        return 2 * width
+
+    def own_kept(self, width: int) -> int:
+        return 2 * width + self.heads
+
+    def source_kept(self, width: int) -> int:
         return 2 * width
 
 

@@ -21,6 +21,10 @@ class LayerNorm(Choice):
     def parameters(self, width: int) -> int:
         return width * (1 + self.bias)
 
+    def kept(self, width: int) -> int:
+        """Numbers kept for the backward pass: the input, its mean and its spread."""
+        return width + 2
+
 
 class RMSNorm(Choice):
     """Root mean square 1 over the features, then a gain (Zhang and Sennrich 2019)."""
@@ -33,6 +37,10 @@ class RMSNorm(Choice):
 
     def parameters(self, width: int) -> int:
         return width
+
+    def kept(self, width: int) -> int:
+        """The input, the normalised input and its size; torch does not fuse this one."""
+        return 2 * width + 1
 
 
 Norm = Annotated[LayerNorm | RMSNorm, Field(discriminator="kind")]

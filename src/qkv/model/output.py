@@ -37,6 +37,10 @@ class NextToken(Choice):
         """Of one position, in matrix products."""
         return width * vocabulary
 
+    def kept(self, width: int) -> int:
+        """Numbers kept of one position for the backward pass."""
+        return width
+
 
 class MaskedToken(Choice):
     """BERT's head: a dense layer, GELU and a norm, then a score for each token: (B, T, V)."""
@@ -57,6 +61,9 @@ class MaskedToken(Choice):
 
     def multiplications(self, width: int, vocabulary: int) -> int:
         return width * (width + vocabulary)
+
+    def kept(self, width: int) -> int:
+        return 3 * width + self.norm.kept(width)
 
 
 class TextVector(Choice):
@@ -79,6 +86,9 @@ class TextVector(Choice):
 
     def multiplications(self, width: int, vocabulary: int) -> int:
         return 0  # once a text, not once a position
+
+    def kept(self, width: int) -> int:
+        return 0
 
 
 class Classify(Choice):
@@ -110,6 +120,9 @@ class Classify(Choice):
         return first + (inner + 1) * len(self.labels)
 
     def multiplications(self, width: int, vocabulary: int) -> int:
+        return 0
+
+    def kept(self, width: int) -> int:
         return 0
 
 

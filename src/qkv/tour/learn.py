@@ -34,7 +34,7 @@ def learn(
         scores, wanted = forward()
         loss = F.cross_entropy(scores, wanted)
         optimiser.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         schedule.step()

@@ -40,10 +40,8 @@ class Numerals:
         assert isinstance(model, Translator)
         self.model = model
         order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(4)).tolist()
-        fifth = len(pairs) // 5
-        self.test, self.train = (
-            [pairs[i] for i in part] for part in (order[:fifth], order[fifth:])
-        )
+        shuffled, fifth = [pairs[i] for i in order], len(pairs) // 5
+        self.test, self.train = shuffled[:fifth], shuffled[fifth:]
 
     def learn(self) -> Iterator[float]:
         source, target = (self.words.ids([pair[i] for pair in self.train]) for i in range(2))
@@ -56,7 +54,7 @@ class Numerals:
     def accuracy(self) -> float:
         """Pairs never seen in training that are translated word for word."""
         right = [self.translate(english) == german[1:-1] for english, german in self.test]
-        return sum(right) / len(right)
+        return right.count(True) / len(right)
 
     @torch.no_grad()
     def translate(self, english: list[str]) -> list[str]:

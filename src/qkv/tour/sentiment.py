@@ -12,18 +12,15 @@ from qkv.tour.learn import Words, learn, small_stack
 LABELS = ("negative", "positive")
 SUBJECTS = ("film", "plot", "music", "cast", "ending")
 GOOD, BAD = ("good", "lovely", "funny", "clever"), ("bad", "dull", "silly", "weak")
-LINKS, STRENGTHS, NEGATIONS = (
-    ("was", "seemed"),
-    ("so", "very", "rather"),
-    ("indeed", "not", "never"),
-)
+LINKS, STRENGTHS = ("was", "seemed"), ("so", "very", "rather")
+NEGATIONS = ("indeed", "not", "never")  # the first is none
 UNSEEN = {("not", "lovely"), ("never", "funny"), ("not", "dull"), ("never", "weak")}
 
 Example = tuple[list[str], int]
 
 
 def sentences() -> tuple[list[Example], list[Example]]:
-    """Training and test sentences; the pairs of negation and adjective in UNSEEN are only tested."""
+    """Training and test sentences; pairs of negation and adjective in UNSEEN are only tested."""
     train: list[Example] = []
     test: list[Example] = []
     for s, link, no, strength, word in product(
