@@ -31,11 +31,11 @@ class Slot:
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Everything kept so far with k, v (B, K, T, E) behind it, as views of the slot."""
         n = expect(k=(k, "B K T E"), v=(v, "B K T value"))
-        B, K = self.k.shape[:2]
-        if (n["B"], n["K"]) != (B, K):
-            raise CacheError(
-                f"the cache was made for B={B}, K={K} but is given B={n['B']}, K={n['K']}"
-            )
+        kept = expect(k=(self.k, "B K capacity E"), v=(self.v, "B K capacity value"))
+        axes = ("B", "K", "E", "value")
+        if any(n[axis] != kept[axis] for axis in axes):
+            made, given = (", ".join(f"{axis}={at[axis]}" for axis in axes) for at in (kept, n))
+            raise CacheError(f"the cache was made for {made} but is given {given}")
         stop = self.length + n["T"]
         if stop > self.capacity:
             raise CacheError(
@@ -53,6 +53,7 @@ class Slot:
         self.length = length
 
     def reorder(self, rows: Tensor) -> None:
+        _check_order(rows, self.k)
         kept = slice(self.length)
         self.k[:, :, kept] = self.k[:, :, kept].index_select(0, rows)
         self.v[:, :, kept] = self.v[:, :, kept].index_select(0, rows)
@@ -76,6 +77,7 @@ class CrossSlot:
 
     def reorder(self, rows: Tensor) -> None:
         if self.kept is not None:
+            _check_order(rows, self.kept[0])
             self.kept = (self.kept[0].index_select(0, rows), self.kept[1].index_select(0, rows))
 
     def fork(self, copies: int) -> CrossSlot:
@@ -83,6 +85,14 @@ class CrossSlot:
             return CrossSlot()
         k, v = (t.repeat_interleave(copies, dim=0) for t in self.kept)
         return CrossSlot((k, v))
+
+
+def _check_order(rows: Tensor, kept: Tensor) -> None:
+    if rows.shape != kept.shape[:1]:
+        raise CacheError(
+            f"a new order needs one row number for each of {len(kept)} rows, "
+            f"but has shape {tuple(rows.shape)}"
+        )
 
 
 class KVCache:

@@ -13,6 +13,7 @@ from qkv.attention.mask import Mask, Tile
 from qkv.attention.reference import SEE_ALL, check, factor, hide
 
 STRIP = 256  # queries at a time where each query has a mask row of its own
+SHORT = 16  # fewer keys than this, unmasked, and torch's CPU kernel turns a NaN query into zeros
 
 
 def fused(
@@ -57,13 +58,17 @@ def _added(q: Tensor, mask: Mask, tile: Tile) -> Tensor | None:
     seen, bias = mask.seen_in(tile), mask.bias_in(tile)
     if bias is None:
         return seen
-    return hide(bias.to(q.dtype), None, seen)
+    bias = bias if torch.is_grad_enabled() else bias.detach()
+    return hide(bias.to(torch.promote_types(q.dtype, torch.float32)), None, seen)
 
 
 def _sdpa(
     q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, scale: float, causal: bool = False
 ) -> Tensor:
-    grouped = q.shape[1] != k.shape[1]
+    grouped, (T, S) = q.shape[1] != k.shape[1], (q.shape[2], k.shape[2])
+    if added is None and S < SHORT:
+        everything = torch.ones(T, S, dtype=torch.bool, device=q.device)
+        added, causal = (everything.tril() if causal else everything), False
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=added, scale=scale, is_causal=causal, enable_gqa=grouped
     )

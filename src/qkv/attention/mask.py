@@ -215,7 +215,7 @@ class Padding(Part):
         return tile.columns() < lengths  # (B, 1, 1, s)
 
     def fit(self, sizes: dict[str, int]) -> None:
-        _fit("key lengths have", self.lengths, "B", sizes)
+        fit_axes("key lengths have", self.lengths, "B", sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,8 +229,8 @@ class Documents(Part):
         return (rows[:, :, None] == columns[:, None, :])[:, None]  # (B, 1, t, s)
 
     def fit(self, sizes: dict[str, int]) -> None:
-        _fit("document ids of the queries have", self.query_ids, "BT", sizes)
-        _fit("document ids of the keys have", self.key_ids, "BS", sizes)
+        fit_axes("document ids of the queries have", self.query_ids, "BT", sizes)
+        fit_axes("document ids of the keys have", self.key_ids, "BS", sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +252,7 @@ class Explicit(Part):
 
     def fit(self, sizes: dict[str, int]) -> None:
         axes = "TS" if self.grid.dim() == 2 else "BHTS"
-        _fit("the explicit mask has", self.grid, axes, sizes, shared=1)
+        fit_axes("the explicit mask has", self.grid, axes, sizes, shared=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,14 +277,17 @@ class Bias(Part):
 
     def fit(self, sizes: dict[str, int]) -> None:
         axes = "TS" if self.values.dim() == 2 else "BHTS"
-        _fit("the bias has", self.values, axes, sizes, shared=1)
+        fit_axes("the bias has", self.values, axes, sizes, shared=True)
 
 
-def _fit(what: str, given: Tensor, axes: str, sizes: dict[str, int], shared: int = 0) -> None:
-    """Each axis has its size, or the size `shared` stands for any."""
+def fit_axes(
+    what: str, given: Tensor, axes: str, sizes: dict[str, int], shared: bool = False
+) -> None:
+    """Each axis has its size; where axes may be shared, 1 fits any."""
     wanted = tuple(sizes[axis] for axis in axes)
+    free = (1,) if shared else ()
     if given.dim() != len(wanted) or any(
-        size not in (shared, want) for size, want in zip(given.shape, wanted, strict=True)
+        size not in (want, *free) for size, want in zip(given.shape, wanted, strict=True)
     ):
         raise MaskError(
             f"{what} shape {tuple(given.shape)} but this attention needs "

@@ -59,7 +59,7 @@ def softmax(scores: Tensor) -> Tensor:
 def hide(scaled: Tensor, bias: Tensor | None, seen: Tensor | None) -> Tensor:
     """Scores with the bias added and −∞ wherever the query may not look."""
     if bias is not None:
-        scaled = scaled + bias
+        scaled = scaled + bias.to(scaled.dtype)
     return scaled if seen is None else scaled.masked_fill(~seen, -torch.inf)
 
 

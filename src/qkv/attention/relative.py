@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qkv.attention.mask import Part, Tile
+from qkv.attention.mask import Part, Tile, fit_axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,6 +18,12 @@ class Alibi(Part):
     def bias(self, tile: Tile) -> Tensor:
         distance = (tile.columns() - tile.rows()).abs()
         return -self.slopes.to(tile.device)[None, :, None, None] * distance  # (1, H, t, s)
+
+    def learns(self) -> bool:
+        return self.slopes.requires_grad
+
+    def fit(self, sizes: dict[str, int]) -> None:
+        fit_axes("ALiBi slopes have", self.slopes, "H", sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,15 +42,18 @@ class Buckets(Part):
     def learns(self) -> bool:
         return self.table.requires_grad
 
+    def fit(self, sizes: dict[str, int]) -> None:
+        fit_axes("distance buckets, one number a head, have", self.table[0], "H", sizes)
 
-def alibi_slopes(heads: int) -> Tensor:
+
+def alibi_slopes(heads: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """A geometric series from 2^(−8/n) to 2^−8; between powers of two, every other step of the
     next one fills up, as in the paper's own code. (H,)
     """
     n = 2 ** math.floor(math.log2(heads))
     slopes = [2 ** (-8 * (i + 1) / n) for i in range(n)]
     finer = [2 ** (-4 * (i + 1) / n) for i in range(0, 2 * n, 2)]
-    return torch.tensor((slopes + finer)[:heads])
+    return torch.tensor((slopes + finer)[:heads], dtype=dtype)
 
 
 def distance_buckets(distance: Tensor, buckets: int, farthest: int, both_ways: bool) -> Tensor:

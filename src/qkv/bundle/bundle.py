@@ -11,8 +11,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from qkv.bundle.manifest import publish, verify
-from qkv.errors import BundleError
+from qkv.bundle.manifest import publish, settled, verify
+from qkv.errors import BundleError, ConfigError
 from qkv.model import Model, read_config, skeleton
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -25,18 +25,25 @@ class Bundle:
     model: Model
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write all of it, or nothing: a reader sees the old bundle or the new one, never half."""
+        """Write all of it, or nothing: whatever happens, the old bundle or the new one is whole."""
         publish(Path(directory), self._write)
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str], device: torch.device | str = "cpu") -> Bundle:
         """The bundle in that directory, every file checked against the manifest."""
         place = Path(directory)
+        return settled(place, lambda: cls._read(place, device))
+
+    @classmethod
+    def _read(cls, place: Path, device: torch.device | str) -> Bundle:
         listed = verify(place)["files"]
         for name in (CONFIG, WEIGHTS):
             if name not in listed:
                 raise BundleError(f"{place} is no bundle: its manifest does not list {name}")
-        model = skeleton(read_config((place / CONFIG).read_bytes()))
+        try:
+            model = skeleton(read_config((place / CONFIG).read_bytes()))
+        except ConfigError as error:
+            raise ConfigError(f"{place / CONFIG}: {error}") from None
         _fill(model, _read(place / WEIGHTS, device), place / WEIGHTS)
         return cls(model.eval())
 
@@ -62,6 +69,10 @@ def _fill(model: Model, weights: dict[str, Tensor], path: Path) -> None:
             raise BundleError(f"{path} lacks the tensor {name} {wanted[name]}")
         if name not in wanted:
             raise BundleError(f"{path} holds a tensor the model does not have: {name}")
+        if not weights[name].is_floating_point():
+            raise BundleError(
+                f"{path}: {name} holds {weights[name].dtype}, not numbers with decimals"
+            )
         if tuple(weights[name].shape) != wanted[name]:
             raise BundleError(
                 f"{path}: {name} has shape {tuple(weights[name].shape)} "

@@ -11,23 +11,28 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from qkv.errors import BundleError
+from qkv.errors import BundleError, ConfigError
 
 MANIFEST = "MANIFEST.json"
+
+T = TypeVar("T")
 
 
 def publish(target: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a fresh directory and put it in the place of `target` in one step."""
+    target = target.absolute()
     recover(target)
     _check_place(target)
     staging: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
+        prefix = f"{_staging_prefix(target)}{os.getpid()}-"
+        staging = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
         staging.chmod(0o755)
         write(staging)
         _seal(staging)
@@ -37,6 +42,21 @@ def publish(target: Path, write: Callable[[Path], None]) -> None:
     finally:
         if staging is not None:
             shutil.rmtree(staging, ignore_errors=True)
+
+
+def settled(directory: Path, read: Callable[[], T]) -> T:
+    """What `read` makes of the directory; read again if it was replaced meanwhile."""
+    for _ in range(8):
+        before = _stamp(directory)
+        try:
+            return read()
+        except (BundleError, ConfigError, OSError) as error:
+            if _stamp(directory) == before and not _aside(directory).exists():
+                if isinstance(error, OSError):
+                    raise BundleError(f"cannot read {directory}: {error}") from error
+                raise
+            time.sleep(0.02)
+    return read()
 
 
 def verify(directory: Path) -> dict[str, Any]:
@@ -53,13 +73,19 @@ def verify(directory: Path) -> dict[str, Any]:
 
 
 def recover(target: Path) -> None:
-    """Put back what an interrupted save had moved aside."""
+    """Put back what an interrupted save had moved aside, and clear away what it left unfinished."""
     aside = _aside(target)
     if aside.is_dir():
-        if target.exists():
+        if (target / MANIFEST).is_file():
             shutil.rmtree(aside)
         else:
-            aside.rename(target)
+            if target.is_dir() and not any(target.iterdir()):
+                target.rmdir()
+            if not target.exists():
+                aside.rename(target)
+    for left in target.parent.glob(f"{_staging_prefix(target)}*"):
+        if not _alive(left.name.removeprefix(_staging_prefix(target)).partition("-")[0]):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -75,11 +101,20 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _check_place(target: Path) -> None:
-    """Only a bundle or an empty directory may be replaced."""
+    """Only an empty directory or a bundle with nothing of somebody else's in it is replaced."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise BundleError(f"{target} is not a directory; choose another place for the bundle")
-    if target.is_dir() and any(target.iterdir()) and not (target / MANIFEST).is_file():
+    found = {path.name for path in target.iterdir()} if target.is_dir() else set()
+    if not found:
+        return
+    if MANIFEST not in found:
         raise BundleError(f"{target} holds other files; choose another place for the bundle")
+    listed = read_json(target / MANIFEST).get("files", {})
+    for name in sorted(found - {MANIFEST} - set(listed)):
+        if not name.startswith("."):
+            raise BundleError(
+                f"{target} holds {name}, which is no part of the bundle; move it away"
+            )
 
 
 def _seal(staging: Path) -> None:
@@ -90,6 +125,7 @@ def _seal(staging: Path) -> None:
         files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
     manifest = staging / MANIFEST
     manifest.write_text(json.dumps({"files": files}, indent=2) + "\n", encoding="utf-8")
+    manifest.chmod(0o644)
     _flush(manifest)
     _flush(staging)
 
@@ -98,7 +134,11 @@ def _swap(staging: Path, target: Path) -> None:
     aside = _aside(target)
     if target.exists():
         target.rename(aside)
-    staging.rename(target)
+    try:
+        staging.rename(target)
+    except OSError:
+        recover(target)
+        raise
     _flush(target.parent)
     shutil.rmtree(aside, ignore_errors=True)
 
@@ -126,7 +166,31 @@ def _absent(directory: Path) -> str:
 
 
 def _aside(target: Path) -> Path:
+    target = target.absolute()
     return target.with_name(f".{target.name}.old")
+
+
+def _staging_prefix(target: Path) -> str:
+    return f".{target.name}.new-"
+
+
+def _alive(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _stamp(directory: Path) -> tuple[int, int] | None:
+    """Changes whenever the directory is replaced."""
+    try:
+        found = directory.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _sha256(path: Path) -> str:

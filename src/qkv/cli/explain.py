@@ -11,8 +11,7 @@ import typer
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from qkv.explain.answers import Slip
-    from qkv.explain.step import Walk
+    from qkv.explain.render.page import Look
     from qkv.explain.worksheet import Worksheet
 
 
@@ -53,6 +52,9 @@ def explain(
     cell: Annotated[
         str | None, typer.Option(help="One cell's arithmetic: ROW,COLUMN as in poem,write.")
     ] = None,
+    steps: Annotated[
+        str | None, typer.Option(help="Only these steps, as in scores,scaled,weights.")
+    ] = None,
     precision: Annotated[int, typer.Option(min=0, max=12, help="Decimals shown.")] = 4,
     format: Annotated[Format, typer.Option(help="How to write it.")] = Format.text,
     json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
@@ -73,6 +75,7 @@ def explain(
     With answers in the worksheet, each wrong cell is marked and the exit code is 1.
     """
     from qkv.explain.answers import compare
+    from qkv.explain.render.page import Look
     from qkv.explain.walk import walk
     from qkv.explain.worksheet import TEMPLATE
 
@@ -81,10 +84,11 @@ def explain(
         typer.echo(TEMPLATE, nl=False)
         return 0
     sheet = _changed(_sheet(example, worksheet, notes), mask, no_scale, heads)
-    steps = walk(sheet)
-    slips = compare(steps, sheet.answers)
+    walked = walk(sheet)
+    slips = tuple(compare(walked, sheet.answers))
+    look = Look(walked, precision, _names(steps), slips)
     written = Format.json if json else format
-    typer.echo(_render(steps, slips, sheet, written, precision, _cell(cell), notes))
+    typer.echo(_render(look, sheet, written, _cell(cell), notes))
     return 1 if slips and not notes else 0
 
 
@@ -118,6 +122,10 @@ def _changed(
     return sheet
 
 
+def _names(steps: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in steps.split(",")) if steps else ()
+
+
 def _cell(cell: str | None) -> tuple[str, str] | None:
     if cell is None:
         return None
@@ -128,33 +136,25 @@ def _cell(cell: str | None) -> tuple[str, str] | None:
 
 
 def _render(
-    steps: "Walk",
-    slips: "list[Slip]",
-    sheet: "Worksheet",
-    written: Format,
-    precision: int,
-    cell: tuple[str, str] | None,
-    notes: bool,
+    look: "Look", sheet: "Worksheet", written: Format, cell: tuple[str, str] | None, notes: bool
 ) -> str:
     from qkv.explain.render.json import json
     from qkv.explain.render.latex import latex
     from qkv.explain.render.markdown import markdown
     from qkv.explain.render.page import cell_lines
     from qkv.explain.render.text import text
-    from qkv.explain.render.verdict import verdict
+    from qkv.explain.render.verdict import notes_verdict, verdict
 
     if written is Format.json:
-        return json(steps, precision, slips if sheet.answers else None, cell)
+        return json(look, judged=bool(sheet.answers), cell=cell)
     if cell is not None:
-        return "\n".join(cell_lines(steps, *cell, precision))
-    if notes and written is Format.text:
-        return verdict(steps, sheet, slips, precision, notes=True)
+        return "\n".join(cell_lines(look.walk, *cell, look.precision))
     if written is Format.markdown:
-        return markdown(steps, precision, slips)
+        return markdown(look)
     if written is Format.latex:
-        return latex(steps, precision, slips)
+        return latex(look)
+    if notes:
+        return notes_verdict(look, sheet)
     width = shutil.get_terminal_size((80, 24)).columns
-    page = text(steps, precision, slips, max(width, 40))
-    if sheet.answers:
-        page += "\n\n" + verdict(steps, sheet, slips, precision)
-    return page
+    page = text(look, max(width, 40))
+    return f"{page}\n\n{verdict(look, sheet)}" if sheet.answers else page

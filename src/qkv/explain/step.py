@@ -1,6 +1,6 @@
 """A walk through one attention: named steps in order, each with the operation that made it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from qkv.errors import UsageError, unknown
@@ -15,7 +15,7 @@ class Word(str):
 Sentence = tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """One matrix of the walk."""
 
@@ -53,6 +53,11 @@ class Walk:
 
     def inputs(self, step: Step) -> list[Matrix]:
         return [self[name].value for name in step.made_by.inputs]
+
+    def only(self, names: Sequence[str]) -> list[Step]:
+        """The steps of those names, in the order of the walk; all of them if none is named."""
+        asked = [self[name] for name in names]
+        return [step for step in self.steps if not names or step in asked]
 
     def cells(self, row: str, column: str) -> list[tuple[Step, int, int]]:
         """Every computed step that has a cell of that row and column, by label or by number."""

@@ -28,10 +28,14 @@ class Choice(BaseModel):
 
 
 def one_line(error: ValidationError) -> str:
-    """The first thing wrong, with its place and what was given."""
-    first = error.errors()[0]
-    place = ".".join((error.title, *map(str, first["loc"])))
+    """What is wrong, with its place and what was given; a misspelt field before a missing one."""
+    first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    title = "" if "[" in error.title else error.title  # pydantic's own name for a choice of types
+    place = ".".join(filter(None, (title, *map(str, first["loc"]))))
     said = first["msg"].removeprefix("Value error, ")
-    if first["type"] in ("value_error", "missing", "extra_forbidden"):
-        return f"{place}: {said}"
-    return f"{place}={first['input']!r}: {said}"
+    if first["type"] == "extra_forbidden":
+        return f"{place}: there is no such field"
+    given = repr(first["input"])
+    if first["type"] in ("value_error", "missing") or len(given) > 40:
+        return f"{place}: {said}" if place else said
+    return f"{place}={given}: {said}"

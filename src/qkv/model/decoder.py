@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from qkv.attention import KVCache, Mask
@@ -20,6 +21,11 @@ class DecoderOnly(Choice):
     embedding: Embedding
     decoder: Stack
     output: Output = NextToken()
+
+    @model_validator(mode="after")
+    def _no_types(self) -> "DecoderOnly":
+        self.embedding.expect_no_types()
+        return self
 
     def build(self) -> "Decoder":
         return Decoder(self)

@@ -18,6 +18,10 @@ class Embedding(Choice):
     scaled: bool = False
     types: Count = 0
 
+    def expect_no_types(self) -> None:
+        if self.types:
+            raise ValueError(f"types={self.types}: only an encoder-only model reads token types")
+
     def build(self, width: int) -> "Table":
         return TypedTable(self, width) if self.types else Table(self, width)
 
@@ -39,7 +43,13 @@ class Table(nn.Module):
         return self._look_up(ids)
 
     def _look_up(self, ids: Tensor) -> Tensor:
-        rows = F.embedding(ids, self.weight)  # (B, T, D)
+        try:
+            rows = F.embedding(ids, self.weight)  # (B, T, D)
+        except IndexError:
+            raise ShapeError(
+                f"token ids go from 0 to {len(self.weight) - 1}, "
+                f"but these from {int(ids.min())} to {int(ids.max())}"
+            ) from None
         return rows if self.scale == 1.0 else rows * self.scale
 
 

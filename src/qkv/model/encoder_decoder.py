@@ -29,7 +29,10 @@ class EncoderDecoder(Choice):
     output: NextToken = NextToken()
 
     @model_validator(mode="after")
-    def _one_width(self) -> "EncoderDecoder":
+    def _fits(self) -> "EncoderDecoder":
+        for table in (self.embedding, self.source):
+            if table is not None:
+                table.expect_no_types()
         if self.encoder.width != self.decoder.width:
             raise ValueError(
                 f"encoder.width={self.encoder.width} and decoder.width={self.decoder.width} "

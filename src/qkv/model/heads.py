@@ -50,7 +50,6 @@ class MultiHead(Choice):
         return self.value_width or self.key_width(width)
 
     def build(self, width: int, cross: bool = False) -> Attention:
-        self.fit(width)
         keys, values, shared = self.key_width(width), self.mixed_width(width), self.shared_heads
         return (CrossAttention if cross else Attention)(
             query=ToHeads(width, self.heads, keys, self.bias),
@@ -133,7 +132,6 @@ class SlicedHeads(Choice):
         return width // self.heads
 
     def build(self, width: int, cross: bool = False) -> Attention:
-        self.fit(width)
         query, key, value = (SlicesToHeads(width, self.heads) for _ in range(3))
         join, query_norm, key_norm = (nn.Identity() for _ in range(3))
         kind = CrossAttention if cross else Attention

@@ -163,6 +163,8 @@ class Pooled(nn.Module):
         self.pooling, self.change, self.output = pooling, change, output
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
+        if not states.shape[1]:  # texts without a single position: one that is not real
+            states = F.pad(states, (0, 0, 0, 1))
         states = self.output(self.change(self.pooling.pool(states, lengths)))
         return states
 

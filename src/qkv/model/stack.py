@@ -32,8 +32,9 @@ class Stack(Choice):
     dropout: Share = 0.0
 
     @model_validator(mode="after")
-    def _heads_fit(self) -> "Stack":
+    def _parts_fit(self) -> "Stack":
         self.attention.fit(self.width)
+        self.position.fit(self.room(length=1))
         return self
 
     def room(self, length: int) -> Room:
@@ -105,7 +106,7 @@ class Layers(nn.Module):
         positions = self._positions(x, positions, 0 if cache is None else cache.length)
         x = self.dropout(self.norm_in(self.position.embed(x, positions)))
         view = View(
-            mask=mask & self.position.mask(),
+            mask=mask & self.position.mask(x.dtype),
             rotation=self.position.rotation(positions, x.dtype),
             memory=memory,
             memory_mask=memory_mask or Mask.full(),

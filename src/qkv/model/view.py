@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from qkv.attention import CrossSlot, KVCache, Mask, NoSlot, Rotation, Slot, Unturned
+from qkv.errors import ShapeError
 
 
 @dataclass(frozen=True)
@@ -33,4 +34,8 @@ def visible(lengths: Tensor | None, mask: Mask | None) -> Mask:
 def real_lengths(ids: Tensor, lengths: Tensor | None) -> Tensor:
     """How many positions of each row are real: all of them if nothing is said."""
     B, T = ids.shape
-    return torch.full((B,), T, device=ids.device) if lengths is None else lengths
+    if lengths is None:
+        return torch.full((B,), T, device=ids.device)
+    if lengths.device.type == "cpu" and B and int(lengths.max()) > T:  # elsewhere a look waits
+        raise ShapeError(f"a text of length {int(lengths.max())} cannot stand in {T} positions")
+    return lengths

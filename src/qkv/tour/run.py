@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from qkv.explain.examples import POEM
-from qkv.explain.render.page import Table
+from qkv.explain.render.page import Look, Table
 from qkv.explain.render.text import table_lines, text
 from qkv.explain.walk import walk
 from qkv.model import Model
@@ -21,7 +21,7 @@ Progress = Callable[[str, int, float], None]  # which model, step, loss
 def tour(width: int, progress: Progress) -> Iterator[str]:
     """The worked example, then a model of each family: trained here, asked, and looked into."""
     yield from _heading("1. Attention by hand")
-    yield text(walk(POEM), precision=4, slips=[], width=width)
+    yield text(Look(walk(POEM)), width)
     yield from _heading("2. Encoder-only: is a sentence positive or negative?")
     yield from _sentiment(progress)
     yield from _heading("3. Decoder-only: the next token, until five digits are sorted")

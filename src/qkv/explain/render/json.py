@@ -5,13 +5,14 @@ from typing import Any
 
 from qkv.explain.answers import Slip
 from qkv.explain.matrix import Matrix
-from qkv.explain.render.page import cell_lines, slip_line
+from qkv.explain.render.page import Look, cell_lines, slip_line
 from qkv.explain.render.text import say
 from qkv.explain.step import Walk
 
 
-def json(walk: Walk, precision: int, slips: list[Slip] | None, cell: tuple[str, str] | None) -> str:
-    """The steps; with answers also what is wrong with them; with a cell also its arithmetic."""
+def json(look: Look, judged: bool = False, cell: tuple[str, str] | None = None) -> str:
+    """The steps; with answers judged also what is wrong; with a cell also its arithmetic."""
+    walk, precision, slips = look.walk, look.precision, look.slips
     page: dict[str, Any] = {
         "title": walk.title,
         "steps": [
@@ -25,12 +26,12 @@ def json(walk: Walk, precision: int, slips: list[Slip] | None, cell: tuple[str, 
                 "inputs": list(step.made_by.inputs),
                 "sentence": say(step.sentence),
             }
-            for step in walk
+            for step in walk.only(look.steps)
         ],
     }
     if cell is not None:
         page["cells"] = cell_lines(walk, *cell, precision)
-    if slips is not None:
+    if judged:
         page["ok"] = not slips
         page["slips"] = [slip_object(walk, slip, precision) for slip in slips]
     return encoder.dumps(page, ensure_ascii=False, allow_nan=False)

@@ -1,8 +1,7 @@
 """For a handout: a LaTeX fragment that needs only amsmath and amssymb."""
 
-from qkv.explain.answers import Slip
-from qkv.explain.render.page import ROUNDED, WRONG, Section, Table, sections
-from qkv.explain.step import Sentence, Walk, Word
+from qkv.explain.render.page import ROUNDED, WRONG, Look, Section, Table, sections
+from qkv.explain.step import Sentence, Word
 
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
@@ -13,10 +12,10 @@ _SPECIAL = {
 }  # fmt: skip
 
 
-def latex(walk: Walk, precision: int, slips: list[Slip]) -> str:
-    parts = [rf"\section*{{{escape(walk.title)}}}"] if walk.title else []
-    for number, section in enumerate(sections(walk, precision, slips), start=1):
-        parts += ["", *_section(number, section)]
+def latex(look: Look) -> str:
+    parts = [rf"\section*{{{escape(look.walk.title)}}}"] if look.walk.title else []
+    for section in sections(look):
+        parts += ["", *_section(section)]
     return "\n".join(parts)
 
 
@@ -30,9 +29,9 @@ def escape(text: str) -> str:
     return "".join(_SPECIAL.get(character, character) for character in text)
 
 
-def _section(number: int, section: Section) -> list[str]:
+def _section(section: Section) -> list[str]:
     step = section.step
-    lines = [rf"\subsection*{{{number}. {escape(step.title)}: ${step.latex}$}}", ""]
+    lines = [rf"\subsection*{{{section.number}. {escape(step.title)}: ${step.latex}$}}", ""]
     lines += [*_table(section.table), "", say(step.sentence)]
     for note in section.footnotes:
         lines += ["", escape(note)]

@@ -1,16 +1,15 @@
 """For a page: one Markdown table a step."""
 
-from qkv.explain.answers import Slip
-from qkv.explain.render.page import Section, Table, sections
-from qkv.explain.step import Sentence, Walk, Word
+from qkv.explain.render.page import Look, Section, Table, sections
+from qkv.explain.step import Sentence, Word
 
 _SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|"})
 
 
-def markdown(walk: Walk, precision: int, slips: list[Slip]) -> str:
-    parts = [f"# {escape(walk.title)}", ""] if walk.title else []
-    for number, section in enumerate(sections(walk, precision, slips), start=1):
-        parts += _section(number, section)
+def markdown(look: Look) -> str:
+    parts = [f"# {escape(look.walk.title)}", ""] if look.walk.title else []
+    for section in sections(look):
+        parts += _section(section)
     return "\n".join(parts).rstrip()
 
 
@@ -25,9 +24,9 @@ def escape(text: str) -> str:
     return " ".join(text.translate(_SPECIAL).split("\n"))
 
 
-def _section(number: int, section: Section) -> list[str]:
+def _section(section: Section) -> list[str]:
     step = section.step
-    lines = [f"## {number}. {step.title} (`{step.name}`)", "", f"$${step.latex}$$", ""]
+    lines = [f"## {section.number}. {step.title} (`{step.name}`)", "", f"$${step.latex}$$", ""]
     lines += [*_table(section.table), "", say(step.sentence), ""]
     for note in section.footnotes:
         lines += [escape(note), ""]

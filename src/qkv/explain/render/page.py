@@ -18,6 +18,16 @@ ROUNDED, WRONG = "*", "✗"
 
 
 @dataclass(frozen=True)
+class Look:
+    """A walk and how much of it is wanted."""
+
+    walk: Walk
+    precision: int = 4
+    steps: tuple[str, ...] = ()  # all
+    slips: tuple[Slip, ...] = ()
+
+
+@dataclass(frozen=True)
 class Table:
     """The cells of a step as they are printed, marks included."""
 
@@ -31,13 +41,20 @@ class Table:
 class Section:
     """One step on the page."""
 
+    number: int
     step: Step
     table: Table
     footnotes: list[str]
 
 
-def sections(walk: Walk, precision: int, slips: list[Slip]) -> list[Section]:
-    return [_section(walk, step, precision, slips) for step in walk]
+def sections(look: Look) -> list[Section]:
+    """The asked steps, numbered as in the whole walk."""
+    asked = look.walk.only(look.steps)
+    return [
+        _section(look, step, number)
+        for number, step in enumerate(look.walk, start=1)
+        if step in asked
+    ]
 
 
 def cell_lines(walk: Walk, row: str, column: str, precision: int) -> list[str]:
@@ -56,9 +73,11 @@ def slip_line(walk: Walk, slip: Slip, precision: int) -> str:
     return f"{_place(step, i, j)} is written {written} but is {right}"
 
 
-def _section(walk: Walk, step: Step, precision: int, slips: list[Slip]) -> Section:
+def _section(look: Look, step: Step, number: int) -> Section:
+    walk, precision = look.walk, look.precision
+    slips = [slip for slip in look.slips if slip.step is step]
     drifted = {(d.row, d.column): d for d in drifts(walk, step, precision)}
-    wrong = {(s.row, s.column) for s in slips if s.step is step}
+    wrong = {(slip.row, slip.column) for slip in slips}
     digits = shown_decimals(step, precision)
     cells = [
         [
@@ -70,8 +89,8 @@ def _section(walk: Walk, step: Step, precision: int, slips: list[Slip]) -> Secti
     corner = f"{step.axes[0]} ↓ {step.axes[1]} →" if step.axes[1] else ""
     table = Table(corner, step.rows, step.columns, cells)
     notes = _rounding_notes(step, precision, drifted)
-    notes += [f"{WRONG} {slip_line(walk, s, precision)}" for s in slips if s.step is step]
-    return Section(step, table, notes)
+    notes += [f"{WRONG} {slip_line(walk, s, precision)}" for s in slips]
+    return Section(number, step, table, notes)
 
 
 def _rounding_notes(step: Step, precision: int, drifted: dict[tuple[int, int], Drift]) -> list[str]:

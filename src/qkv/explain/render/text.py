@@ -1,16 +1,15 @@
 """For the terminal: aligned columns, folded where they would be wider than the screen."""
 
-from qkv.explain.answers import Slip
-from qkv.explain.render.page import Section, Table, sections
-from qkv.explain.step import Sentence, Walk, Word
+from qkv.explain.render.page import Look, Section, Table, sections
+from qkv.explain.step import Sentence, Word
 
 INDENT = "   "
 
 
-def text(walk: Walk, precision: int, slips: list[Slip], width: int) -> str:
-    parts = [walk.title, "=" * len(walk.title)] if walk.title else []
-    for number, section in enumerate(sections(walk, precision, slips), start=1):
-        parts += ["", *_section(number, section, width)]
+def text(look: Look, width: int) -> str:
+    parts = [look.walk.title, "=" * len(look.walk.title)] if look.walk.title else []
+    for section in sections(look):
+        parts += ["", *_section(section, width)]
     return "\n".join(parts)
 
 
@@ -19,9 +18,9 @@ def say(sentence: Sentence) -> str:
     return "".join(f"*{part}*" if isinstance(part, Word) else part for part in sentence)
 
 
-def _section(number: int, section: Section, width: int) -> list[str]:
+def _section(section: Section, width: int) -> list[str]:
     step = section.step
-    lines = [f"{number}. {step.title}   {step.equation}   [{step.name}]", ""]
+    lines = [f"{section.number}. {step.title}   {step.equation}   [{step.name}]", ""]
     lines += [INDENT + line for line in table_lines(section.table, width - len(INDENT))]
     lines += ["", *(INDENT + line for line in _wrap(say(step.sentence), width - len(INDENT)))]
     for note in section.footnotes:

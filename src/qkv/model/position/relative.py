@@ -3,12 +3,12 @@
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from qkv.attention import Alibi, Buckets, Mask, alibi_slopes
 from qkv.model.choice import Size
-from qkv.model.position.scheme import Position, Room, Scheme
+from qkv.model.position.scheme import Position, Room, Scheme, exact
 
 
 class AlibiSlopes(Scheme):
@@ -25,8 +25,8 @@ class FixedSlopes(Position):
         super().__init__()
         self.heads = heads
 
-    def mask(self) -> Mask:
-        return Mask((Alibi(alibi_slopes(self.heads)),))
+    def mask(self, dtype: torch.dtype) -> Mask:
+        return Mask((Alibi(alibi_slopes(self.heads, exact(dtype))),))
 
 
 class RelativeBuckets(Scheme):
@@ -36,6 +36,16 @@ class RelativeBuckets(Scheme):
     buckets: Annotated[int, Field(ge=4)] = 32
     farthest: Size = 128
     both_ways: bool = True
+
+    @model_validator(mode="after")
+    def _far_enough(self) -> "RelativeBuckets":
+        near = self.buckets // (4 if self.both_ways else 2)
+        if self.farthest <= near:
+            raise ValueError(
+                f"farthest={self.farthest} must be more than {near}, the distances that "
+                f"buckets={self.buckets} hold one by one"
+            )
+        return self
 
     def build(self, room: Room) -> Position:
         return LearnedDistances(self, room.heads)
@@ -52,5 +62,5 @@ class LearnedDistances(Position):
         self.weight = nn.Parameter(torch.empty(choice.buckets, heads))
         self.choice = choice
 
-    def mask(self) -> Mask:
+    def mask(self, dtype: torch.dtype) -> Mask:
         return Mask((Buckets(self.weight, self.choice.farthest, self.choice.both_ways),))

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor
 
 from qkv.attention import Rotation, frequencies, rotation
@@ -52,6 +52,12 @@ class ByWavelength(Choice):
     high: PositiveFloat = 4.0
     trained_length: Size
 
+    @model_validator(mode="after")
+    def _ordered(self) -> "ByWavelength":
+        if self.low >= self.high:
+            raise ValueError(f"low={self.low} must be below high={self.high}")
+        return self
+
     def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         plain = frequencies(width, base, device, dtype)
         return stretch_by_wavelength(plain, self.factor, self.low, self.high, self.trained_length)
@@ -69,14 +75,22 @@ class Rotary(Scheme):
     share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     stretch: Stretch = Unstretched()
 
-    def build(self, room: Room) -> Position:
-        turned = int(room.head_width * self.share)
-        if turned < 2 or turned % 2:
+    def turned(self, room: Room) -> int:
+        """How many features of a head turn."""
+        return int(room.head_width * self.share)
+
+    def fit(self, room: Room) -> None:
+        turned = self.turned(room)
+        fewest = 4 if isinstance(self.stretch, Ntk) else 2  # a base stretches between two pairs
+        if turned < fewest or turned % 2:
             raise ConfigError(
                 f"rotary positions turn pairs of features, but share={self.share} of "
-                f"head_width={room.head_width} is {turned}; it must be an even number"
+                f"head_width={room.head_width} is {turned}; it must be an even number of "
+                f"{fewest} or more"
             )
-        return Turning(self, turned)
+
+    def build(self, room: Room) -> Position:
+        return Turning(self, self.turned(room))
 
 
 class Turning(Position):

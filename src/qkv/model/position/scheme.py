@@ -34,13 +34,16 @@ class Position(nn.Module):
         """How queries and keys at these positions are turned."""
         return Unturned()
 
-    def mask(self) -> Mask:
+    def mask(self, dtype: torch.dtype) -> Mask:
         """What is added to the scores."""
         return Mask.full()
 
 
 class Scheme(Choice):
     """The choice of a scheme: it builds the module and counts what that will learn."""
+
+    def fit(self, room: Room) -> None:
+        """Raise a ConfigError if the scheme cannot be built for these sizes."""
 
     def build(self, room: Room) -> Position:
         return Position()

@@ -1,0 +1,267 @@
+"""Small models of odd sizes which, taken together, make every choice of the package."""
+
+from collections.abc import Iterator
+
+from qkv.model import (
+    GEGLU,
+    GELU,
+    AlibiSlopes,
+    ByWavelength,
+    Choice,
+    Classify,
+    Config,
+    DecoderOnly,
+    Embedding,
+    EncoderDecoder,
+    EncoderOnly,
+    First,
+    Last,
+    LayerNorm,
+    Learned,
+    Linear,
+    MaskedToken,
+    Max,
+    Mean,
+    MultiHead,
+    NextToken,
+    NoPosition,
+    NotesNorm,
+    Ntk,
+    PostNorm,
+    PreNorm,
+    RelativeBuckets,
+    ReLU,
+    ReLU2,
+    RMSNorm,
+    Rotary,
+    Sinusoidal,
+    SlicedHeads,
+    Stack,
+    SwiGLU,
+    TextVector,
+)
+
+LENGTH, VOCABULARY, TYPES = 23, 41, 3
+TABLE = Embedding(vocabulary=VOCABULARY)
+TIED, UNSEEN = NextToken(), NoPosition()
+
+# Every way to make heads: 6 of them, of width 5 unless a head width is given.
+PAPER = MultiHead(heads=6)
+BARE = MultiHead(heads=6, bias=False, output_bias=False)
+GROUPED = MultiHead(heads=6, kv_heads=3, head_width=10, bias=False, output_bias=False)
+ONE_FOR_ALL = MultiHead(heads=6, kv_heads=1, head_width=14, value_width=8)
+NORMED = MultiHead(heads=6, kv_heads=2, head_width=10, value_width=9, qk_norm=RMSNorm())
+FACTORED = MultiHead(heads=6, kv_heads=3, value_width=8, value_rank=7, qk_norm=LayerNorm())
+UNSCALED = MultiHead(heads=6, bias=False, output_bias=False, scale=0.7)
+SLICED = SlicedHeads(heads=6)
+
+
+def stack(**given: object) -> Stack:
+    usual = {
+        "layers": 2,
+        "width": 30,
+        "attention": PAPER,
+        "feed_forward": ReLU(width=37),
+        "position": UNSEEN,
+    }
+    return Stack(**usual | given)
+
+
+def encoder(output: object, table: Embedding = TABLE, **given: object) -> EncoderOnly:
+    return EncoderOnly(length=LENGTH, embedding=table, encoder=stack(**given), output=output)
+
+
+def decoder(table: Embedding = TABLE, output: object = TIED, **given: object) -> DecoderOnly:
+    return DecoderOnly(length=LENGTH, embedding=table, decoder=stack(**given), output=output)
+
+
+def translator(
+    table: Embedding = TABLE,
+    source: Embedding | None = None,
+    output: NextToken = TIED,
+    reads: object = UNSEEN,
+    writes: object = UNSEEN,
+    **given: object,
+) -> EncoderDecoder:
+    return EncoderDecoder(
+        length=LENGTH,
+        embedding=table,
+        source=source,
+        encoder=stack(position=reads, **given),
+        decoder=stack(position=writes, **given),
+        output=output,
+    )
+
+
+ENCODERS = {
+    "bert": encoder(
+        MaskedToken(),
+        Embedding(vocabulary=VOCABULARY, types=TYPES),
+        feed_forward=GELU(width=37),
+        position=Learned(),
+        norm=LayerNorm(eps=1e-12),
+        residual=PostNorm(),
+        input_norm=LayerNorm(eps=1e-12),
+        dropout=0.1,
+    ),
+    "masked token with a table of its own": encoder(
+        MaskedToken(tied=False, norm=RMSNorm()),
+        Embedding(vocabulary=VOCABULARY, scaled=True),
+        position=Sinusoidal(),
+    ),
+    "next token": encoder(NextToken(tied=False, bias=True), position=Learned(offset=2)),
+    "mean vector": encoder(TextVector(), attention=GROUPED, position=Rotary(), norm=RMSNorm()),
+    "first vector, dense": encoder(
+        TextVector(pooling=First(), dense=True, unit=False),
+        attention=FACTORED,
+        feed_forward=GEGLU(width=29, bias=True),
+        position=Sinusoidal(interleaved=False, offset=2),
+    ),
+    "last vector": encoder(
+        TextVector(pooling=Last()),
+        attention=MultiHead(heads=10),
+        position=AlibiSlopes(),
+        norm=LayerNorm(bias=False),
+    ),
+    "largest vector": encoder(
+        TextVector(pooling=Max(), dense=True),
+        attention=ONE_FOR_ALL,
+        feed_forward=ReLU2(width=31, bias=False),
+        position=Rotary(adjacent=True, share=0.72),
+    ),
+    "classifier": encoder(
+        Classify(labels=("sad", "glad", "mad"), pooling=Mean()),
+        attention=UNSCALED,
+        position=RelativeBuckets(buckets=12, farthest=9),
+        norm=RMSNorm(eps=1e-5),
+        input_norm=RMSNorm(),
+    ),
+    "classifier with a hidden layer": encoder(
+        Classify(labels=("no", "yes"), pooling=First(), hidden=17, dropout=0.1),
+        feed_forward=SwiGLU(width=29),
+    ),
+    "notes": encoder(
+        TextVector(pooling=Mean(), unit=False),
+        attention=SLICED,
+        position=Sinusoidal(endpoint=True),
+        residual=NotesNorm(),
+    ),
+    "notes without scaling": encoder(
+        TextVector(pooling=Max(), unit=False),
+        attention=SlicedHeads(heads=5, scale=1.0),
+        width=35,
+        position=Sinusoidal(interleaved=False, endpoint=True, base=700.0),
+        residual=NotesNorm(),
+        norm=RMSNorm(),
+    ),
+}
+
+DECODERS = {
+    "gpt": decoder(feed_forward=GELU(width=37, tanh=True), position=Learned()),
+    "llama": decoder(
+        attention=GROUPED,
+        feed_forward=SwiGLU(width=29),
+        position=Rotary(),
+        norm=RMSNorm(eps=1e-5),
+    ),
+    "llama 3": decoder(
+        attention=GROUPED,
+        position=Rotary(
+            base=50.0,
+            stretch=ByWavelength(factor=8.0, low=0.5, high=2.0, trained_length=29),
+        ),
+        output=NextToken(tied=False, multiplier=0.3),
+    ),
+    "rotary, linear": decoder(
+        attention=NORMED, position=Rotary(stretch=Linear(factor=3.0)), residual=PostNorm()
+    ),
+    "rotary, larger base": decoder(
+        attention=ONE_FOR_ALL, position=Rotary(adjacent=True, base=500.0, stretch=Ntk(factor=5.0))
+    ),
+    "rotary, in part": decoder(
+        attention=NORMED,
+        feed_forward=ReLU2(width=31),
+        position=Rotary(share=0.4),
+        norm=RMSNorm(),
+    ),
+    "alibi": decoder(attention=PAPER, position=AlibiSlopes(), output=NextToken(bias=True)),
+    "alibi, nine heads": decoder(
+        attention=MultiHead(heads=9), width=27, position=AlibiSlopes(), layers=1
+    ),
+    "relative": decoder(
+        attention=UNSCALED,
+        feed_forward=GEGLU(width=29, tanh=True),
+        position=RelativeBuckets(buckets=7, farthest=10, both_ways=False),
+        norm=RMSNorm(),
+    ),
+    "waves of odd width": decoder(
+        attention=MultiHead(heads=5),
+        width=35,
+        position=Sinusoidal(offset=1),
+        table=Embedding(vocabulary=VOCABULARY, scaled=True),
+    ),
+    "no positions": decoder(layers=3, attention=FACTORED, input_norm=LayerNorm()),
+    "notes": decoder(
+        attention=SLICED,
+        residual=NotesNorm(),
+        position=Sinusoidal(interleaved=False, offset=-3),
+    ),
+    "last vector": decoder(
+        output=TextVector(pooling=Last()), attention=FACTORED, position=Learned(offset=3)
+    ),
+    "classifier": decoder(output=Classify(labels=("no", "yes"), pooling=Last()), attention=BARE),
+}
+
+TRANSLATORS = {
+    "paper": translator(
+        Embedding(vocabulary=VOCABULARY, scaled=True),
+        attention=BARE,
+        reads=Sinusoidal(),
+        writes=Sinusoidal(),
+        residual=PostNorm(),
+    ),
+    "t5": translator(
+        attention=MultiHead(heads=6, head_width=7, bias=False, output_bias=False, scale=1.0),
+        feed_forward=ReLU(width=37, bias=False),
+        reads=RelativeBuckets(buckets=14, farthest=11, both_ways=True),
+        writes=RelativeBuckets(buckets=9, farthest=11, both_ways=False),
+        norm=RMSNorm(),
+        output=NextToken(multiplier=30**-0.5),
+    ),
+    "two vocabularies": translator(
+        source=Embedding(vocabulary=19, scaled=True),
+        attention=NORMED,
+        reads=Learned(),
+        writes=Rotary(),
+        output=NextToken(tied=False, bias=True),
+    ),
+    "factored": translator(
+        attention=FACTORED,
+        feed_forward=SwiGLU(width=29, bias=True),
+        reads=AlibiSlopes(),
+        writes=Sinusoidal(interleaved=False),
+        norm=LayerNorm(bias=False),
+        residual=PreNorm(),
+        input_norm=LayerNorm(),
+    ),
+    "notes": translator(attention=SLICED, residual=NotesNorm(), writes=Learned(offset=2)),
+}
+
+ALL: dict[str, Config] = {
+    f"{family}: {name}": config
+    for family, models in {
+        "encoder": ENCODERS,
+        "decoder": DECODERS,
+        "translator": TRANSLATORS,
+    }.items()
+    for name, config in models.items()
+}
+
+
+def choices_in(choice: Choice) -> Iterator[Choice]:
+    """That choice and every choice inside it."""
+    yield choice
+    for name in type(choice).model_fields:
+        value = getattr(choice, name)
+        if isinstance(value, Choice):
+            yield from choices_in(value)
