@@ -105,8 +105,8 @@ def _terms(seed: int, samples: int) -> Iterator[Tensor]:
     generator = torch.Generator().manual_seed(seed)
     for start in range(0, samples, CHUNK):
         count = min(CHUNK, samples - start)
-        q, k = torch.randn(2, count, WIDTHS[-1], generator=generator)
-        yield (q * k).double()
+        q, k = torch.randn(2, count, WIDTHS[-1], generator=generator, dtype=torch.float64)
+        yield q * k
 
 
 def _row(d_k: int, samples: int, products: _Products, unscaled: Softness, scaled: Softness) -> Row:
@@ -139,9 +139,9 @@ def _row(d_k: int, samples: int, products: _Products, unscaled: Softness, scaled
 def _softness(seed: int, d_k: int, scaled: bool) -> Softness:
     """Random queries that choose among random keys, with and without the division."""
     generator = torch.Generator().manual_seed(seed)
-    q = torch.randn(QUERIES, 1, d_k, generator=generator)
-    k = torch.randn(QUERIES, KEYS, d_k, generator=generator)
-    scores = (q @ k.mT)[:, 0].double() * (d_k**-0.5 if scaled else 1.0)
+    q = torch.randn(QUERIES, 1, d_k, generator=generator, dtype=torch.float64)
+    k = torch.randn(QUERIES, KEYS, d_k, generator=generator, dtype=torch.float64)
+    scores = (q @ k.mT)[:, 0] * (d_k**-0.5 if scaled else 1.0)
     weights = softmax(scores)  # (QUERIES, KEYS)
     squares = weights.square().sum(dim=1)
     # ∂wᵢ/∂sⱼ = wᵢ(δᵢⱼ − wⱼ): the sum of its squares in closed form

@@ -1,0 +1,65 @@
+"""What only a real process shows: how fast it starts, what it imports, pipes and interrupts."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+QKV = Path(sys.executable).with_name("qkv")
+
+
+def fastest(*command: str | Path, times: int = 5) -> float:
+    def once() -> float:
+        start = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        return time.perf_counter() - start
+
+    return min(once() for _ in range(times))
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_answer_at_once(option: str) -> None:
+    assert fastest(QKV, option) < 0.4
+
+
+def test_importing_the_package_is_cheap() -> None:
+    assert fastest(sys.executable, "-c", "import qkv") < 0.2
+
+
+@pytest.mark.parametrize("code", ["import qkv", "import qkv.cli.app", "import qkv; dir(qkv)"])
+def test_torch_is_not_imported_before_it_is_needed(code: str) -> None:
+    look = f"{code}; import sys; print([m for m in ('torch', 'numpy', 'pydantic') if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"'{QKV}' explain | head -n 1"
+    ran = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True
+    )
+    assert ran.returncode == 0
+    assert ran.stderr == ""
+
+
+def test_a_terminal_without_unicode_still_gets_an_answer() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    ran = subprocess.run(
+        [QKV, "explain", "--steps", "scores"], capture_output=True, env=environment
+    )
+    assert ran.returncode == 0
+    assert b"write matches" in ran.stdout.replace(b"*", b"")
+
+
+def test_an_interrupt_exits_130() -> None:
+    with subprocess.Popen([QKV, "tour"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        running.stdout.readline()  # it has started
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert b"Traceback" not in errors
