@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -102,11 +103,10 @@ class _Products:
 
 def _terms(seed: int, samples: int) -> Iterator[Tensor]:
     """qᵢkᵢ in chunks, (chunk, 1024)."""
-    generator = torch.Generator().manual_seed(seed)
+    draws = np.random.default_rng(seed)
     for start in range(0, samples, CHUNK):
-        count = min(CHUNK, samples - start)
-        q, k = torch.randn(2, count, WIDTHS[-1], generator=generator, dtype=torch.float64)
-        yield q * k
+        q, k = draws.standard_normal((2, min(CHUNK, samples - start), WIDTHS[-1]))
+        yield torch.from_numpy(q * k)
 
 
 def _row(d_k: int, samples: int, products: _Products, unscaled: Softness, scaled: Softness) -> Row:
@@ -138,10 +138,9 @@ def _row(d_k: int, samples: int, products: _Products, unscaled: Softness, scaled
 
 def _softness(seed: int, d_k: int, scaled: bool) -> Softness:
     """Random queries that choose among random keys, with and without the division."""
-    generator = torch.Generator().manual_seed(seed)
-    q = torch.randn(QUERIES, 1, d_k, generator=generator, dtype=torch.float64)
-    k = torch.randn(QUERIES, KEYS, d_k, generator=generator, dtype=torch.float64)
-    scores = (q @ k.mT)[:, 0] * (d_k**-0.5 if scaled else 1.0)
+    draws = np.random.default_rng(seed)
+    q, k = (draws.standard_normal((QUERIES, rows, d_k)) for rows in (1, KEYS))
+    scores = torch.from_numpy(q @ k.transpose(0, 2, 1))[:, 0] * (d_k**-0.5 if scaled else 1.0)
     weights = softmax(scores)  # (QUERIES, KEYS)
     squares = weights.square().sum(dim=1)
     # ∂wᵢ/∂sⱼ = wᵢ(δᵢⱼ − wⱼ): the sum of its squares in closed form
