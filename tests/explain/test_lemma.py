@@ -1,6 +1,7 @@
 """q·k has mean 0 and variance d_k, measured; the interval holds for many seeds, not a lucky one."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,9 +71,15 @@ def test_too_few_samples_are_refused() -> None:
 def test_the_table_shows_each_width_beside_its_theory(lemma: Lemma) -> None:
     page = lemma_text(lemma)
     for row in lemma.rows:
-        assert f"{row.variance:.3f}" in page
-    assert "OUT" not in page
+        assert f"{row.variance:.2f}" in page
+        assert f"{row.ratio:.3f}!" not in page
     assert "linearity of expectation" in page
+    assert max(len(line) for line in page.split("\n")) <= 80
+
+
+def test_a_ratio_outside_its_interval_is_marked(lemma: Lemma) -> None:
+    wrong = replace(lemma.rows[3], ratio=1.5)
+    assert "1.500!" in lemma_text(replace(lemma, rows=(wrong,)))
 
 
 @pytest.mark.parametrize(

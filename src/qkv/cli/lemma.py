@@ -8,7 +8,7 @@ import typer
 
 def lemma(
     seed: Annotated[int, typer.Option(min=0, help="Where the random draws start.")] = 0,
-    samples: Annotated[int, typer.Option(help="Draws of q and k.")] = 50_000,
+    samples: Annotated[int, typer.Option(help="Draws of q and k.")] = 20_000,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Draw it: .png, .svg or .pdf.")
     ] = None,

@@ -23,12 +23,12 @@ KEYS, QUERIES = 16, 1000  # one softmax row chooses among so many keys; rows ave
 FEWEST, CHUNK = 1000, 4096
 
 DERIVATION = """\
-Mean.      E[q·k] = E[Σ qᵢkᵢ] = Σ E[qᵢkᵢ]      linearity of expectation: a sum's mean is the sum
-                                               of the means, whatever depends on what
-                  = Σ E[qᵢ]·E[kᵢ] = 0          qᵢ and kᵢ are independent, each with mean 0
-Variance.  var[q·k] = Σ var[qᵢkᵢ]              the terms are independent of each other
-           var[qᵢkᵢ] = E[qᵢ²]·E[kᵢ²] − 0 = 1   so the d_k terms together have variance d_k
-Scaled.    var[q·k ÷ √d_k] = d_k ÷ d_k = 1     a factor goes into the variance squared"""
+Mean      E[q·k] = E[Σ qᵢkᵢ] = Σ E[qᵢkᵢ]    linearity of expectation: the mean of
+                                            a sum is the sum of the means
+                 = Σ E[qᵢ]·E[kᵢ] = 0        independent, each with mean 0
+Variance  var[q·k] = Σ var[qᵢkᵢ]            the terms are independent
+          var[qᵢkᵢ] = E[qᵢ²]·E[kᵢ²] = 1     so d_k terms have variance d_k
+Scaled    var[q·k ÷ √d_k] = d_k ÷ d_k = 1   a factor enters a variance squared"""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Lemma:
         return {**table, "rows": [asdict(row) for row in self.rows]}
 
 
-def measure(seed: int = 0, samples: int = 50_000) -> Lemma:
+def measure(seed: int = 0, samples: int = 20_000) -> Lemma:
     """The lemma for d_k = 1 … 1024, the same numbers for the same seed and samples."""
     if samples < FEWEST:
         raise UsageError(f"samples={samples} is too few for the intervals; use {FEWEST} or more")

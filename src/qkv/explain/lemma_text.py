@@ -1,67 +1,65 @@
-"""The lemma for the terminal: a table, a text plot and the derivation in words."""
+"""The lemma for the terminal: a table, a text plot and the derivation in words, in 80 columns."""
 
 from qkv.explain.lemma import CONFIDENCE, DERIVATION, KEYS, Lemma, Row
 from qkv.explain.matrix import figure
 
-BAR = 24
+BAR = 14
 
 
 def lemma_text(lemma: Lemma) -> str:
     return "\n".join(
         [
-            "Why √d_k: if the components of q and k are independent with mean 0 and variance 1,",
-            "then q·k has mean 0 and variance d_k.",
+            "If the components of q and k are independent with mean 0 and variance 1,",
+            "then q·k has mean 0 and variance d_k, and q·k ÷ √d_k has variance 1.",
             "",
             *_table(lemma),
             "",
             *_plot(lemma),
             "",
+            "Why",
             DERIVATION,
         ]
     )
 
 
 def _table(lemma: Lemma) -> list[str]:
-    head = (
-        " d_k  mean of q·k    ± (0)  Σ mean qᵢkᵢ   variance  (d_k)  variance ÷ d_k   interval"
-        "       after ÷√d_k"
-    )
-    lines = [head, *(_line(row) for row in lemma.rows), ""]
-    percent = f"{100 * CONFIDENCE:.1f}"
-    lines += [
-        f"{lemma.samples:,} draws of q and k, seed {lemma.seed}. With {percent} % confidence all "
-        "means lie within ± of 0 and",
-        "all ratios inside their interval around 1. Linearity of expectation: the mean of the sum "
-        "is the sum of the means.",
+    return [
+        "      mean of q·k   sum of the   variance of q·k             variance",
+        " d_k  and its ±     means qᵢkᵢ   and ÷ d_k, interval         of q·k ÷ √d_k",
+        *(_line(row) for row in lemma.rows),
+        "   …  theory: 0     the same     theory: d_k  1              theory: 1",
+        "",
+        f"{lemma.samples:,} draws of q and k, seed {lemma.seed}. At {CONFIDENCE:.1%} confidence, "
+        "all of this at once:",
+        "the means lie within ± of 0, the ratios inside their intervals around 1.",
     ]
-    return lines
 
 
 def _line(row: Row) -> str:
     off = (row.mean_high - row.mean_low) / 2
-    mark = "in" if row.low <= row.ratio <= row.high else "OUT"
+    mark = " " if row.low <= row.ratio <= row.high else "!"
+    mean, total = (figure(value, 3) for value in (row.mean, row.sum_of_means))
     return (
-        f"{row.d_k:4d}  {figure(row.mean, 4):>11}  {figure(off, 4):>7}  "
-        f"{figure(row.sum_of_means, 4):>11}  {row.variance:9.3f}  {row.d_k:5d}  "
-        f"{row.ratio:14.4f}   {row.low:.4f}–{row.high:.4f} {mark:3}  {row.scaled_variance:10.4f}"
+        f"{row.d_k:4d} {mean:>7} ±{off:.3f}  {total:>10}  {row.variance:10.2f} "
+        f"{row.ratio:6.3f}{mark} {row.low:.3f}–{row.high:.3f}  {row.scaled_variance:10.3f}"
     )
 
 
 def _plot(lemma: Lemma) -> list[str]:
     lines = [
-        f"What that does to a softmax over {KEYS} keys: the largest weight, and what is left of "
-        "the gradient",
-        f" d_k  {'without ÷√d_k':<{BAR + 6}}{'with ÷√d_k':<{BAR + 6}}entropy (nats)  gradient",
+        f"What the missing division does to a softmax over {KEYS} keys",
+        "",
+        "      largest weight                             entropy        gradient",
+        f" d_k  {'without ÷√d_k':<{BAR + 7}}{'with':<{BAR + 8}}without  with  without  with",
     ]
     for row in lemma.rows:
         hard, soft = row.unscaled, row.scaled
         lines.append(
-            f"{row.d_k:4d}  {_bar(hard.largest)}{_bar(soft.largest)}"
-            f"{hard.entropy:5.2f}  {soft.entropy:5.2f}    {hard.gradient:.3f}  {soft.gradient:.3f}"
+            f"{row.d_k:4d}  {_bar(hard.largest)}{_bar(soft.largest)} "
+            f"{hard.entropy:6.2f} {soft.entropy:5.2f}   {hard.gradient:6.3f} {soft.gradient:5.3f}"
         )
-    lines.append("(entropy and gradient: first without the division, then with it)")
     return lines
 
 
 def _bar(share: float) -> str:
-    return f"{'█' * round(share * BAR):<{BAR}} {share:.2f} "
+    return f"{share:.2f} {'█' * round(share * BAR):<{BAR}}  "
