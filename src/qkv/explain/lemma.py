@@ -23,8 +23,8 @@ KEYS, QUERIES = 16, 1000  # one softmax row chooses among so many keys; rows ave
 FEWEST, CHUNK = 1000, 4096
 
 DERIVATION = """\
-Mean      E[q·k] = E[Σ qᵢkᵢ] = Σ E[qᵢkᵢ]    linearity of expectation: the mean of
-                                            a sum is the sum of the means
+Mean      E[q·k] = E[Σ qᵢkᵢ] = Σ E[qᵢkᵢ]    linearity of expectation: the mean
+                                            of a sum is the sum of the means
                  = Σ E[qᵢ]·E[kᵢ] = 0        independent, each with mean 0
 Variance  var[q·k] = Σ var[qᵢkᵢ]            the terms are independent
           var[qᵢkᵢ] = E[qᵢ²]·E[kᵢ²] = 1     so d_k terms have variance d_k
