@@ -1,8 +1,4 @@
-"""Check tensor sizes once, at the door, and name the axes.
-
-B batch · T query positions · S key positions · D model width · H heads · K key/value heads ·
-E head width · F feed-forward width · V vocabulary · L layers
-"""
+"""Check tensor sizes once, at the door, and name the axes."""
 
 from torch import Tensor
 

@@ -190,23 +190,41 @@ class Computed:
 
     def __init__(self, batch: int = 2) -> None:
         self.k, self.v, self.times = numbers(batch, K, 4, E), numbers(batch, K, 4, VALUE), 0
+        self.source = numbers(batch, 4, 13)
 
-    def __call__(self) -> tuple[Tensor, Tensor]:
+    def __call__(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        assert source is self.source
         self.times += 1
         return self.k, self.v
 
 
 def test_a_cross_slot_computes_once() -> None:
     compute, slot = Computed(), CrossSlot()
-    first, second = slot.once(compute), slot.once(compute)
+    first, second = slot.once(compute.source, compute), slot.once(compute.source, compute)
     assert compute.times == 1
     assert first is second
 
 
+@pytest.mark.parametrize("shape", [(2, 5, 13), (3, 4, 13)])
+def test_a_cache_is_not_used_for_another_source(shape: tuple[int, ...]) -> None:
+    compute, slot = Computed(), CrossSlot()
+    slot.once(compute.source, compute)
+    with pytest.raises(CacheError, match=r"a source of B=2, S=4 but is given B=\d, S=\d"):
+        slot.once(numbers(*shape), compute)
+
+
+def test_a_cache_refuses_to_be_trained_through() -> None:
+    k, v = numbers(2, K, 1, E).requires_grad_(), numbers(2, K, 1, VALUE)
+    with pytest.raises(CacheError, match="not for training"):
+        empty().slots[0].append(k, v)
+    with torch.no_grad():
+        empty().slots[0].append(k, v)
+
+
 def test_without_a_cache_everything_is_computed_every_time() -> None:
     compute, slot = Computed(), NoSlot()
-    slot.once(compute)
-    slot.once(compute)
+    slot.once(compute.source, compute)
+    slot.once(compute.source, compute)
     assert compute.times == 2
     k, v = numbers(2, K, 3, E), numbers(2, K, 3, VALUE)
     assert slot.append(k, v) == (k, v)
@@ -214,10 +232,12 @@ def test_without_a_cache_everything_is_computed_every_time() -> None:
 
 def test_cross_slots_are_reordered_and_forked_with_the_cache() -> None:
     compute, cache = Computed(), empty()
-    cache.cross[0].once(compute)
+    cache.cross[0].once(compute.source, compute)
     cache.reorder(torch.tensor([1, 0]))
     forked = cache.fork(2)
-    for kept, mine in zip(forked.cross[0].once(compute), (compute.k, compute.v), strict=True):
+    forked_source = compute.source[[1, 1, 0, 0]]
+    kept_both = forked.cross[0].once(forked_source, compute)
+    for kept, mine in zip(kept_both, (compute.k, compute.v), strict=True):
         assert torch.equal(kept, mine[[1, 1, 0, 0]])
     assert compute.times == 1
 
@@ -226,7 +246,7 @@ def test_an_empty_cross_slot_stays_empty_when_reordered_and_forked() -> None:
     cache = empty()
     cache.reorder(torch.tensor([1, 0]))
     forked, compute = cache.fork(2), Computed(batch=4)
-    assert torch.equal(forked.cross[1].once(compute)[0], compute.k)
+    assert torch.equal(forked.cross[1].once(compute.source, compute)[0], compute.k)
     assert compute.times == 1
     assert cache.cross[1].kept is None
 

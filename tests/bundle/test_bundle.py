@@ -16,7 +16,7 @@ from torch import Tensor
 
 from qkv.bundle import Bundle
 from qkv.bundle.manifest import publish, recover, verify
-from qkv.errors import BundleError, ConfigError, QkvError
+from qkv.errors import BundleError, ConfigError, QkvError, UsageError
 from qkv.model import Model, build, preset
 
 FAMILIES = ["language-tiny", "classify-tiny", "translate-tiny"]
@@ -61,7 +61,7 @@ def seal(place: Path) -> None:
             content = path.read_bytes()
             digest = hashlib.sha256(content).hexdigest()
             files[path.name] = {"bytes": len(content), "sha256": digest}
-    (place / "MANIFEST.json").write_text(json.dumps({"files": files}))
+    (place / "MANIFEST.json").write_text(json.dumps({"format": 1, "files": files}))
 
 
 def message(place: Path, kind: type[QkvError] | tuple[type[QkvError], ...] = BundleError) -> str:
@@ -512,3 +512,42 @@ def test_a_place_below_a_file_cannot_be_written_and_is_named(tmp_path: Path) -> 
     (tmp_path / "file").write_text("")
     with pytest.raises(BundleError, match=f"{tmp_path / 'file' / 'model'}"):
         Bundle(model_of()).save(tmp_path / "file" / "model")
+
+
+def test_a_path_with_dots_is_the_directory_it_means(saved: Path) -> None:
+    again = saved / ".." / saved.name
+    Bundle(Bundle.load(saved).model).save(again)
+    assert Bundle.load(saved).model is not None
+    assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+def test_the_root_is_no_place_for_a_bundle(saved: Path) -> None:
+    with pytest.raises(BundleError, match="give a directory with a name"):
+        Bundle(Bundle.load(saved).model).save("/")
+
+
+@pytest.mark.parametrize("content", ['{"files": 5}', "{}"])
+def test_a_damaged_manifest_is_named_when_saving_over_it(saved: Path, content: str) -> None:
+    model = Bundle.load(saved).model
+    (saved / "MANIFEST.json").write_text(content)
+    with pytest.raises(BundleError, match=r"MANIFEST.json lists no files; the bundle is damaged"):
+        Bundle(model).save(saved)
+
+
+def test_a_file_of_somebody_else_is_not_deleted(saved: Path) -> None:
+    model = Bundle.load(saved).model
+    (saved / "thesis.txt").write_text("years of work")
+    with pytest.raises(BundleError, match=r"holds thesis.txt"):
+        Bundle(model).save(saved)
+    assert (saved / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_newer_format_is_refused(saved: Path) -> None:
+    manifest = json.loads((saved / "MANIFEST.json").read_text())
+    (saved / "MANIFEST.json").write_text(json.dumps({**manifest, "format": 2}))
+    assert "format 2" in message(saved)
+
+
+def test_a_device_that_does_not_exist_is_refused(saved: Path) -> None:
+    with pytest.raises(UsageError, match="unknown device"):
+        Bundle.load(saved, device="gpu")

@@ -55,7 +55,11 @@ MISTAKES = {
     ("explain", "--cell", "poem,dog"): "no step has a cell poem,dog",
     ("explain", "--steps", "weight"): 'did you mean "weights"?',
     ("explain", "--notes", "--example", "same"): "exclude each other",
+    ("explain", "--notes", "--heads", "2"): "--notes and --heads exclude each other",
+    ("explain", "--notes", "--mask", "causal"): "--notes and --mask exclude each other",
+    ("explain", "--worksheet-template", "--notes"): "--worksheet-template and --notes exclude",
     ("explain", "--worksheet", "nowhere.toml"): "cannot read nowhere.toml",
+    ("tour", "--device", "gpu"): 'unknown device "gpu"; use auto, cpu, cuda or mps',
     ("lemma", "--samples", "5"): "samples=5 is too few",
     ("lemma", "--seed", "-1"): "--seed",
     ("lemma", "-o", "picture.gif"): ".png, .svg, .pdf",
@@ -122,6 +126,16 @@ def test_a_worksheet_with_a_wrong_answer_exits_1_and_names_the_cell(
     ran = qkv("explain", "--worksheet", str(path), *options)
     assert ran.code == 1
     assert "(three, two) is written" in ran.out
+    elsewhere = qkv("explain", "--worksheet", str(path), *options, "--steps", "weights")
+    assert elsewhere.code == 1
+    assert "(three, two) is written" in elsewhere.out + elsewhere.err
+
+
+def test_every_example_is_named_in_the_help(qkv) -> None:
+    from qkv.explain.examples import EXAMPLES
+
+    page = qkv("explain", "--help").out
+    assert all(name in page for name in EXAMPLES)
 
 
 def test_the_worksheet_template_is_a_worksheet(qkv, tmp_path: Path) -> None:

@@ -94,3 +94,17 @@ def test_a_mistake_shown_in_the_guide_is_the_one_that_is_made(tmp_path: Path) ->
     )
     assert ran.returncode == 2
     assert ran.stderr == f"{shown[0]}\n"
+
+
+def test_the_guide_names_every_choice_there_is() -> None:
+    import qkv.model
+
+    page = (ROOT / "docs/guide/models.md").read_text("utf-8")
+    choices = [
+        name
+        for name in qkv.model.__all__
+        if isinstance(thing := getattr(qkv.model, name), type)
+        and issubclass(thing, qkv.model.Choice)
+        and thing is not qkv.model.Choice
+    ]
+    assert [name for name in choices if f"`{name}`" not in page and f"{name}(" not in page] == []

@@ -84,3 +84,11 @@ def test_hostile_words_stay_text_in_markdown_and_latex() -> None:
 def test_only_the_asked_steps_are_shown_with_their_numbers_of_the_whole() -> None:
     page = text(Look(walk(POEM), steps=("weights", "scores")), 80)
     assert [line[:3] for line in page.split("\n") if line[:1].isdigit()] == ["8. ", "10."]
+
+
+def test_wide_characters_stay_in_their_columns() -> None:
+    from rich.cells import cell_len
+
+    page = text(Look(walk(replace(POEM, tokens=("詩", "を", "書く"))), steps=("weights",)), 80)
+    table = page.split("\n\n")[2].split("\n")
+    assert len({cell_len(line.rstrip("*")) for line in table[1:] if not line.endswith("*")}) == 1

@@ -1,5 +1,6 @@
 """The worked example equals the notes' table, and every step follows from the ones it names."""
 
+import importlib
 from dataclasses import replace
 
 import numpy as np
@@ -7,11 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qkv.attention import Steps
 from qkv.errors import UsageError
 from qkv.explain.examples import EXAMPLES, POEM
 from qkv.explain.render.text import say
 from qkv.explain.walk import walk
 from qkv.explain.worksheet import Worksheet
+
+walk_module = importlib.import_module("qkv.explain.walk")
 
 # Recomputed in float64 from the notes' X and weights, one row a word.
 TABLE = {
@@ -158,9 +162,30 @@ def _check_by_hand(sheet: Worksheet) -> None:
             np.testing.assert_allclose(step.value, by_hand, rtol=1e-9, atol=1e-12)
 
 
-def test_a_word_that_stands_twice_gets_a_number() -> None:
-    sheet = replace(POEM, tokens=("the", "cat", "the"))
-    assert walk(sheet)["weights"].columns == ("the", "cat", "the(2)")
+@pytest.mark.parametrize(
+    ("tokens", "shown"),
+    [
+        (("the", "cat", "the"), ("the", "cat", "the(2)")),
+        (("a", "a(2)", "a"), ("a", "a(2)", "a(3)")),
+        (("a\nb", "", "\t"), (r"a\nb", '""', r"\t")),
+    ],
+)
+def test_every_word_has_a_label_of_its_own_on_one_line(
+    tokens: tuple[str, ...], shown: tuple[str, ...]
+) -> None:
+    assert walk(replace(POEM, tokens=tokens))["weights"].columns == shown
+
+
+def test_a_kernel_that_disagrees_with_the_hand_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = walk_module.reference
+
+    def wrong(*given: object) -> Steps:
+        steps = true(*given)
+        return replace(steps, weights=steps.weights + 1e-6)
+
+    monkeypatch.setattr(walk_module, "reference", wrong)
+    with pytest.raises(AssertionError):
+        walk(POEM)
 
 
 def test_a_cell_is_found_by_words_by_column_names_and_by_numbers() -> None:

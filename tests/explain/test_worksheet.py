@@ -9,6 +9,8 @@ import pytest
 from qkv.errors import WorksheetError
 from qkv.explain.answers import compare
 from qkv.explain.examples import POEM, notes
+from qkv.explain.render.page import Look, cell_lines
+from qkv.explain.render.text import text
 from qkv.explain.walk import walk
 from qkv.explain.worksheet import TEMPLATE, parse_worksheet, read_worksheet
 
@@ -37,6 +39,13 @@ MALFORMED = {
     "NaN": (WORDS + X.replace("5", "nan") + W, "x row 2, column 2 is NaN; a finite number"),
     "infinity": (WORDS + X.replace("5", "-inf") + W, "x row 2, column 2 is -Infinity"),
     "too large for a float": (WORDS + X.replace("5", "1e999") + W, "x row 2, column 2 is 1E+999"),
+    "a number of 400 digits": (WORDS + X.replace("5", "5" * 400) + W, "a number of 400 digits"),
+    "queries given twice": (WORDS + X + W + "q = [[1, 2], [3, 4]]\n", "q and w_q are both given"),
+    "values given twice": (WORDS + X + W + "v_up = [[1]]\n", "w_v and v_up are both given"),
+    "an input nothing reads": (
+        WORDS + X + "q = [[1], [2]]\nk = [[1], [2]]\nv = [[1], [2]]\n",
+        "x is given, but q, k, v are given directly",
+    ),
     "unknown field": (WORDS + X + W + "wq = 3\n", 'unknown field "wq"; did you mean "w_q"?'),
     "unknown mask": (WORDS + X + W + 'mask = "casual"\n', 'mask must be "causal" or "none"'),
     "no heads": (WORDS + X + W + "heads = 0\n", "heads must be a whole number of 1 or more"),
@@ -164,3 +173,24 @@ def test_an_output_matrix_brings_the_heads_back_to_the_model_width() -> None:
     np.testing.assert_allclose(
         walked["projected"].value, walked["output"].value @ np.array([[1.0, 2.0, 3.0]])
     )
+
+
+def test_numbers_too_large_to_compute_name_the_step() -> None:
+    sheet = parse_worksheet(WORDS + "q = [[1e200], [1]]\nk = [[1e200], [1]]\nv = [[1], [1]]\n")
+    with pytest.raises(WorksheetError, match="scores is too large to compute"):
+        walk(sheet)
+
+
+def test_a_query_that_sees_no_key_gets_zeros_and_no_nonsense() -> None:
+    """Three causal queries on two keys: the first stands before them all."""
+    sheet = parse_worksheet(
+        'tokens = ["p", "q", "r"]\nsource = ["s", "t"]\nmask = "causal"\n'
+        "q = [[1], [2], [3]]\nk = [[1], [2]]\nv = [[5], [7]]\n"
+    )
+    walked = walk(sheet)
+    np.testing.assert_array_equal(walked["weights"].value[0], [0, 0])
+    np.testing.assert_array_equal(walked["output"].value[0], [0])
+    page = text(Look(walked), 80)
+    assert "nan" not in page
+    assert "*q* gives 100 % of its attention to *s*; every row that sees a key sums to 1." in page
+    assert "weights(p, s) = nothing is seen = 0.0000" in cell_lines(walked, "p", "s", 4)

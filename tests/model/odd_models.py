@@ -6,7 +6,6 @@ from qkv.model import (
     GEGLU,
     GELU,
     AlibiSlopes,
-    ByWavelength,
     Choice,
     Classify,
     Config,
@@ -18,7 +17,7 @@ from qkv.model import (
     Last,
     LayerNorm,
     Learned,
-    Linear,
+    LinearStretch,
     MaskedToken,
     Max,
     Mean,
@@ -26,7 +25,7 @@ from qkv.model import (
     NextToken,
     NoPosition,
     NotesNorm,
-    Ntk,
+    NtkStretch,
     PostNorm,
     PreNorm,
     RelativeBuckets,
@@ -39,6 +38,7 @@ from qkv.model import (
     Stack,
     SwiGLU,
     TextVector,
+    WavelengthStretch,
 )
 
 LENGTH, VOCABULARY, TYPES = 23, 41, 3
@@ -168,15 +168,16 @@ DECODERS = {
         attention=GROUPED,
         position=Rotary(
             base=50.0,
-            stretch=ByWavelength(factor=8.0, low=0.5, high=2.0, trained_length=29),
+            stretch=WavelengthStretch(factor=8.0, low=0.5, high=2.0, trained_length=29),
         ),
         output=NextToken(tied=False, multiplier=0.3),
     ),
     "rotary, linear": decoder(
-        attention=NORMED, position=Rotary(stretch=Linear(factor=3.0)), residual=PostNorm()
+        attention=NORMED, position=Rotary(stretch=LinearStretch(factor=3.0)), residual=PostNorm()
     ),
     "rotary, larger base": decoder(
-        attention=ONE_FOR_ALL, position=Rotary(adjacent=True, base=500.0, stretch=Ntk(factor=5.0))
+        attention=ONE_FOR_ALL,
+        position=Rotary(adjacent=True, base=500.0, stretch=NtkStretch(factor=5.0)),
     ),
     "rotary, in part": decoder(
         attention=NORMED,

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from qkv.attention import Steps
-from qkv.errors import ConfigError, ShapeError
+from qkv.errors import CacheError, ConfigError, ShapeError, UsageError
 from qkv.model import (
-    ByWavelength,
     Choice,
     Classify,
     Config,
@@ -30,12 +29,13 @@ from qkv.model import (
     Mean,
     MultiHead,
     NextToken,
-    Ntk,
+    NtkStretch,
     RelativeBuckets,
     Rotary,
     Sinusoidal,
     SlicedHeads,
     TextVector,
+    WavelengthStretch,
     build,
     preset,
     presets,
@@ -151,7 +151,7 @@ ODD_HEADS = {"attention": MultiHead(heads=6, head_width=5), "position": Rotary()
 NOT_A_PAIR = {"attention": GROUPED, "position": Rotary(share=0.5)}
 ONE_PAIR = {
     "attention": MultiHead(heads=6, head_width=2),
-    "position": Rotary(stretch=Ntk(factor=2)),
+    "position": Rotary(stretch=NtkStretch(factor=2)),
 }
 
 REFUSED: dict[str, tuple[Callable[[], object], list[str]]] = {
@@ -189,9 +189,10 @@ REFUSED: dict[str, tuple[Callable[[], object], list[str]]] = {
         ["farthest=16", "buckets=32"],
     ),
     "wavelengths the wrong way round": (
-        lambda: ByWavelength(factor=8, low=4, high=4, trained_length=64),
+        lambda: WavelengthStretch(factor=8, low=4, high=4, trained_length=64),
         ["low=4.0", "high=4.0"],
     ),
+    "text for a number": (lambda: MultiHead(heads="4"), ["MultiHead.heads='4'", "integer"]),
     "a misspelt field that is needed": (lambda: MultiHead(heds=4), ["MultiHead.heds", "no such"]),
     "token types where nothing reads them": (
         lambda: DecoderOnly(
@@ -207,7 +208,10 @@ REFUSED: dict[str, tuple[Callable[[], object], list[str]]] = {
     ),
     "one label": (lambda: Classify(labels=("same",)), ["two or more", "same"]),
     "two equal labels": (lambda: Classify(labels=("same", "same")), ["different", "same"]),
-    "a kind of model that does not exist": (lambda: read_config('{"kind": "rnn"}'), ["rnn"]),
+    "a kind of model that does not exist": (
+        lambda: read_config('{"kind": "decoder_onyl"}'),
+        ['unknown kind "decoder_onyl"; did you mean "decoder_only"?'],
+    ),
     "what is not JSON": (lambda: read_config("width: 30"), ["JSON"]),
 }
 
@@ -237,6 +241,7 @@ def test_a_text_longer_than_a_learned_table_is_refused():
         model(ids(B, 24, VOCABULARY))
 
 
+@torch.no_grad()
 def test_a_cache_does_not_reach_beyond_a_learned_table():
     model = build(odd_decoder(position=Learned()))
     cache = model.empty_cache(B, capacity=29)
@@ -245,10 +250,62 @@ def test_a_cache_does_not_reach_beyond_a_learned_table():
         model(ids(B, 5, VOCABULARY), cache=cache)
 
 
-def test_a_length_beyond_the_text_is_refused_with_both_numbers():
-    model = build(next(iter(ENCODERS.values())))
-    with pytest.raises(ShapeError, match=r"length 9 cannot stand in 7 positions"):
-        model(ids(2, 7, VOCABULARY), torch.tensor([9, 7]))
+@pytest.mark.parametrize(
+    ("lengths", "said"),
+    [
+        (torch.tensor([9, 7]), "length 9 cannot stand in 7 positions"),
+        (torch.tensor([-1, 7]), "length -1 cannot stand in 7 positions"),
+        (torch.tensor([7]), r"one whole number for each of 2 texts"),
+        (torch.tensor([7.0, 7.0]), r"one whole number for each of 2 texts"),
+    ],
+)
+def test_lengths_that_cannot_be_are_refused_by_every_family(lengths: Tensor, said: str):
+    text = ids(2, 7, VOCABULARY)
+    translator = build(next(iter(TRANSLATORS.values())))
+    for model in (build(next(iter(ENCODERS.values()))), build(odd_decoder())):
+        with pytest.raises(ShapeError, match=said):
+            model(text, lengths)
+    with pytest.raises(ShapeError, match=said):
+        translator(text, text, source_lengths=lengths)
+    with pytest.raises(ShapeError, match=said):
+        translator(text, text, target_lengths=lengths)
+
+
+@torch.no_grad()
+def test_lengths_and_a_cache_are_refused_together():
+    model = build(odd_decoder())
+    cache = model.empty_cache(2, 9)
+    with pytest.raises(CacheError, match=r"give mask=Mask.padding\(lengths\)"):
+        model(ids(2, 3, VOCABULARY), torch.tensor([3, 1]), cache=cache)
+
+
+@torch.no_grad()
+def test_a_cache_of_another_depth_is_refused_with_both_numbers():
+    model = build(odd_decoder(layers=3))
+    cache = build(odd_decoder(layers=2)).empty_cache(2, 9)
+    with pytest.raises(CacheError, match="the cache has 2 layers, the model 3"):
+        model(ids(2, 3, VOCABULARY), cache=cache)
+
+
+def test_an_empty_capacity_is_not_the_whole_length():
+    assert build(odd_decoder()).empty_cache(2, 0).slots[0].capacity == 0
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(3, 5), torch.zeros(5, dtype=torch.long)])
+def test_what_is_no_batch_of_token_ids_is_refused(wrong: Tensor):
+    with pytest.raises(ShapeError, match=r"whole numbers of shape \(B, T\)"):
+        build(odd_decoder())(wrong)
+
+
+def test_positions_for_another_length_are_refused():
+    with pytest.raises(ShapeError, match="4 positions are given for 5 tokens"):
+        build(odd_decoder())(ids(2, 5, VOCABULARY), positions=torch.arange(4))
+
+
+@pytest.mark.parametrize("device", ["gpu", "warp:0"])
+def test_a_device_that_does_not_exist_is_refused(device: str):
+    with pytest.raises(UsageError, match="unknown device"):
+        build(odd_decoder(), device=device)
 
 
 def test_a_token_outside_the_vocabulary_is_refused_with_the_numbers():
@@ -334,7 +391,7 @@ def test_the_papers_table_is_read_in_three_places():
 def test_a_source_with_its_own_vocabulary_has_its_own_table():
     model = build(TRANSLATORS["two vocabularies"])
     source, target = ids(B, S, 19), ids(B, T, VOCABULARY)
-    assert tables_of(model) == ["embedding.weight", "output.weight", "output.bias"]
+    assert set(tables_of(model)) == {"embedding.weight", "output.weight", "output.bias"}
     assert model.source.weight.shape == (19, 30)
 
     memory = model.encode(source)

@@ -8,9 +8,11 @@ from qkv.tour.run import tour
 from qkv.tour.sentiment import UNSEEN, Sentiment
 from qkv.tour.sorting import LENGTH, Sorting
 
+CPU = torch.device("cpu")
+
 
 def test_the_encoder_judges_negations_it_never_saw() -> None:
-    demo = Sentiment()
+    demo = Sentiment(CPU)
     assert not any((text[3], text[5]) in UNSEEN for text, _ in demo.train)
     assert demo.accuracy() < 0.8  # before
     losses = list(demo.learn())
@@ -19,7 +21,7 @@ def test_the_encoder_judges_negations_it_never_saw() -> None:
 
 
 def test_the_decoder_sorts_rows_it_never_saw() -> None:
-    demo = Sorting()
+    demo = Sorting(CPU)
     seen = {tuple(row) for row in demo.train.tolist()}
     assert not any(tuple(row) in seen for row in demo.test.tolist())
     assert demo.accuracy() < 0.05
@@ -31,7 +33,7 @@ def test_the_decoder_sorts_rows_it_never_saw() -> None:
 
 
 def test_the_translator_turns_the_order_around_and_reads_the_right_word() -> None:
-    demo = Numerals()
+    demo = Numerals(CPU)
     list(demo.learn())
     assert demo.accuracy() > 0.9
     english, german = demo.test[0]
@@ -42,7 +44,7 @@ def test_the_translator_turns_the_order_around_and_reads_the_right_word() -> Non
 
 def test_the_tour_shows_all_of_it_in_order() -> None:
     steps: list[str] = []
-    lines = list(tour(80, lambda model, step, loss: steps.append(model)))
+    lines = list(tour(80, lambda model, step, loss: steps.append(model), CPU))
     page = "\n".join(lines)
     parts = ["Attention by hand", "Encoder-only", "Decoder-only", "Encoder–decoder", "Next"]
     places = [page.index(part) for part in parts]

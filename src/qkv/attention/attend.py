@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from qkv.attention.fused import fused
-from qkv.attention.mask import Mask
-from qkv.attention.reference import SEE_ALL, reference
+from qkv.attention.mask import SEE_ALL, Mask
+from qkv.attention.reference import reference
 
 
 def attend(
@@ -18,6 +18,6 @@ def attend(
 
     scale: None for 1/√E, 1.0 to leave the scaling out, or any factor.
     """
-    if mask.learns():  # the fused CPU kernel gives no gradient for what is added to the scores
+    if mask.learns():  # torch's fused kernel takes no bias that needs a gradient
         return reference(q, k, v, mask, scale).output
     return fused(q, k, v, mask, scale)

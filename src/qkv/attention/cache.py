@@ -17,6 +17,8 @@ from qkv.shapes import expect
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Compute = Callable[[Tensor], tuple[Tensor, Tensor]]
+
 
 class Slot:
     """The keys and values of one attention layer, in room set aside once."""
@@ -36,6 +38,8 @@ class Slot:
         if any(n[axis] != kept[axis] for axis in axes):
             made, given = (", ".join(f"{axis}={at[axis]}" for axis in axes) for at in (kept, n))
             raise CacheError(f"the cache was made for {made} but is given {given}")
+        if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
+            raise CacheError("a cache is for generating, not for training; use torch.no_grad()")
         stop = self.length + n["T"]
         if stop > self.capacity:
             raise CacheError(
@@ -48,31 +52,40 @@ class Slot:
         return self.k[:, :, :stop], self.v[:, :, :stop]
 
     def truncate(self, length: int) -> None:
+        """Forget every position from `length` on."""
         if not 0 <= length <= self.length:
             raise CacheError(f"cannot truncate to {length}: the cache holds {self.length}")
         self.length = length
 
     def reorder(self, rows: Tensor) -> None:
+        """Row b becomes what row rows[b] was."""
         _check_order(rows, self.k)
         kept = slice(self.length)
         self.k[:, :, kept] = self.k[:, :, kept].index_select(0, rows)
         self.v[:, :, kept] = self.v[:, :, kept].index_select(0, rows)
 
     def fork(self, copies: int) -> Slot:
+        """A slot of its own in which every row stands `copies` times."""
         k, v = (t.repeat_interleave(copies, dim=0) for t in (self.k, self.v))
         return Slot(k, v, self.length)
 
 
 class CrossSlot:
-    """The keys and values of an encoder's output for one decoder layer, computed once."""
+    """The keys and values of one source text for one decoder layer, computed once."""
 
     def __init__(self, kept: tuple[Tensor, Tensor] | None = None) -> None:
         self.kept = kept
 
-    def once(self, compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """What was computed the first time."""
+    def once(self, source: Tensor, compute: Compute) -> tuple[Tensor, Tensor]:
+        """What `compute` made of the source (B, S, D) the first time."""
         if self.kept is None:
-            self.kept = compute()
+            self.kept = compute(source)
+        B, S = self.kept[0].shape[0], self.kept[0].shape[2]
+        if source.shape[:2] != (B, S):
+            raise CacheError(
+                f"the cache belongs to a source of B={B}, S={S} but is given "
+                f"B={source.shape[0]}, S={source.shape[1]}; make an empty cache for another source"
+            )
         return self.kept
 
     def reorder(self, rows: Tensor) -> None:
@@ -87,12 +100,17 @@ class CrossSlot:
         return CrossSlot((k, v))
 
 
-def _check_order(rows: Tensor, kept: Tensor) -> None:
-    if rows.shape != kept.shape[:1]:
-        raise CacheError(
-            f"a new order needs one row number for each of {len(kept)} rows, "
-            f"but has shape {tuple(rows.shape)}"
-        )
+class NoSlot:
+    """No cache: what is computed now is all there is."""
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return k, v
+
+    def once(self, source: Tensor, compute: Compute) -> tuple[Tensor, Tensor]:
+        return compute(source)
+
+
+NO_SLOT = NoSlot()
 
 
 class KVCache:
@@ -133,7 +151,7 @@ class KVCache:
         return sum(t.nbytes for slot in self.slots for t in (slot.k, slot.v))
 
     def truncate(self, length: int) -> None:
-        """Forget every position from `length` on."""
+        """Forget every position from `length` on; the source of cross attention stays."""
         for slot in self.slots:
             slot.truncate(length)
 
@@ -151,11 +169,9 @@ class KVCache:
         )
 
 
-class NoSlot:
-    """No cache: what is computed now is all there is."""
-
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return k, v
-
-    def once(self, compute: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        return compute()
+def _check_order(rows: Tensor, kept: Tensor) -> None:
+    if rows.shape != kept.shape[:1]:
+        raise CacheError(
+            f"a new order needs one row number for each of {len(kept)} rows, "
+            f"but has shape {tuple(rows.shape)}"
+        )

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from qkv.attention.mask import Mask, Tile
-from qkv.attention.reference import SEE_ALL, check, factor, hide
+from qkv.attention.mask import SEE_ALL, Mask, Tile
+from qkv.attention.reference import add_mask, check_sizes, scale_factor
 
 STRIP = 256  # queries at a time where each query has a mask row of its own
 SHORT = 16  # fewer keys than this, unmasked, and torch's CPU kernel turns a NaN query into zeros
@@ -19,9 +19,12 @@ SHORT = 16  # fewer keys than this, unmasked, and torch's CPU kernel turns a NaN
 def fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask = SEE_ALL, scale: float | None = None
 ) -> Tensor:
-    """The output of `reference`, (B, H, T, width of v), in memory that grows with T + S."""
-    n = check(q, k, v, mask)
-    scale = factor(n["E"], scale)
+    """The output of `reference`, (B, H, T, width of v), in memory that grows with T + S.
+
+    A bias that takes a gradient is the exception: torch then leaves its fused kernel.
+    """
+    n = check_sizes(q, k, v, mask)
+    scale = scale_factor(n["E"], scale)
     q, k, v, width = *_one_width(q, k, v), n["value"]
     if mask.only_causal() and n["T"] == n["S"]:
         out = _sdpa(q, k, v, None, scale, causal=True)
@@ -59,7 +62,7 @@ def _added(q: Tensor, mask: Mask, tile: Tile) -> Tensor | None:
     if bias is None:
         return seen
     bias = bias if torch.is_grad_enabled() else bias.detach()
-    return hide(bias.to(torch.promote_types(q.dtype, torch.float32)), None, seen)
+    return add_mask(bias.to(torch.promote_types(q.dtype, torch.float32)), None, seen)
 
 
 def _sdpa(

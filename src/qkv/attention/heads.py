@@ -13,15 +13,18 @@ from qkv.shapes import expect
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """(B, T, H·E) -> (B, H, T, E): head h takes columns h·E to (h+1)·E."""
-    width = expect(x=(x, "B T width"))["width"]
-    if width % heads:
+    if x.dim() != 3:
+        raise ShapeError(f"x has shape {tuple(x.shape)} but needs 3 axes (B T width)")
+    width = x.shape[-1]
+    if heads < 1 or width % heads:
         raise ShapeError(f"{heads} heads must divide the width {width}")
     return x.view(*x.shape[:-1], heads, width // heads).transpose(1, 2)  # (B, H, T, E)
 
 
 def join_heads(x: Tensor) -> Tensor:
     """(B, H, T, E) -> (B, T, H·E), head after head."""
-    expect(x=(x, "B H T E"))
+    if x.dim() != 4:
+        raise ShapeError(f"x has shape {tuple(x.shape)} but needs 4 axes (B H T E)")
     return x.transpose(1, 2).flatten(-2)  # (B, T, H·E)
 
 

@@ -74,7 +74,7 @@ class Part:
         return True
 
     def learns(self) -> bool:
-        """Whether the bias takes a gradient, which the fused CPU kernel cannot give."""
+        """Whether the bias takes a gradient, which torch's fused kernel cannot give."""
         return False
 
     def fit(self, sizes: dict[str, int]) -> None:
@@ -117,7 +117,10 @@ class Mask:
 
     @staticmethod
     def explicit(seen: Tensor) -> Mask:
-        """Exactly this boolean grid, (T, S) or (B, H, T, S) with axes of size 1 where shared."""
+        """Exactly this boolean grid, (T, S) or (B, H, T, S) with axes of size 1 where shared.
+
+        The backward pass may look at it again: leave it unchanged until then.
+        """
         return Mask((Explicit(seen),))
 
     @staticmethod
@@ -149,18 +152,21 @@ class Mask:
 
     def seen_in(self, tile: Tile) -> Tensor | None:
         """The boolean grid of the tile, or None where every query sees every key of it."""
-        grids = [grid for part in self.parts if (grid := part.seen(tile)) is not None]
-        if not grids:
-            return None
-        seen = grids[0]
-        for grid in grids[1:]:
-            seen = seen & grid
+        seen: Tensor | None = None
+        for part in self.parts:
+            grid = part.seen(tile)
+            if grid is not None:
+                seen = grid if seen is None else seen & grid
         return seen
 
     def bias_in(self, tile: Tile) -> Tensor | None:
         """What is added to the scaled scores of the tile, or None."""
-        biases = [bias for part in self.parts if (bias := part.bias(tile)) is not None]
-        return sum(biases[1:], start=biases[0]) if biases else None
+        total: Tensor | None = None
+        for part in self.parts:
+            bias = part.bias(tile)
+            if bias is not None:
+                total = bias if total is None else total + bias
+        return total
 
     def dense(self, T: int, S: int, device: torch.device | str = "cpu") -> Tensor:
         """The whole grid, for people and tests: bool, broadcastable to (B, H, T, S)."""
@@ -170,8 +176,13 @@ class Mask:
         return everything if seen is None else everything & seen
 
 
+SEE_ALL = Mask.full()
+
+
 @dataclass(frozen=True)
 class Causal(Part):
+    """No key after the query's own position."""
+
     def seen(self, tile: Tile) -> Tensor | None:
         if tile.queries.start + tile.offset >= tile.keys.stop - 1:
             return None
@@ -183,6 +194,8 @@ class Causal(Part):
 
 @dataclass(frozen=True)
 class Window(Part):
+    """Only keys near the query."""
+
     before: int
     after: int
 
@@ -205,6 +218,8 @@ class Window(Part):
 
 @dataclass(frozen=True, eq=False)
 class Padding(Part):
+    """Only the first keys of each row."""
+
     lengths: Tensor
 
     def by_query(self) -> bool:
@@ -220,6 +235,8 @@ class Padding(Part):
 
 @dataclass(frozen=True, eq=False)
 class Documents(Part):
+    """Only keys of the query's own text."""
+
     query_ids: Tensor
     key_ids: Tensor
 
@@ -235,6 +252,8 @@ class Documents(Part):
 
 @dataclass(frozen=True, eq=False)
 class Explicit(Part):
+    """A grid of booleans, as given."""
+
     grid: Tensor
 
     def __post_init__(self) -> None:
@@ -257,10 +276,12 @@ class Explicit(Part):
 
 @dataclass(frozen=True, eq=False)
 class Bias(Part):
+    """Numbers to add, as given."""
+
     values: Tensor
 
     def __post_init__(self) -> None:
-        if not bool(torch.isfinite(self.values).all()):
+        if not self.values.is_meta and not bool(torch.isfinite(self.values).all()):
             raise MaskError(
                 "a bias adds finite numbers but this one holds NaN or infinity; "
                 "to hide a key use Mask.explicit, where False hides it"

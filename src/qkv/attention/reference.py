@@ -9,11 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qkv.attention.mask import Mask, Tile
+from qkv.attention.mask import SEE_ALL, Mask, Tile
 from qkv.errors import ShapeError
 from qkv.shapes import expect
-
-SEE_ALL = Mask.full()
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Steps:
     scaled: Tensor  # scores × scale                        (B, H, T, S)
     masked: Tensor  # scaled + bias, −∞ where not seen      (B, H, T, S)
     weights: Tensor  # softmax of each row                  (B, H, T, S)
-    output: Tensor  # weights · V                           (B, H, T, E)
+    output: Tensor  # weights · V                           (B, H, T, width of v)
 
 
 def reference(
@@ -37,14 +35,14 @@ def reference(
 
     scale: None for 1/√E, 1.0 to leave the scaling out, or any factor.
     """
-    n = check(q, k, v, mask)
-    q, k, v, narrow = *(wide(t) for t in (q, k, v)), v.dtype
+    n = check_sizes(q, k, v, mask)
+    q, k, v, narrow = *(at_least_float32(t) for t in (q, k, v)), v.dtype
     k, v = (t.repeat_interleave(n["H"] // n["K"], dim=1) for t in (k, v))  # (B, H, S, E)
     tile = Tile.whole(n["T"], n["S"], q.device)
 
     scores = q @ k.transpose(-2, -1)  # (B, H, T, S)
-    scaled = scores * factor(n["E"], scale)
-    masked = hide(scaled, mask.bias_in(tile), mask.seen_in(tile))
+    scaled = scores * scale_factor(n["E"], scale)
+    masked = add_mask(scaled, mask.bias_in(tile), mask.seen_in(tile))
     weights = softmax(masked)
     output = weights @ v  # (B, H, T, E)
     return Steps(scores, scaled, masked, weights.to(narrow), output.to(narrow))
@@ -56,27 +54,29 @@ def softmax(scores: Tensor) -> Tensor:
     return scores.masked_fill(blind, 0.0).softmax(dim=-1).masked_fill(blind, 0.0)
 
 
-def hide(scaled: Tensor, bias: Tensor | None, seen: Tensor | None) -> Tensor:
+def add_mask(scaled: Tensor, bias: Tensor | None, seen: Tensor | None) -> Tensor:
     """Scores with the bias added and −∞ wherever the query may not look."""
     if bias is not None:
         scaled = scaled + bias.to(scaled.dtype)
     return scaled if seen is None else scaled.masked_fill(~seen, -torch.inf)
 
 
-def factor(E: int, scale: float | None) -> float:
+def scale_factor(E: int, scale: float | None) -> float:
     """What the dot products are multiplied by."""
     return E**-0.5 if scale is None else scale
 
 
-def wide(t: Tensor) -> Tensor:
+def at_least_float32(t: Tensor) -> Tensor:
     """At least float32: softmax and sums are not done in half precision."""
     return t.to(torch.promote_types(t.dtype, torch.float32))
 
 
-def check(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> dict[str, int]:
+def check_sizes(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> dict[str, int]:
     """The axis sizes both kernels work with, or an error that names what does not fit."""
     n = expect(q=(q, "B H T E"), k=(k, "B K S E"), v=(v, "B K S value"))
     if n["K"] == 0 or n["H"] % n["K"]:
         raise ShapeError(f"K={n['K']} key/value heads must divide H={n['H']} query heads")
+    if not q.dtype == k.dtype == v.dtype:
+        raise ShapeError(f"q, k and v hold {q.dtype}, {k.dtype} and {v.dtype}; they must be alike")
     mask.fit(n)
     return n

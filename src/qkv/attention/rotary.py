@@ -45,6 +45,9 @@ class Unturned:
         return x
 
 
+UNTURNED = Unturned()
+
+
 def rotation(positions: Tensor, frequencies: Tensor, adjacent: bool = False) -> Rotation:
     """positions (T,) or (B, T) and frequencies (R/2,) -> the rotation of each position."""
     angles = positions.to(frequencies.dtype)[..., None] * frequencies  # (..., T, R/2)

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from qkv.bundle.manifest import publish, settled, verify
+from qkv.device import resolve
 from qkv.errors import BundleError, ConfigError
 from qkv.model import Model, read_config, skeleton
 
@@ -32,10 +33,11 @@ class Bundle:
     def load(cls, directory: str | os.PathLike[str], device: torch.device | str = "cpu") -> Bundle:
         """The bundle in that directory, every file checked against the manifest."""
         place = Path(directory)
-        return settled(place, lambda: cls._read(place, device))
+        where = resolve(device)
+        return settled(place, lambda: cls._read(place, where))
 
     @classmethod
-    def _read(cls, place: Path, device: torch.device | str) -> Bundle:
+    def _read(cls, place: Path, device: torch.device) -> Bundle:
         listed = verify(place)["files"]
         for name in (CONFIG, WEIGHTS):
             if name not in listed:
@@ -44,7 +46,7 @@ class Bundle:
             model = skeleton(read_config((place / CONFIG).read_bytes()))
         except ConfigError as error:
             raise ConfigError(f"{place / CONFIG}: {error}") from None
-        _fill(model, _read(place / WEIGHTS, device), place / WEIGHTS)
+        _fill(model, _weights(place / WEIGHTS, device), place / WEIGHTS)
         return cls(model.eval())
 
     def _write(self, staging: Path) -> None:
@@ -54,7 +56,7 @@ class Bundle:
         save_file(weights, staging / WEIGHTS, metadata={"format": "pt"})
 
 
-def _read(path: Path, device: torch.device | str) -> dict[str, Tensor]:
+def _weights(path: Path, device: torch.device) -> dict[str, Tensor]:
     try:
         return load_file(path, device=str(device))
     except SafetensorError as error:

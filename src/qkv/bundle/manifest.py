@@ -19,17 +19,18 @@ from typing import Any, TypeVar
 from qkv.errors import BundleError, ConfigError
 
 MANIFEST = "MANIFEST.json"
+FORMAT = 1  # of the directory; a reader refuses what is newer than itself
 
 T = TypeVar("T")
 
 
 def publish(target: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a fresh directory and put it in the place of `target` in one step."""
-    target = target.absolute()
-    recover(target)
-    _check_place(target)
+    """Let `write` fill a fresh directory, and put it in the place of `target` once it is whole."""
+    target = _normal(target)
     staging: Path | None = None
     try:
+        recover(target)
+        _check_place(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         prefix = f"{_staging_prefix(target)}{os.getpid()}-"
         staging = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
@@ -63,17 +64,15 @@ def verify(directory: Path) -> dict[str, Any]:
     """The manifest, after checking the size and hash of every file it lists."""
     if not directory.is_dir():
         raise BundleError(_absent(directory))
-    manifest = read_json(directory / MANIFEST)
-    files = manifest.get("files")
-    if not isinstance(files, dict):
-        raise BundleError(f"{directory / MANIFEST} lists no files; the bundle is damaged")
-    for name, facts in files.items():
+    manifest = _read_manifest(directory)
+    for name, facts in manifest["files"].items():
         _verify_file(directory, name, facts)
     return manifest
 
 
 def recover(target: Path) -> None:
     """Put back what an interrupted save had moved aside, and clear away what it left unfinished."""
+    target = _normal(target)
     aside = _aside(target)
     if aside.is_dir():
         if (target / MANIFEST).is_file():
@@ -100,6 +99,18 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def _read_manifest(directory: Path) -> dict[str, Any]:
+    manifest = read_json(directory / MANIFEST)
+    made = manifest.get("format", FORMAT)
+    if not isinstance(made, int) or made > FORMAT:
+        raise BundleError(
+            f"{directory} has format {made}, this qkv reads up to {FORMAT}; update it"
+        )
+    if not isinstance(manifest.get("files"), dict):
+        raise BundleError(f"{directory / MANIFEST} lists no files; the bundle is damaged")
+    return manifest
+
+
 def _check_place(target: Path) -> None:
     """Only an empty directory or a bundle with nothing of somebody else's in it is replaced."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
@@ -109,8 +120,7 @@ def _check_place(target: Path) -> None:
         return
     if MANIFEST not in found:
         raise BundleError(f"{target} holds other files; choose another place for the bundle")
-    listed = read_json(target / MANIFEST).get("files", {})
-    for name in sorted(found - {MANIFEST} - set(listed)):
+    for name in sorted(found - {MANIFEST} - _read_manifest(target)["files"].keys()):
         if not name.startswith("."):
             raise BundleError(
                 f"{target} holds {name}, which is no part of the bundle; move it away"
@@ -124,7 +134,9 @@ def _seal(staging: Path) -> None:
         _flush(path)
         files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
     manifest = staging / MANIFEST
-    manifest.write_text(json.dumps({"files": files}, indent=2) + "\n", encoding="utf-8")
+    manifest.write_text(
+        json.dumps({"format": FORMAT, "files": files}, indent=2) + "\n", encoding="utf-8"
+    )
     manifest.chmod(0o644)
     _flush(manifest)
     _flush(staging)
@@ -166,8 +178,16 @@ def _absent(directory: Path) -> str:
 
 
 def _aside(target: Path) -> Path:
-    target = target.absolute()
+    target = _normal(target)
     return target.with_name(f".{target.name}.old")
+
+
+def _normal(target: Path) -> Path:
+    """Absolute and without "..", which would lead nowhere while the directory is moved aside."""
+    normal = Path(os.path.abspath(target))  # noqa: PTH100  resolve() would follow a link
+    if not normal.name:
+        raise BundleError(f"{target} cannot be a bundle; give a directory with a name")
+    return normal
 
 
 def _staging_prefix(target: Path) -> str:

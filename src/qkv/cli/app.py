@@ -21,7 +21,7 @@ Misunderstood: type[Exception] = next(
 
 app = typer.Typer(
     name="qkv",
-    help="The glass-box Transformer toolkit: every number comes out of the model, and is proved.",
+    help="The glass-box Transformer toolkit: build, train and look inside all three families.",
     epilog="Start with: qkv tour · qkv explain · qkv lemma. Each command has --help with examples.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

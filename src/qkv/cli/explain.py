@@ -1,6 +1,7 @@
 """`qkv explain`: attention worked through by hand, for the notes' example or your own numbers."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -55,7 +56,7 @@ def explain(
     steps: Annotated[
         str | None, typer.Option(help="Only these steps, as in scores,scaled,weights.")
     ] = None,
-    precision: Annotated[int, typer.Option(min=0, max=12, help="Decimals shown.")] = 4,
+    precision: Annotated[int, typer.Option(min=1, max=12, help="Decimals shown.")] = 4,
     format: Annotated[Format, typer.Option(help="How to write it.")] = Format.text,
     json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
 ) -> int:
@@ -76,10 +77,19 @@ def explain(
     """
     from qkv.explain.answers import compare
     from qkv.explain.render.page import Look
+    from qkv.explain.render.verdict import verdict
     from qkv.explain.walk import walk
     from qkv.explain.worksheet import TEMPLATE
 
-    _only_one(example=example, worksheet=worksheet, notes=notes, template=worksheet_template)
+    sources = {
+        "--example": example,
+        "--worksheet": worksheet,
+        "--worksheet-template": worksheet_template,
+        "--notes": notes,
+    }
+    _only_one(sources)
+    for option, value in {"--mask": mask, "--no-scale": no_scale, "--heads": heads}.items():
+        _only_one({"--notes": notes, option: value})
     if worksheet_template:
         typer.echo(TEMPLATE, nl=False)
         return 0
@@ -89,13 +99,15 @@ def explain(
     look = Look(walked, precision, _names(steps), slips)
     written = Format.json if json else format
     typer.echo(_render(look, sheet, written, _cell(cell), notes))
+    if slips and not notes and (cell or written in (Format.markdown, Format.latex)):
+        typer.echo(verdict(look, sheet), err=True)  # the page may not show where the slips are
     return 1 if slips and not notes else 0
 
 
-def _only_one(**given: object) -> None:
-    names = [f"--{name}" for name, value in given.items() if value]
-    if len(names) > 1:
-        raise UsageError(f"{' and '.join(names)} exclude each other; give one of them")
+def _only_one(options: Mapping[str, object]) -> None:
+    given = [name for name, value in options.items() if value]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other; give one of them")
 
 
 def _sheet(example: str | None, worksheet: Path | None, notes: bool) -> "Worksheet":
@@ -123,7 +135,7 @@ def _changed(
 
 
 def _names(steps: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in steps.split(",")) if steps else ()
+    return tuple(filter(None, (name.strip() for name in (steps or "").split(","))))
 
 
 def _cell(cell: str | None) -> tuple[str, str] | None:

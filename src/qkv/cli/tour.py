@@ -2,22 +2,30 @@
 
 import shutil
 import sys
+from typing import Annotated
 
 import typer
 
 
-def tour() -> None:
+def tour(
+    device: Annotated[
+        str, typer.Option(help="cpu, cuda, mps, or auto for the best there is.")
+    ] = "cpu",
+) -> None:
     """Show the worked example and three small models that learn on this machine.
 
     An encoder, a decoder and an encoder–decoder are trained for a few seconds each on data made
-    here, asked about examples they never saw, and looked into.
+    here, asked about examples they never saw, and looked into. Models this small are fastest on
+    the CPU.
 
     \b
-    Example:
+    Examples:
       qkv tour
+      qkv tour --device auto
     """
     import torch
 
+    from qkv.device import resolve
     from qkv.tour.run import tour as run
 
     torch.set_num_threads(1)  # models this small are slower on more
@@ -28,7 +36,8 @@ def tour() -> None:
             sys.stderr.write(f"\r{model}: step {step}, loss {loss:.3f}   ")
             sys.stderr.flush()
 
-    for line in run(shutil.get_terminal_size((80, 24)).columns, progress):
+    width = shutil.get_terminal_size((80, 24)).columns
+    for line in run(width, progress, resolve(device)):
         if shown:
             sys.stderr.write("\r\033[K")
         typer.echo(line)

@@ -29,7 +29,7 @@ class Slip:
 
     @property
     def place(self) -> str:
-        return f"{self.step.name}({self.step.rows[self.row]}, {self.step.columns[self.column]})"
+        return self.step.place(self.row, self.column)
 
 
 def compare(walk: Walk, answers: Mapping[str, Answer]) -> list[Slip]:

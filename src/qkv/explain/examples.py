@@ -91,6 +91,7 @@ EXAMPLES = {
 
 
 def example(name: str) -> Worksheet:
+    """The example of that name."""
     if name not in EXAMPLES:
         raise UsageError(unknown("example", name, EXAMPLES))
     return EXAMPLES[name]

@@ -78,10 +78,7 @@ def measure(seed: int = 0, samples: int = 20_000) -> Lemma:
     if samples < FEWEST:
         raise UsageError(f"samples={samples} is too few for the intervals; use {FEWEST} or more")
     products = _Products(seed, samples)
-    rows = [
-        _row(width, samples, products, _softness(seed, width, False), _softness(seed, width, True))
-        for width in WIDTHS
-    ]
+    rows = [_row(width, samples, products, *_softness(seed, width)) for width in WIDTHS]
     return Lemma(seed, samples, tuple(rows))
 
 
@@ -136,12 +133,16 @@ def _row(d_k: int, samples: int, products: _Products, unscaled: Softness, scaled
     )
 
 
-def _softness(seed: int, d_k: int, scaled: bool) -> Softness:
-    """Random queries that choose among random keys, with and without the division."""
+def _softness(seed: int, d_k: int) -> tuple[Softness, Softness]:
+    """Random queries that choose among random keys, without and with the division."""
     draws = np.random.default_rng(seed)
     q, k = (draws.standard_normal((QUERIES, rows, d_k)) for rows in (1, KEYS))
-    scores = torch.from_numpy(q @ k.transpose(0, 2, 1))[:, 0] * (d_k**-0.5 if scaled else 1.0)
-    weights = softmax(scores)  # (QUERIES, KEYS)
+    scores = torch.from_numpy(q @ k.transpose(0, 2, 1))[:, 0]  # (QUERIES, KEYS)
+    return _softness_of(scores), _softness_of(scores * d_k**-0.5)
+
+
+def _softness_of(scores: Tensor) -> Softness:
+    weights = softmax(scores)
     squares = weights.square().sum(dim=1)
     # ∂wᵢ/∂sⱼ = wᵢ(δᵢⱼ − wⱼ): the sum of its squares in closed form
     slopes = squares - 2 * weights.pow(3).sum(dim=1) + squares.square()

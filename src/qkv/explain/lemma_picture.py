@@ -17,6 +17,7 @@ def check_picture(path: Path) -> None:
 
 
 def draw_lemma(lemma: Lemma, path: Path) -> None:
+    """Write the picture in the format that the path ends with."""
     check_picture(path)
     import matplotlib as mpl
     from matplotlib.figure import Figure

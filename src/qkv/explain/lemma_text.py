@@ -7,6 +7,7 @@ BAR = 14
 
 
 def lemma_text(lemma: Lemma) -> str:
+    """The whole page."""
     return "\n".join(
         [
             "If the components of q and k are independent with mean 0 and variance 1,",

@@ -1,6 +1,5 @@
 """The small matrices people work by hand: float64, with a name for every row and column."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,12 +9,15 @@ Matrix = NDArray[np.float64]
 
 
 def labels(words: Sequence[str]) -> tuple[str, ...]:
-    """The words themselves; one that stands twice gets a number: the, cat, the(2)."""
-    seen: Counter[str] = Counter()
-    named = []
+    """The words on one line each; one that stands twice gets a number: the, cat, the(2)."""
+    named: list[str] = []
     for word in words:
-        seen[word] += 1
-        named.append(word if seen[word] == 1 else f"{word}({seen[word]})")
+        label = shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in word) or '""'
+        count = 1
+        while label in named:
+            count += 1
+            label = f"{shown}({count})"
+        named.append(label)
     return tuple(named)
 
 

@@ -1,11 +1,11 @@
 """How a step is made from the steps above it: the whole matrix, and one cell in full arithmetic.
 
 The numbers of a walk come from the attention kernel. An operation says the same thing a second
-time, the way a person would do it by hand; the walk checks one against the other.
+time, the way a person would do it by hand; the walk holds one against the other.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,44 +27,29 @@ class Worked(NamedTuple):
     result: float
 
 
-class Operation(Protocol):
-    """What a step does with its inputs, which are named in the order they are taken."""
-
-    @property
-    def inputs(self) -> tuple[str, ...]: ...
-
-    def compute(self, *given: Matrix) -> Matrix:
-        """The step's matrix by hand."""
-        ...
-
-    def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
-        """One cell from its terms as they are shown."""
-        ...
-
-
 @dataclass(frozen=True)
-class Given:
-    """Written down by the reader, not computed."""
+class Operation:
+    """What is done to the steps named in `inputs`, taken in that order."""
 
     inputs: tuple[str, ...] = ()
 
     def compute(self, *given: Matrix) -> Matrix:
-        raise ValueError("a given matrix is not computed")
+        """The step's matrix by hand."""
+        raise NotImplementedError
 
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
-        raise ValueError("a given matrix is not computed")
+        """One cell from its terms as they are shown."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Product:
+class Given(Operation):
+    """Written down, not computed: it has no inputs and no arithmetic."""
+
+
+@dataclass(frozen=True)
+class Product(Operation):
     """A · B, row by column."""
-
-    left: str
-    right: str
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.left, self.right)
 
     def compute(self, *given: Matrix) -> Matrix:
         left, right = given
@@ -76,16 +61,10 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Similarity:
+class Similarity(Operation):
     """Q · Kᵀ over the columns of one head: every query with every key."""
 
-    queries: str
-    keys: str
-    head: range
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.queries, self.keys)
+    head: range = range(0)
 
     def compute(self, *given: Matrix) -> Matrix:
         q, k = (matrix[:, list(self.head)] for matrix in given)
@@ -98,15 +77,10 @@ class Similarity:
 
 
 @dataclass(frozen=True)
-class DividedByRoot:
+class DividedByRoot(Operation):
     """÷ √d_k."""
 
-    scores: str
-    d_k: int
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.scores,)
+    d_k: int = 1
 
     def compute(self, *given: Matrix) -> Matrix:
         return given[0] / float(np.sqrt(self.d_k))
@@ -119,15 +93,8 @@ class DividedByRoot:
 
 
 @dataclass(frozen=True)
-class Masked:
+class Masked(Operation):
     """Scores + M, where M is 0 or −∞."""
-
-    scores: str
-    mask: str
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.scores, self.mask)
 
     def compute(self, *given: Matrix) -> Matrix:
         return given[0] + given[1]
@@ -139,23 +106,21 @@ class Masked:
 
 
 @dataclass(frozen=True)
-class Softmax:
-    """Each row as shares of its exponentials."""
-
-    scores: str
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.scores,)
+class Softmax(Operation):
+    """Each row as shares of its exponentials; zeros for a row that is −∞ throughout."""
 
     def compute(self, *given: Matrix) -> Matrix:
-        powers = np.exp(given[0] - given[0].max(axis=1, keepdims=True))
-        shares: Matrix = powers / powers.sum(axis=1, keepdims=True)
+        largest = given[0].max(axis=1, keepdims=True)
+        powers = np.exp(given[0] - np.where(np.isneginf(largest), 0.0, largest))
+        total = powers.sum(axis=1, keepdims=True)
+        shares: Matrix = powers / np.where(total == 0.0, 1.0, total)
         return shares
 
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
         scores, digits = given[0].value[row], given[0].decimals
         largest = scores.max()
+        if np.isneginf(largest):
+            return Worked("nothing is seen", 0.0)
         less = 0.0 if -5 < largest < 20 else largest  # the shares stay, the powers stay readable
         minus = f" − {_signed(less, digits)}" if less else ""
         exponents = [_power(figure(score, digits) + minus) for score in scores]
@@ -169,16 +134,10 @@ class Softmax:
 
 
 @dataclass(frozen=True)
-class Mixed:
+class Mixed(Operation):
     """Weights · V over the columns of one head."""
 
-    weights: str
-    values: str
-    head: range
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.weights, self.values)
+    head: range = range(0)
 
     def compute(self, *given: Matrix) -> Matrix:
         weights, v = given
@@ -191,10 +150,8 @@ class Mixed:
 
 
 @dataclass(frozen=True)
-class Joined:
+class Joined(Operation):
     """The heads' outputs side by side."""
-
-    inputs: tuple[str, ...]
 
     def compute(self, *given: Matrix) -> Matrix:
         return np.concatenate(given, axis=1)
@@ -207,10 +164,6 @@ class Joined:
                 return Worked(text, cell)
             column -= part.value.shape[1]
         raise IndexError(column)
-
-
-def _power(exponent: str) -> str:
-    return f"e^({exponent})" if " " in exponent else f"e^{exponent}"
 
 
 def _row(shown: Shown, row: int) -> Shown:
@@ -232,6 +185,10 @@ def _terms(left: Shown, right: Shown, precision: int) -> Worked:
     products = rounded((left.value * right.value)[None], precision)[0]
     added = " + ".join(_signed(product, precision) for product in products)
     return Worked(f"{' + '.join(pairs)} = {added}", float(products.sum()))
+
+
+def _power(exponent: str) -> str:
+    return f"e^({exponent})" if " " in exponent else f"e^{exponent}"
 
 
 def _signed(value: float, precision: int) -> str:

@@ -52,4 +52,5 @@ def uneven_rows(step: Step, precision: int) -> list[tuple[int, float]]:
     if not step.name.endswith("weights"):
         return []
     sums = rounded(shown(step, precision).sum(axis=1, keepdims=True), precision)[:, 0]
-    return [(i, float(total)) for i, total in enumerate(sums) if total != 1.0]
+    sees = (step.value != 0.0).any(axis=1).tolist()
+    return [(i, float(total)) for i, total in enumerate(sums) if sees[i] and total != 1.0]

@@ -34,6 +34,10 @@ class Step:
     def given(self) -> bool:
         return not self.made_by.inputs
 
+    def place(self, row: int, column: int) -> str:
+        """A cell by name, as in scores(poem, write)."""
+        return f"{self.name}({self.rows[row]}, {self.columns[column]})"
+
 
 @dataclass(frozen=True)
 class Walk:

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from qkv.attention import Mask, Steps, project_factored, reference, split_heads
+from qkv.errors import WorksheetError
 from qkv.explain import wording
 from qkv.explain.matrix import Matrix, columns, labels
 from qkv.explain.operation import (
@@ -23,8 +24,17 @@ from qkv.explain.worksheet import Worksheet
 
 
 def walk(sheet: Worksheet) -> Walk:
-    """X, weights, Q, K, V, scores, scaled, mask, weights, output: each as a labelled matrix."""
-    return _Walker(sheet).walk()
+    """X, weights, Q, K, V, scores, scaled, mask, weights, output: each as a labelled matrix.
+
+    Every step is computed twice, by the attention kernel and by hand, and must agree.
+    """
+    walked = _Walker(sheet).walk()
+    for step in walked:
+        _check_finite(step)
+        if not step.given:
+            by_hand = step.made_by.compute(*walked.inputs(step))
+            np.testing.assert_allclose(step.value, by_hand, rtol=1e-9, atol=1e-12)
+    return walked
 
 
 class _Walker:
@@ -72,7 +82,7 @@ class _Walker:
             return self._factored(inputs)
         weight = f"w_{letter}"
         value = _numpy(_tensor(m[inputs]) @ _tensor(m[weight]))
-        self._add(letter, words, columns(letter, value.shape[1]), value, Product(inputs, weight))
+        self._add(letter, words, columns(letter, value.shape[1]), value, Product((inputs, weight)))
         return value
 
     def _factored(self, inputs: str) -> Matrix:
@@ -81,10 +91,10 @@ class _Walker:
         down, up = m["v_down"], m["v_up"]
         narrow, out = columns("r", down.shape[1]), columns("v", up.shape[1])
         middle = _numpy(_tensor(m[inputs]) @ _tensor(down))
-        self._add("v_narrow", self.keys, narrow, middle, Product(inputs, "v_down"))
+        self._add("v_narrow", self.keys, narrow, middle, Product((inputs, "v_down")))
         x, d, u = (_tensor(t) for t in (m[inputs], down, up))
         value = _numpy(project_factored(x[None], d, u)[0])
-        self._add("v", self.keys, out, value, Product("v_narrow", "v_up"))
+        self._add("v", self.keys, out, value, Product(("v_narrow", "v_up")))
         return value
 
     def _attention(self, q: Matrix, k: Matrix, v: Matrix) -> Steps:
@@ -104,16 +114,16 @@ class _Walker:
             self._add(prefix + name, self.queries, self.keys, _numpy(value[0, head]), made_by)
             return prefix + name
 
-        last = grid("scores", kernel.scores, Similarity("q", "k", keys))
+        last = grid("scores", kernel.scores, Similarity(("q", "k"), keys))
         if sheet.scaled:
-            last = grid("scaled", kernel.scaled, DividedByRoot(last, d_k))
+            last = grid("scaled", kernel.scaled, DividedByRoot((last,), d_k))
         if sheet.causal:
             self._mask(kernel)
-            last = grid("masked", kernel.masked, Masked(last, "mask"))
-        weights = grid("weights", kernel.weights, Softmax(last))
+            last = grid("masked", kernel.masked, Masked((last, "mask")))
+        weights = grid("weights", kernel.weights, Softmax((last,)))
         named = columns("o", d_v * sheet.heads)[values.start : values.stop]
         output = _numpy(kernel.output[0, head])
-        self._add(prefix + "output", self.queries, named, output, Mixed(weights, "v", values))
+        self._add(prefix + "output", self.queries, named, output, Mixed((weights, "v"), values))
 
     def _mask(self, kernel: Steps) -> None:
         if "mask" not in self.steps:
@@ -131,7 +141,7 @@ class _Walker:
             inner, out = m["w_o"].shape
             self._add("w_o", columns("o", inner), columns("y", out), m["w_o"], Given())
             projected = _numpy(_tensor(joined) @ _tensor(m["w_o"]))
-            made_by = Product("output", "w_o")
+            made_by = Product(("output", "w_o"))
             self._add("projected", self.queries, columns("y", out), projected, made_by)
 
     def _add(
@@ -144,6 +154,12 @@ class _Walker:
     ) -> None:
         step = wording.word(name, rows, names, value, made_by, self.sheet)
         self.steps[name] = step
+
+
+def _check_finite(step: Step) -> None:
+    hidden = np.isneginf(step.value) if step.name.endswith(("mask", "masked")) else False
+    if not (np.isfinite(step.value) | hidden).all():
+        raise WorksheetError(f"{step.name} is too large to compute; use smaller numbers")
 
 
 def _tensor(matrix: Matrix) -> Tensor:

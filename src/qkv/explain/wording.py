@@ -144,6 +144,8 @@ def _scaled(said: _Said) -> Sentence:
 
 
 def _mask(said: _Said) -> Sentence:
+    if said.sheet.source is not None:
+        return ("0 where a query may look, −∞ where not; the last query stands at the last key.",)
     return ("0 where a query may look, −∞ where it may not: no word sees a later one.",)
 
 
@@ -152,11 +154,15 @@ def _masked(said: _Said) -> Sentence:
 
 
 def _weights(said: _Said) -> Sentence:
-    query, row = said.rows[0], said.value[0]
+    sees = said.value.any(axis=1)
+    if not sees.any():
+        return ("No query sees any key, so no weight is given.",)
+    first = int(np.argmax(sees))
+    query, row = said.rows[first], said.value[first]
     own = said.columns.index(query) if query in said.columns else int(np.argmax(row))
     to: Sentence = ("itself",) if said.columns[own] == query else (Word(said.columns[own]),)
-    share = f"{100 * row[own]:.0f}"
-    return (Word(query), f" gives {share} % of its attention to ", *to, "; every row sums to 1.")
+    rest = "every row sums to 1." if sees.all() else "every row that sees a key sums to 1."
+    return (Word(query), f" gives {100 * row[own]:.0f} % of its attention to ", *to, f"; {rest}")
 
 
 def _output(said: _Said) -> Sentence:

@@ -167,9 +167,17 @@ def _matrix(name: str, rows: Any, infinite: bool = False) -> tuple[Matrix, int]:
 def _check_number(place: str, cell: Any, infinite: bool) -> None:
     if isinstance(cell, bool) or not isinstance(cell, int | Decimal):
         raise WorksheetError(f"{place} is {cell!r}, which is not a number")
-    number = float(cell)
+    try:
+        number = float(cell)
+    except OverflowError:
+        number = float("inf")
     if np.isnan(number) or (np.isinf(number) and not infinite):
-        raise WorksheetError(f"{place} is {cell}; a finite number is needed")
+        raise WorksheetError(f"{place} is {_short(cell)}; a finite number is needed")
+
+
+def _short(cell: Any) -> str:
+    text = str(cell)
+    return text if len(text) <= 24 else f"{text[:20]}…, a number of {len(text)} digits"
 
 
 def _listed(widths: list[int]) -> str:
@@ -177,7 +185,8 @@ def _listed(widths: list[int]) -> str:
 
 
 def _check(sheet: Worksheet) -> None:
-    """Everything is there and every product has matching sizes."""
+    """Everything is there once, and every product has matching sizes."""
+    _check_once(sheet)
     _check_complete(sheet)
     m = sheet.matrices
     inputs = "source_x" if sheet.source is not None else "x"
@@ -208,9 +217,25 @@ def _check(sheet: Worksheet) -> None:
     _check_heads(sheet)
 
 
+def _check_once(sheet: Worksheet) -> None:
+    """Nothing is given that another field already says."""
+    for one, others in (
+        ("q", ("w_q",)),
+        ("k", ("w_k",)),
+        ("v", ("w_v", "v_down", "v_up")),
+        ("w_v", ("v_down", "v_up")),
+    ):
+        for other in others:
+            if sheet.has(one, other):
+                raise WorksheetError(f"{one} and {other} are both given; keep one of them")
+    for name, makes in (("x", "qkv"), ("source_x", "kv")):
+        if sheet.has(name, *makes):
+            raise WorksheetError(f"{name} is given, but {', '.join(makes)} are given directly")
+
+
 def _check_complete(sheet: Worksheet) -> None:
     cross = sheet.source is not None
-    if cross != sheet.has("source_x") and not sheet.has("k", "v"):
+    if cross != sheet.has("source_x") and not (cross and sheet.has("k", "v")):
         missing = "source_x" if cross else "source"
         raise WorksheetError(f"{missing} is missing; cross attention needs source and source_x")
     inputs = "source_x" if cross else "x"

@@ -16,14 +16,14 @@ from qkv.model.output import Classify, MaskedToken, NextToken, TextVector
 from qkv.model.pooling import First, Last, Max, Mean
 from qkv.model.position import (
     AlibiSlopes,
-    ByWavelength,
     Learned,
-    Linear,
+    LinearStretch,
     NoPosition,
-    Ntk,
+    NtkStretch,
     RelativeBuckets,
     Rotary,
     Sinusoidal,
+    WavelengthStretch,
 )
 from qkv.model.presets import preset, presets
 from qkv.model.residual import NotesNorm, PostNorm, PreNorm
@@ -36,7 +36,6 @@ __all__ = [
     "AlibiSlopes",
     "Attention",
     "Block",
-    "ByWavelength",
     "Choice",
     "Classify",
     "Config",
@@ -53,7 +52,7 @@ __all__ = [
     "LayerNorm",
     "Layers",
     "Learned",
-    "Linear",
+    "LinearStretch",
     "MaskedToken",
     "Max",
     "Mean",
@@ -63,7 +62,7 @@ __all__ = [
     "NextToken",
     "NoPosition",
     "NotesNorm",
-    "Ntk",
+    "NtkStretch",
     "PostNorm",
     "PreNorm",
     "RMSNorm",
@@ -79,6 +78,7 @@ __all__ = [
     "TextVector",
     "Translator",
     "View",
+    "WavelengthStretch",
     "build",
     "cost",
     "preset",

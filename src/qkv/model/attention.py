@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from qkv.attention import Mask, Steps, attend, join_heads, reference
-from qkv.errors import ConfigError
+from qkv.errors import ShapeError
 from qkv.model.view import View
 
 
@@ -30,8 +30,7 @@ class Attention(nn.Module):
         q = view.rotation.turn(self.query_norm(self.query(x)))  # (B, H, T, E)
         k = view.rotation.turn(self.key_norm(self.key(x)))  # (B, K, T, E)
         k, v = view.slot.append(k, self.value(x))  # (B, K, S, E)
-        x = self.output(join_heads(self.mix(q, k, v, view.mask)))
-        return x
+        return self.output(join_heads(self.mix(q, k, v, view.mask)))
 
 
 class CrossAttention(Attention):
@@ -39,13 +38,10 @@ class CrossAttention(Attention):
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         q = self.query_norm(self.query(x))  # (B, H, T, E)
-        k, v = view.cross_slot.once(lambda: self._keys_and_values(view.memory))
-        x = self.output(join_heads(self.mix(q, k, v, view.memory_mask)))
-        return x
+        k, v = view.cross_slot.once(_present(view.memory), self._keys_and_values)
+        return self.output(join_heads(self.mix(q, k, v, view.memory_mask)))
 
-    def _keys_and_values(self, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        if memory is None:
-            raise ConfigError("a decoder with cross attention needs the encoder's output as memory")
+    def _keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         return self.key_norm(self.key(memory)), self.value(memory)
 
 
@@ -59,8 +55,7 @@ class Mix(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         if self.steps.watched:
-            steps: Steps = self.steps(reference(q, k, v, mask, self.scale))
-            return steps.output
+            return self.steps(reference(q, k, v, mask, self.scale)).output
         return attend(q, k, v, mask, self.scale)
 
 
@@ -73,3 +68,9 @@ class Tap(nn.Module):
 
     def forward(self, steps: Steps) -> Steps:
         return steps
+
+
+def _present(memory: Tensor | None) -> Tensor:
+    if memory is None:
+        raise ShapeError("a decoder with cross attention needs the encoder's output as memory")
+    return memory

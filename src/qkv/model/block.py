@@ -41,8 +41,7 @@ class Block(nn.Module):
         read = self.cross(self.cross_in(x), view)
         x = self.cross_out(self.cross_join(x, read))
         changed = self.feed_forward(self.feed_forward_in(x))
-        x = self.feed_forward_out(self.feed_forward_join(x, changed))
-        return x
+        return self.feed_forward_out(self.feed_forward_join(x, changed))
 
 
 class Absent(nn.Module):

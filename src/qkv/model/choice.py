@@ -1,24 +1,28 @@
 """A choice is a type: frozen values that say what to build, read from and written to JSON.
 
 `position=Rotary(base=1e6)`, `feed_forward=SwiGLU(width=1536)`: what does not fit together cannot
-be written down. Each choice builds its own module, so that no `forward` asks about a config.
+be written down. Each choice builds its own module, so that no `forward` asks which was made.
 """
 
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
-from qkv.errors import ConfigError
+from qkv.errors import ConfigError, unknown
 
 Size = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 
+# Complaints that already tell what was given, or for which it does not matter.
+SAID = ("value_error", "missing", "extra_forbidden", "union_tag_invalid", "json_invalid")
+
 
 class Choice(BaseModel):
     """A frozen value; a field that does not exist or does not fit is a ConfigError."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -32,10 +36,15 @@ def one_line(error: ValidationError) -> str:
     first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     title = "" if "[" in error.title else error.title  # pydantic's own name for a choice of types
     place = ".".join(filter(None, (title, *map(str, first["loc"]))))
-    said = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        return f"{place}: there is no such field"
     given = repr(first["input"])
-    if first["type"] in ("value_error", "missing") or len(given) > 40:
-        return f"{place}: {said}" if place else said
-    return f"{place}={given}: {said}"
+    shown = f"={given}" if first["type"] not in SAID and len(given) <= 40 and place else ""
+    return f"{place}{shown}: {_sentence(first)}".removeprefix(": ")
+
+
+def _sentence(found: ErrorDetails) -> str:
+    if found["type"] == "extra_forbidden":
+        return "there is no such field"
+    if found["type"] == "union_tag_invalid":
+        kinds = [kind.strip(" '") for kind in found["ctx"]["expected_tags"].split(",")]
+        return unknown("kind", found["ctx"]["tag"], kinds)
+    return found["msg"].removeprefix("Value error, ")

@@ -18,13 +18,13 @@ FLOAT = 4  # bytes
 
 @dataclass(frozen=True)
 class Cost:
-    """Of texts of one length; all but the parameters are per token."""
+    """Everything but the parameters is counted per token."""
 
     parameters: int
     forward_flops: float
     training_flops: float
     activation_bytes: float  # kept from forward to backward
-    cache_bytes: int  # kept while generating
+    cache_bytes: int  # kept while generating; a source text is kept once, not counted here
 
     @property
     def weight_bytes(self) -> int:
@@ -32,7 +32,7 @@ class Cost:
 
 
 def cost(config: Config, length: int, source_length: int | None = None) -> Cost:
-    """The cost a token of texts of `length` tokens.
+    """What one token costs in texts of `length` tokens.
 
     For an encoder–decoder a token is a target token, and carries its share of a source text of
     `source_length` tokens (as long as the target if not given).

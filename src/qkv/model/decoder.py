@@ -9,12 +9,16 @@ from qkv.attention import KVCache, Mask
 from qkv.model.choice import Choice, Size
 from qkv.model.embedding import Embedding
 from qkv.model.output import NextToken, Output
+from qkv.model.padding import real_lengths, refuse_lengths, visible
 from qkv.model.stack import Stack
-from qkv.model.view import real_lengths, visible
 
 
 class DecoderOnly(Choice):
-    """A position sees itself and what came before: the next token."""
+    """The shape of a decoder-only model.
+
+    `length` is the number of positions a learned table has and a cache sets aside if nothing else
+    is asked; other schemes read further.
+    """
 
     kind: Literal["decoder_only"] = "decoder_only"
     length: Size
@@ -37,6 +41,8 @@ class DecoderOnly(Choice):
 
 
 class Decoder(nn.Module):
+    """Token ids to scores of the token that follows each of them."""
+
     def __init__(self, config: DecoderOnly) -> None:
         super().__init__()
         width = config.decoder.width
@@ -57,13 +63,14 @@ class Decoder(nn.Module):
 
         With a cache, ids follow the positions it holds, and are added to it.
         """
-        seen = Mask.causal() & visible(lengths, mask)
-        states = self.decoder(self.embedding(ids), seen, positions, cache)
-        answer: Tensor = self.output(states, real_lengths(ids, lengths), self.embedding.weight)
-        return answer
+        refuse_lengths(cache, lengths)
+        x = self.embedding(ids)
+        seen = Mask.causal() & visible(ids, lengths, mask)
+        states = self.decoder(x, seen, positions, cache)
+        return self.output(states, real_lengths(ids, lengths), self.embedding.weight)
 
     def empty_cache(self, batch: int, capacity: int | None = None) -> KVCache:
         """Room for `capacity` positions, the model's whole length if not given."""
         table = self.embedding.weight
-        room = capacity or self.config.length
+        room = self.config.length if capacity is None else capacity
         return self.config.decoder.empty_cache(batch, room, table.device, table.dtype)

@@ -1,7 +1,5 @@
 """From token ids to vectors, and the sharing of that table with the output."""
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,7 +11,6 @@ from qkv.model.choice import Choice, Count, Size
 class Embedding(Choice):
     """A vector for each of `vocabulary` tokens, times √D if `scaled`, plus one for its type."""
 
-    kind: Literal["embedding"] = "embedding"
     vocabulary: Size
     scaled: bool = False
     types: Count = 0
@@ -29,13 +26,24 @@ class Embedding(Choice):
         return (self.vocabulary + self.types) * width
 
 
+class Times(nn.Module):
+    """Everything times one number."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
 class Table(nn.Module):
     """ids (B, T) -> (B, T, D)"""
 
     def __init__(self, choice: Embedding, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(choice.vocabulary, width))
-        self.scale = width**0.5 if choice.scaled else 1.0
+        self.scale = Times(width**0.5) if choice.scaled else nn.Identity()
 
     def forward(self, ids: Tensor, types: Tensor | None = None) -> Tensor:
         if types is not None:
@@ -43,6 +51,11 @@ class Table(nn.Module):
         return self._look_up(ids)
 
     def _look_up(self, ids: Tensor) -> Tensor:
+        if ids.dim() != 2 or ids.is_floating_point():
+            raise ShapeError(
+                f"token ids are whole numbers of shape (B, T), "
+                f"but these are {ids.dtype} of shape {tuple(ids.shape)}"
+            )
         try:
             rows = F.embedding(ids, self.weight)  # (B, T, D)
         except IndexError:
@@ -50,7 +63,7 @@ class Table(nn.Module):
                 f"token ids go from 0 to {len(self.weight) - 1}, "
                 f"but these from {int(ids.min())} to {int(ids.max())}"
             ) from None
-        return rows if self.scale == 1.0 else rows * self.scale
+        return self.scale(rows)
 
 
 class TypedTable(Table):

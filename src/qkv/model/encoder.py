@@ -8,12 +8,15 @@ from qkv.attention import Mask
 from qkv.model.choice import Choice, Size
 from qkv.model.embedding import Embedding
 from qkv.model.output import Output
+from qkv.model.padding import real_lengths, visible
 from qkv.model.stack import Stack
-from qkv.model.view import real_lengths, visible
 
 
 class EncoderOnly(Choice):
-    """Every position sees the whole text: embeddings, classification, masked tokens."""
+    """The shape of an encoder-only model.
+
+    `length` is the number of positions a learned table has; other schemes read further.
+    """
 
     kind: Literal["encoder_only"] = "encoder_only"
     length: Size
@@ -31,6 +34,8 @@ class EncoderOnly(Choice):
 
 
 class Encoder(nn.Module):
+    """Token ids to what the output makes of their context-aware embeddings."""
+
     def __init__(self, config: EncoderOnly) -> None:
         super().__init__()
         width = config.encoder.width
@@ -47,10 +52,9 @@ class Encoder(nn.Module):
         mask: Mask | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """ids (B, T) whose first lengths[b] are real -> what the output makes of the states."""
+        """ids (B, T) whose first lengths[b] are real -> the output's answer."""
         states = self.encode(ids, lengths, types, mask, positions)
-        answer: Tensor = self.output(states, real_lengths(ids, lengths), self.embedding.weight)
-        return answer
+        return self.output(states, real_lengths(ids, lengths), self.embedding.weight)
 
     def encode(
         self,
@@ -61,6 +65,5 @@ class Encoder(nn.Module):
         positions: Tensor | None = None,
     ) -> Tensor:
         """The context-aware embedding of each position, (B, T, D)."""
-        seen = visible(lengths, mask)
-        states: Tensor = self.encoder(self.embedding(ids, types), seen, positions)
-        return states
+        x = self.embedding(ids, types)
+        return self.encoder(x, visible(ids, lengths, mask), positions)

@@ -9,8 +9,8 @@ from qkv.attention import KVCache, Mask
 from qkv.model.choice import Choice, Size
 from qkv.model.embedding import Embedding, Table
 from qkv.model.output import NextToken
+from qkv.model.padding import real_lengths, refuse_lengths, visible
 from qkv.model.stack import Stack
-from qkv.model.view import real_lengths, visible
 
 
 class EncoderDecoder(Choice):
@@ -54,6 +54,8 @@ class EncoderDecoder(Choice):
 
 
 class Translator(nn.Module):
+    """A source and the beginning of a target to scores of the target's next token."""
+
     def __init__(self, config: EncoderDecoder) -> None:
         super().__init__()
         width = config.decoder.width
@@ -82,8 +84,7 @@ class Translator(nn.Module):
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> Tensor:
         """What the decoder reads: the context-aware embedding of each source position."""
-        states: Tensor = self.encoder(self.source_table(source), visible(lengths, None))
-        return states
+        return self.encoder(self.source_table(source), visible(source, lengths))
 
     def decode(
         self,
@@ -97,14 +98,15 @@ class Translator(nn.Module):
 
         With a cache, the memory's keys and values are computed on the first call only.
         """
-        seen = Mask.causal() & visible(lengths, None)
-        reads = visible(memory_lengths, None)
-        states = self.decoder(self.embedding(target), seen, None, cache, memory, reads)
-        answer: Tensor = self.output(states, real_lengths(target, lengths), self.embedding.weight)
-        return answer
+        refuse_lengths(cache, lengths)
+        x = self.embedding(target)
+        seen = Mask.causal() & visible(target, lengths)
+        reads = visible(memory[..., 0], memory_lengths)
+        states = self.decoder(x, seen, None, cache, memory, reads)
+        return self.output(states, real_lengths(target, lengths), self.embedding.weight)
 
     def empty_cache(self, batch: int, capacity: int | None = None) -> KVCache:
         """Room for `capacity` target positions, the model's whole length if not given."""
         table = self.embedding.weight
-        room = capacity or self.config.length
+        room = self.config.length if capacity is None else capacity
         return self.config.decoder.empty_cache(batch, room, table.device, table.dtype)

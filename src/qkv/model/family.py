@@ -5,6 +5,7 @@ from typing import Annotated
 import torch
 from pydantic import Field, TypeAdapter, ValidationError
 
+from qkv.device import resolve
 from qkv.errors import ConfigError
 from qkv.model.choice import one_line
 from qkv.model.decoder import Decoder, DecoderOnly
@@ -19,7 +20,7 @@ _ANY: TypeAdapter[Config] = TypeAdapter(Annotated[Config, Field(discriminator="k
 
 def build(config: Config, seed: int = 0, device: torch.device | str = "cpu") -> Model:
     """The model with fresh weights, the same for the same seed on every machine of one kind."""
-    model = skeleton(config).to_empty(device=device)
+    model = skeleton(config).to_empty(device=resolve(device))
     initialise(model, seed)
     return model
 

@@ -20,8 +20,7 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.down(self.dropout(self.activation(self.up(x))))
-        return x
+        return self.down(self.dropout(self.activation(self.up(x))))
 
 
 class GatedFeedForward(FeedForward):
@@ -39,8 +38,7 @@ class GatedFeedForward(FeedForward):
         self.gate = gate
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
-        return x
+        return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
 
 
 class SquaredReLU(nn.Module):

@@ -8,7 +8,7 @@ from torch import nn
 from qkv.errors import ConfigError
 from qkv.model.attention import Attention, CrossAttention
 from qkv.model.choice import Choice, Size
-from qkv.model.norm import Norm, build_norm, count_norm
+from qkv.model.norm import Norm, build_norm, norm_parameters
 from qkv.model.projection import FactoredToHeads, SlicesToHeads, ToHeads
 
 
@@ -68,7 +68,9 @@ class MultiHead(Choice):
         matrices = self.own_multiplications(width) + self.source_multiplications(width)
         value_bias = 0 if self.value_rank else shared * values
         biases = self.bias * ((self.heads + shared) * keys + value_bias)
-        return matrices + biases + self.output_bias * width + 2 * count_norm(self.qk_norm, keys)
+        return (
+            matrices + biases + self.output_bias * width + 2 * norm_parameters(self.qk_norm, keys)
+        )
 
     def own_multiplications(self, width: int) -> int:
         """Of one query position, in projections: to queries and back to the model width."""

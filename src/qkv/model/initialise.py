@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from qkv.model.attention import Attention
-from qkv.model.embedding import Table
+from qkv.model.embedding import Table, Times
 from qkv.model.feed_forward import FeedForward
 from qkv.model.stack import Layers
 
@@ -15,8 +15,8 @@ def initialise(model: nn.Module, seed: int) -> None:
     """Fill every parameter in place: norms 1, biases 0, the rest normal around 0.
 
     A matrix that reads n numbers gets a spread of 1/√n, so that what comes out is as large as
-    what went in. What the 2·layers parts of a stack add to the residual stream is made smaller by
-    √(2·layers) (Radford et al. 2019). Tables of tokens and positions start at 0.02, or at 1/√D
+    what went in. What the n parts of a stack add to the residual stream is made smaller by √n
+    (Radford et al. 2019). Tables of tokens and positions start at 0.02, or at 1/√D
     where they are scaled by √D.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -38,15 +38,15 @@ def _spread(owner: nn.Module, name: str, parameter: nn.Parameter) -> float:
     if isinstance(owner, nn.Linear):
         return 1.0 / math.sqrt(owner.in_features)
     if isinstance(owner, Table):
-        return 0.02 if owner.scale == 1.0 else 1.0 / owner.scale
+        return 1.0 / owner.scale.factor if isinstance(owner.scale, Times) else 0.02
     if name.rpartition(".")[2] in ("down", "up"):  # factored: written input first
         return 1.0 / math.sqrt(parameter.shape[0])
     return 0.02 if parameter.dim() == 2 else 1.0 / math.sqrt(parameter.shape[1])
 
 
 def _quieten(layers: Layers) -> None:
-    for module in layers.modules():
-        if isinstance(module, Attention | FeedForward):
-            last = module.output if isinstance(module, Attention) else module.down
-            if isinstance(last, nn.Linear):  # the notes' heads are joined without a matrix
-                last.weight.mul_((2 * layers.count) ** -0.5)
+    parts = [module for module in layers.modules() if isinstance(module, Attention | FeedForward)]
+    for part in parts:
+        last = part.output if isinstance(part, Attention) else part.down
+        if isinstance(last, nn.Linear):  # the notes' heads are joined without a matrix
+            last.weight.mul_(len(parts) ** -0.5)

@@ -51,5 +51,5 @@ def build_norm(norm: LayerNorm | RMSNorm | None, width: int) -> nn.Module:
     return nn.Identity() if norm is None else norm.build(width)
 
 
-def count_norm(norm: LayerNorm | RMSNorm | None, width: int) -> int:
+def norm_parameters(norm: LayerNorm | RMSNorm | None, width: int) -> int:
     return 0 if norm is None else norm.parameters(width)

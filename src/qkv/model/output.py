@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from qkv.model.choice import Choice, Share, Size
+from qkv.model.embedding import Times
 from qkv.model.norm import LayerNorm, Norm
 from qkv.model.pooling import Mean, Pooling
 
@@ -28,7 +29,8 @@ class NextToken(Choice):
     multiplier: float = 1.0
 
     def build(self, width: int, vocabulary: int) -> nn.Module:
-        return ToVocabulary(width, vocabulary, self.tied, self.bias, self.multiplier)
+        kind = TiedScores if self.tied else OwnScores
+        return kind(width, vocabulary, self.bias, self.multiplier)
 
     def parameters(self, width: int, vocabulary: int) -> int:
         return (not self.tied) * vocabulary * width + self.bias * vocabulary
@@ -50,9 +52,10 @@ class MaskedToken(Choice):
     norm: Norm = LayerNorm()
 
     def build(self, width: int, vocabulary: int) -> nn.Module:
+        kind = TiedScores if self.tied else OwnScores
         return Transformed(
             nn.Sequential(nn.Linear(width, width), nn.GELU(), self.norm.build(width)),
-            ToVocabulary(width, vocabulary, self.tied, bias=True, multiplier=1.0),
+            kind(width, vocabulary, bias=True, multiplier=1.0),
         )
 
     def parameters(self, width: int, vocabulary: int) -> int:
@@ -95,7 +98,7 @@ class Classify(Choice):
     """A score for each label: (B, labels), by a small network on the text's vector."""
 
     kind: Literal["classify"] = "classify"
-    labels: tuple[str, ...]
+    labels: Annotated[tuple[str, ...], Field(strict=False)]  # JSON has lists
     pooling: Pooling = Mean()
     hidden: Size | None = None
     dropout: Share = 0.0
@@ -129,44 +132,51 @@ class Classify(Choice):
 Output = Annotated[NextToken | MaskedToken | TextVector | Classify, Field(discriminator="kind")]
 
 
-class ToVocabulary(nn.Module):
-    """states · tableᵀ × multiplier + bias; a table of its own unless tied."""
+class TiedScores(nn.Module):
+    """states · tableᵀ, with the embedding's table."""
 
-    def __init__(
-        self, width: int, vocabulary: int, tied: bool, bias: bool, multiplier: float
-    ) -> None:
+    def __init__(self, width: int, vocabulary: int, bias: bool, multiplier: float) -> None:
         super().__init__()
-        own, shift = torch.empty(vocabulary, width), torch.empty(vocabulary)
-        self.weight = None if tied else nn.Parameter(own)
-        self.bias = nn.Parameter(shift) if bias else None
-        self.multiplier = multiplier
+        self.scale = nn.Identity() if multiplier == 1.0 else Times(multiplier)
+        self.bias = nn.Parameter(torch.empty(vocabulary)) if bias else None
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
-        if self.multiplier != 1.0:
-            states = states * self.multiplier
-        return F.linear(states, table if self.weight is None else self.weight, self.bias)
+        return F.linear(self.scale(states), table, self.bias)
+
+
+class OwnScores(TiedScores):
+    """states · tableᵀ, with a table of its own."""
+
+    def __init__(self, width: int, vocabulary: int, bias: bool, multiplier: float) -> None:
+        super().__init__(width, vocabulary, bias, multiplier)
+        self.weight = nn.Parameter(torch.empty(vocabulary, width))
+
+    def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
+        return super().forward(states, lengths, self.weight)
 
 
 class Transformed(nn.Module):
+    """Each state changed before it is scored."""
+
     def __init__(self, change: nn.Module, output: nn.Module) -> None:
         super().__init__()
         self.change, self.output = change, output
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
-        states = self.output(self.change(states), lengths, table)
-        return states
+        return self.output(self.change(states), lengths, table)
 
 
 class Pooled(nn.Module):
+    """One answer a text, from the pooled states."""
+
     def __init__(self, pooling: Pooling, change: nn.Module, output: nn.Module) -> None:
         super().__init__()
         self.pooling, self.change, self.output = pooling, change, output
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
-        if not states.shape[1]:  # texts without a single position: one that is not real
+        if not states.shape[1]:  # no position at all: give pooling one to pass over
             states = F.pad(states, (0, 0, 0, 1))
-        states = self.output(self.change(self.pooling.pool(states, lengths)))
-        return states
+        return self.output(self.change(self.pooling.pool(states, lengths)))
 
 
 class Unit(nn.Module):

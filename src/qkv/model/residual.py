@@ -14,23 +14,21 @@ from qkv.model.norm import LayerNorm, RMSNorm
 
 
 class Add(nn.Module):
-    """x + y: what came in is carried past the part, whose result may be dropped in training."""
+    """x + y: what came in is carried past the part. In training, some of y is dropped."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        x = x + self.dropout(y)
-        return x
+        return x + self.dropout(y)
 
 
 class Replace(Add):
     """y: nothing is carried past the part."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        y = self.dropout(y)
-        return y
+        return self.dropout(y)
 
 
 class Keep(nn.Module):

@@ -6,13 +6,13 @@ import torch
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from qkv.attention import KVCache, Mask
-from qkv.errors import ShapeError
+from qkv.attention import NO_SLOT, SEE_ALL, KVCache, Mask
+from qkv.errors import CacheError, ShapeError
 from qkv.model.block import Block
 from qkv.model.choice import Choice, Share, Size
 from qkv.model.feed_forward import FeedForwardChoice
 from qkv.model.heads import AttentionChoice
-from qkv.model.norm import LayerNorm, Norm, build_norm, count_norm
+from qkv.model.norm import LayerNorm, Norm, build_norm, norm_parameters
 from qkv.model.position import PositionChoice, Room
 from qkv.model.residual import ArrangementChoice, PreNorm
 from qkv.model.view import View
@@ -48,7 +48,9 @@ class Stack(Choice):
         attention = self.attention.parameters(self.width) * (2 if cross else 1)
         block = attention + self.feed_forward.parameters(self.width)
         norms = self.residual.norms(self.layers, cross) * self.norm.parameters(self.width)
-        ends = count_norm(self.input_norm, self.width) + self.position.parameters(self.room(length))
+        ends = norm_parameters(self.input_norm, self.width) + self.position.parameters(
+            self.room(length)
+        )
         return self.layers * block + norms + ends
 
     def empty_cache(
@@ -103,27 +105,31 @@ class Layers(nn.Module):
         memory_mask: Mask | None = None,
     ) -> Tensor:
         """x (B, T, D) through all blocks; with a cache, x follows what the cache holds."""
+        if cache is not None and len(cache.slots) != self.count:
+            raise CacheError(f"the cache has {len(cache.slots)} layers, the model {self.count}")
         positions = self._positions(x, positions, 0 if cache is None else cache.length)
         x = self.dropout(self.norm_in(self.position.embed(x, positions)))
-        view = View(
+        view = View(  # named in full: torch.compile cannot trace a default that is an object
             mask=mask & self.position.mask(x.dtype),
             rotation=self.position.rotation(positions, x.dtype),
+            slot=NO_SLOT,
+            cross_slot=NO_SLOT,
             memory=memory,
-            memory_mask=memory_mask or Mask.full(),
+            memory_mask=SEE_ALL if memory_mask is None else memory_mask,
         )
         for i, block in enumerate(self.blocks()):
-            x = block(x, view.with_cache(cache, i))
-        x = self.norm_out(x)
-        return x
+            x = block(x, view.of_layer(i, cache))
+        return self.norm_out(x)
 
     def _positions(self, x: Tensor, given: Tensor | None, start: int) -> Tensor:
         stop = start + x.shape[1]
-        positions = torch.arange(start, stop, device=x.device) if given is None else given
-        if self.position.limit is not None:
-            farthest = stop if given is None else int(given.max()) + 1
-            if farthest > self.position.limit:
-                raise ShapeError(
-                    f"the text reaches position {farthest} but the model reads at most "
-                    f"{self.position.limit}; shorten it"
-                )
-        return positions
+        if given is not None:
+            if given.shape[-1] != x.shape[1]:
+                raise ShapeError(f"{given.shape[-1]} positions are given for {x.shape[1]} tokens")
+            return given
+        if self.position.limit is not None and stop > self.position.limit:
+            raise ShapeError(
+                f"the text reaches position {stop} but the model reads at most "
+                f"{self.position.limit}; shorten it"
+            )
+        return torch.arange(start, stop, device=x.device)

@@ -45,7 +45,8 @@ def learn(
 class Words:
     """A vocabulary of whole words, numbered in the order given."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, device: torch.device) -> None:
+        self.device = device
         self.words = list(dict.fromkeys(words))
         self.number = {word: i for i, word in enumerate(self.words)}
 
@@ -54,7 +55,5 @@ class Words:
 
     def ids(self, texts: list[list[str]]) -> Tensor:
         """Texts of one length -> (B, T)."""
-        return torch.tensor([[self.number[word] for word in text] for text in texts])
-
-    def text(self, ids: list[int]) -> list[str]:
-        return [self.words[i] for i in ids]
+        numbers = [[self.number[word] for word in text] for text in texts]
+        return torch.tensor(numbers, device=self.device)

@@ -23,20 +23,21 @@ START, END = "<start>", "<end>"
 class Numerals:
     """ "twenty three" → "drei und zwanzig"; a fifth of all pairs is never shown in training."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
         pairs = [
             ([ten, unit], [START, UNITS[unit], "und", TENS[ten], END])
             for ten in TENS
             for unit in UNITS
         ]
-        self.words = Words(*(word for english, german in pairs for word in (*english, *german)))
+        every = (word for english, german in pairs for word in (*english, *german))
+        self.words = Words(*every, device=device)
         config = EncoderDecoder(
             length=16,
             embedding=Embedding(vocabulary=len(self.words), scaled=True),
             encoder=small_stack(),
             decoder=small_stack(),
         )
-        model = build(config, seed=3)
+        model = build(config, seed=3, device=device)
         assert isinstance(model, Translator)
         self.model = model
         order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(4)).tolist()

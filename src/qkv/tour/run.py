@@ -18,24 +18,24 @@ from qkv.tour.sorting import LENGTH, Sorting, spell
 Progress = Callable[[str, int, float], None]  # which model, step, loss
 
 
-def tour(width: int, progress: Progress) -> Iterator[str]:
+def tour(width: int, progress: Progress, device: torch.device) -> Iterator[str]:
     """The worked example, then a model of each family: trained here, asked, and looked into."""
     yield from _heading("1. Attention by hand")
     yield text(Look(walk(POEM)), width)
     yield from _heading("2. Encoder-only: is a sentence positive or negative?")
-    yield from _sentiment(progress)
+    yield from _sentiment(progress, device)
     yield from _heading("3. Decoder-only: the next token, until five digits are sorted")
-    yield from _sorting(progress)
+    yield from _sorting(progress, device)
     yield from _heading("4. Encoder–decoder: numbers from English to German")
-    yield from _numerals(width, progress)
+    yield from _numerals(width, progress, device)
     yield from _heading("Next")
     yield "qkv explain --mask causal         the same example when no word sees a later one"
     yield "qkv explain --worksheet-template  start with your own words and matrices"
     yield "qkv lemma                         why attention divides by √d_k, measured"
 
 
-def _sentiment(progress: Progress) -> Iterator[str]:
-    demo = Sentiment()
+def _sentiment(progress: Progress, device: torch.device) -> Iterator[str]:
+    demo = Sentiment(device)
     _learn(demo, "encoder", progress)
     yield _size(demo.model, f"{len(demo.train)} sentences of a small grammar written for this tour")
     yield (
@@ -47,8 +47,8 @@ def _sentiment(progress: Progress) -> Iterator[str]:
         yield f"  {said}  →  {label} ({share:.1%})"
 
 
-def _sorting(progress: Progress) -> Iterator[str]:
-    demo = Sorting()
+def _sorting(progress: Progress, device: torch.device) -> Iterator[str]:
+    demo = Sorting(device)
     _learn(demo, "decoder", progress)
     yield _size(demo.model, f"{len(demo.train):,} rows of digits")
     yield f"{demo.accuracy():.1%} of {len(demo.test):,} rows it never saw come out sorted"
@@ -57,8 +57,8 @@ def _sorting(progress: Progress) -> Iterator[str]:
     yield f"  no future leaks: changing the last token moves earlier scores by {_leak(demo):.1g}"
 
 
-def _numerals(width: int, progress: Progress) -> Iterator[str]:
-    demo = Numerals()
+def _numerals(width: int, progress: Progress, device: torch.device) -> Iterator[str]:
+    demo = Numerals(device)
     _learn(demo, "encoder–decoder", progress)
     yield _size(demo.model, f"{len(demo.train)} of {len(demo.train) + len(demo.test)} numbers")
     yield f"{demo.accuracy():.1%} right on the {len(demo.test)} numbers it never saw"

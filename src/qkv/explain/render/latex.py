@@ -13,6 +13,7 @@ _SPECIAL = {
 
 
 def latex(look: Look) -> str:
+    """The walk as sections with one tabular each."""
     parts = [rf"\section*{{{escape(look.walk.title)}}}"] if look.walk.title else []
     for section in sections(look):
         parts += ["", *_section(section)]

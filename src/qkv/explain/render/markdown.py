@@ -7,6 +7,7 @@ _SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|"})
 
 
 def markdown(look: Look) -> str:
+    """The walk as headings, equations and tables."""
     parts = [f"# {escape(look.walk.title)}", ""] if look.walk.title else []
     for section in sections(look):
         parts += _section(section)

@@ -60,7 +60,7 @@ def sections(look: Look) -> list[Section]:
 def cell_lines(walk: Walk, row: str, column: str, precision: int) -> list[str]:
     """The arithmetic of every step that has this cell."""
     return [
-        f"{_place(step, i, j)} = {_arithmetic(walk, step, i, j, precision)}"
+        f"{step.place(i, j)} = {_arithmetic(walk, step, i, j, precision)}"
         for step, i, j in walk.cells(row, column)
     ]
 
@@ -70,7 +70,7 @@ def slip_line(walk: Walk, slip: Slip, precision: int) -> str:
     step, i, j = slip.step, slip.row, slip.column
     written = figure(slip.written, slip.decimals)
     right = _arithmetic(walk, step, i, j, precision)
-    return f"{_place(step, i, j)} is written {written} but is {right}"
+    return f"{slip.place} is written {written} but is {right}"
 
 
 def _section(look: Look, step: Step, number: int) -> Section:
@@ -110,15 +110,11 @@ def _rounding_notes(step: Step, precision: int, drifted: dict[tuple[int, int], D
     return notes
 
 
-def _place(step: Step, i: int, j: int) -> str:
-    return f"{step.name}({step.rows[i]}, {step.columns[j]})"
-
-
 def _arithmetic(walk: Walk, step: Step, i: int, j: int, precision: int) -> str:
     """The cell's terms as shown and its value; where these part in the last digit, both."""
-    value = figure(step.value[i, j], precision)
+    value = figure(step.value[i, j], shown_decimals(step, precision))
     if step.given:
-        return f"{figure(step.value[i, j], shown_decimals(step, precision))} (given)"
+        return f"{value} ({'by definition' if step.name == 'mask' else 'given'})"
     worked = step.made_by.arithmetic(i, j, precision, *shown_inputs(walk, step, precision))
     by_hand = figure(worked.result, precision)
     return f"{worked.text} = {by_hand}" + (f"; from all digits {value}" * (by_hand != value))

@@ -1,5 +1,7 @@
 """For the terminal: aligned columns, folded where they would be wider than the screen."""
 
+from rich.cells import cell_len
+
 from qkv.explain.render.page import Look, Section, Table, sections
 from qkv.explain.step import Sentence, Word
 
@@ -7,6 +9,7 @@ INDENT = "   "
 
 
 def text(look: Look, width: int) -> str:
+    """The walk as lines of at most `width` columns; a single wider cell stays whole."""
     parts = [look.walk.title, "=" * len(look.walk.title)] if look.walk.title else []
     for section in sections(look):
         parts += ["", *_section(section, width)]
@@ -30,20 +33,29 @@ def _section(section: Section, width: int) -> list[str]:
 
 def table_lines(table: Table, width: int) -> list[str]:
     """The table in as many blocks of columns as the width needs."""
-    first = max(len(label) for label in (*table.rows, table.corner))
+    first = max(cell_len(label) for label in (*table.rows, table.corner))
     widths = [
-        max(len(label), *(len(row[j]) for row in table.cells)) + 2
+        max(cell_len(label), *(cell_len(row[j]) for row in table.cells)) + 2
         for j, label in enumerate(table.columns)
     ]
     lines: list[str] = []
     for block in _blocks(widths, width - first):
         if lines:
             lines.append("")
-        head = "".join(table.columns[j].rjust(widths[j]) for j in block)
-        lines.append(table.corner.ljust(first) + head)
+        head = "".join(_right(table.columns[j], widths[j]) for j in block)
+        lines.append(_left(table.corner, first) + head)
         for label, row in zip(table.rows, table.cells, strict=True):
-            lines.append(label.ljust(first) + "".join(row[j].rjust(widths[j]) for j in block))
+            lines.append(_left(label, first) + "".join(_right(row[j], widths[j]) for j in block))
     return lines
+
+
+def _left(text: str, width: int) -> str:
+    """Padded to so many columns of the terminal, where 詩 takes two."""
+    return text + " " * (width - cell_len(text))
+
+
+def _right(text: str, width: int) -> str:
+    return " " * (width - cell_len(text)) + text
 
 
 def _blocks(widths: list[int], room: int) -> list[list[int]]:

@@ -6,6 +6,7 @@ from qkv.explain.worksheet import Worksheet
 
 
 def verdict(look: Look, sheet: Worksheet) -> str:
+    """How many of the written cells are right, and a line for each that is not."""
     judged = sum(int((answer.value == answer.value).sum()) for answer in sheet.answers.values())
     right, names = judged - len(look.slips), ", ".join(sheet.answers)
     lines = [f"{right} of {judged} written cells are right ({names})."]

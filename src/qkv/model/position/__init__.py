@@ -6,7 +6,7 @@ from pydantic import Field
 
 from qkv.model.position.learned import Learned
 from qkv.model.position.relative import AlibiSlopes, RelativeBuckets
-from qkv.model.position.rotary import ByWavelength, Linear, Ntk, Rotary
+from qkv.model.position.rotary import LinearStretch, NtkStretch, Rotary, WavelengthStretch
 from qkv.model.position.scheme import NoPosition, Position, Room
 from qkv.model.position.sinusoidal import Sinusoidal
 
@@ -17,15 +17,15 @@ PositionChoice = Annotated[
 
 __all__ = [
     "AlibiSlopes",
-    "ByWavelength",
     "Learned",
-    "Linear",
+    "LinearStretch",
     "NoPosition",
-    "Ntk",
+    "NtkStretch",
     "Position",
     "PositionChoice",
     "RelativeBuckets",
     "Room",
     "Rotary",
     "Sinusoidal",
+    "WavelengthStretch",
 ]

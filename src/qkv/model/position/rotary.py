@@ -23,7 +23,7 @@ class Unstretched(Choice):
         return frequencies(width, base, device, dtype)
 
 
-class Linear(Choice):
+class LinearStretch(Choice):
     """Every pair turns `factor` times slower."""
 
     kind: Literal["linear"] = "linear"
@@ -33,7 +33,7 @@ class Linear(Choice):
         return stretch_linear(frequencies(width, base, device, dtype), self.factor)
 
 
-class Ntk(Choice):
+class NtkStretch(Choice):
     """A larger base: slow pairs turn slower, fast ones hardly change."""
 
     kind: Literal["ntk"] = "ntk"
@@ -43,7 +43,7 @@ class Ntk(Choice):
         return frequencies(width, stretch_base(base, self.factor, width), device, dtype)
 
 
-class ByWavelength(Choice):
+class WavelengthStretch(Choice):
     """Llama 3's rule: only what turned fewer than `high` times in training turns slower."""
 
     kind: Literal["by_wavelength"] = "by_wavelength"
@@ -53,7 +53,7 @@ class ByWavelength(Choice):
     trained_length: Size
 
     @model_validator(mode="after")
-    def _ordered(self) -> "ByWavelength":
+    def _ordered(self) -> "WavelengthStretch":
         if self.low >= self.high:
             raise ValueError(f"low={self.low} must be below high={self.high}")
         return self
@@ -63,7 +63,9 @@ class ByWavelength(Choice):
         return stretch_by_wavelength(plain, self.factor, self.low, self.high, self.trained_length)
 
 
-Stretch = Annotated[Unstretched | Linear | Ntk | ByWavelength, Field(discriminator="kind")]
+Stretch = Annotated[
+    Unstretched | LinearStretch | NtkStretch | WavelengthStretch, Field(discriminator="kind")
+]
 
 
 class Rotary(Scheme):
@@ -81,7 +83,9 @@ class Rotary(Scheme):
 
     def fit(self, room: Room) -> None:
         turned = self.turned(room)
-        fewest = 4 if isinstance(self.stretch, Ntk) else 2  # a base stretches between two pairs
+        fewest = (
+            4 if isinstance(self.stretch, NtkStretch) else 2
+        )  # a base stretches between two pairs
         if turned < fewest or turned % 2:
             raise ConfigError(
                 f"rotary positions turn pairs of features, but share={self.share} of "

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from qkv.attention import Mask, Rotation, Unturned
+from qkv.attention import SEE_ALL, UNTURNED, Mask, Rotation, Unturned
 from qkv.model.choice import Choice
 
 
@@ -32,11 +32,11 @@ class Position(nn.Module):
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation | Unturned:
         """How queries and keys at these positions are turned."""
-        return Unturned()
+        return UNTURNED
 
     def mask(self, dtype: torch.dtype) -> Mask:
         """What is added to the scores."""
-        return Mask.full()
+        return SEE_ALL
 
 
 class Scheme(Choice):
