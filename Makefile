@@ -12,7 +12,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c co
 .DEFAULT_GOAL := run
 
 run: $(VENV)/.installed
-	$(BIN)/qkv tour
+	@$(BIN)/qkv tour
+	@echo "\nThe program is $(BIN)/qkv; after '. $(BIN)/activate' it is just qkv."
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest

@@ -14,7 +14,7 @@ prints it on one line and exits 2; any other exception is a bug and keeps its tr
 """
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 
 class QkvError(Exception):
@@ -50,8 +50,15 @@ class UsageError(QkvError):
 
 
 def unknown(kind: str, given: str, known: Iterable[str]) -> str:
-    """The sentence for a name that does not exist: the nearest one, or all of them."""
+    """The sentence for a name that does not exist: the nearest ones, or all of them."""
     names = list(known)
-    near = get_close_matches(given, names, n=1)
-    hint = f'did you mean "{near[0]}"?' if near else f"known: {', '.join(names)}"
-    return f'unknown {kind} "{given}"; {hint}'
+    near = get_close_matches(given, names, n=3)
+    best = [name for name in names if near and _like(given, name) == _like(given, near[0])]
+    if best:
+        meant = " or ".join(f'"{name}"' for name in best)
+        return f'unknown {kind} "{given}"; did you mean {meant}?'
+    return f'unknown {kind} "{given}"; known: {", ".join(names)}'
+
+
+def _like(a: str, b: str) -> float:
+    return SequenceMatcher(None, b, a).ratio()

@@ -27,6 +27,8 @@ def expect(**tensors: tuple[Tensor, str]) -> dict[str, int]:
     first: dict[str, str] = {}
     for name, (tensor, axes) in tensors.items():
         letters = axes.split()
+        if not isinstance(tensor, Tensor):
+            raise ShapeError(f"{name} is a {type(tensor).__name__}, but a torch tensor is needed")
         if tensor.dim() != len(letters):
             raise ShapeError(
                 f"{name} has shape {tuple(tensor.shape)} but needs {len(letters)} axes ({axes})"

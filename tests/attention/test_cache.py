@@ -297,3 +297,13 @@ def test_what_was_truncated_is_no_longer_attended_to() -> None:
     out = attend(q[:, :, 3:], *slot.append(k[:, :, 3:], v[:, :, 3:]), Mask.causal())
     whole = attend(q, k, v, Mask.causal())
     torch.testing.assert_close(out, whole[:, :, 3:], rtol=1e-6, atol=1e-6)
+
+
+def test_rows_that_are_not_there_and_no_copies_are_refused() -> None:
+    cache = empty()
+    with pytest.raises(CacheError, match=r"rows \[5, 0\] must be between 0 and 1"):
+        cache.reorder([5, 0])
+    with pytest.raises(CacheError, match="1 or more copies, not 0"):
+        cache.fork(0)
+    with pytest.raises(CacheError, match="must not be negative"):
+        empty(capacity=-1)

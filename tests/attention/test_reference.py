@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qkv.attention import Mask, attend, fused, reference, softmax
-from qkv.errors import ShapeError
+from qkv.errors import MaskError, ShapeError
 
 B, H, K, T, S, E, VALUE = 2, 6, 3, 5, 7, 11, 13
 
@@ -300,3 +300,25 @@ def test_attention_leaves_its_inputs_as_they_were() -> None:
     attend(*given, Mask.explicit(LITERAL) & Mask.causal())
     reference(*given, Mask.explicit(LITERAL) & Mask.causal())
     assert all(torch.equal(now, then) for now, then in zip(given, before, strict=True))
+
+
+@pytest.mark.parametrize("mask", [None, "causal", torch.ones(5, 7, dtype=torch.bool)])
+def test_what_is_no_mask_is_refused_with_the_way_to_make_one(mask: object) -> None:
+    q = torch.zeros(1, 1, 5, 3)
+    with pytest.raises(MaskError, match=r"a Mask is needed: Mask.causal\(\), or Mask.explicit"):
+        attend(q, q, q, mask)
+
+
+def test_what_is_no_tensor_of_floats_is_refused() -> None:
+    whole = torch.zeros(1, 1, 5, 3, dtype=torch.long)
+    with pytest.raises(ShapeError, match=r"q holds torch.int64"):
+        attend(whole, whole, whole)
+    with pytest.raises(ShapeError, match="q is a list, but a torch tensor is needed"):
+        attend([[1.0]], whole, whole)
+    with pytest.raises(ShapeError, match=r"torch.float32, torch.float64 and torch.float32"):
+        attend(whole.float(), whole.double(), whole.float())
+
+
+def test_a_mask_composes_only_with_a_mask() -> None:
+    with pytest.raises(MaskError, match="not with a Tensor"):
+        Mask.causal() & torch.ones(3, 3)

@@ -47,6 +47,7 @@ MISTAKES = {
     ("nonsense",): "No such command",
     ("explain", "--wrong"): "No such option",
     ("explain", "--example", "pome"): 'did you mean "poem"?',
+    ("explain", "--json", "--format", "text"): "--json and --format exclude each other",
     ("explain", "--precision", "99"): "--precision",
     ("explain", "--format", "pdf"): "--format",
     ("explain", "--heads", "0"): "--heads 0 must be 1 or more",
@@ -74,6 +75,11 @@ def test_a_mistake_is_one_line_and_exit_code_2(qkv, arguments: tuple[str, ...]) 
     assert ran.err.startswith("qkv: ")
     assert ran.err.count("\n") == 1
     assert MISTAKES[arguments] in ran.err
+
+
+def test_without_a_command_there_is_help(qkv) -> None:
+    assert qkv().out == qkv("--help").out
+    assert qkv().code == 0
 
 
 def test_explain_json_is_one_object_with_every_step(qkv) -> None:

@@ -55,6 +55,22 @@ def test_a_terminal_without_unicode_still_gets_an_answer() -> None:
     assert b"write matches" in ran.stdout.replace(b"*", b"")
 
 
+def test_a_terminal_without_a_minus_sign_gets_a_hyphen() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    command = [QKV, "explain", "--steps", "scores"]
+    ran = subprocess.run(command, capture_output=True, env=environment)
+    assert b"-0.0939   0.0619  -0.6198" in ran.stdout
+    assert b"?" not in ran.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_one_clear_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run([QKV, "explain"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ran.returncode == 2
+    assert ran.stderr == "qkv: cannot write the answer: No space left on device\n"
+
+
 def test_an_interrupt_exits_130() -> None:
     with subprocess.Popen([QKV, "tour"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout is not None

@@ -49,15 +49,16 @@ def test_minus_infinity_is_shown_as_such_in_every_format() -> None:
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_text_is_never_wider_than_the_screen(name: str, width: int) -> None:
     page = text(Look(walk(EXAMPLES[name])), width)
-    headings = ("1", "2", "3", "4", "5", "6", "7", "8", "9")
-    lines = [line for line in page.split("\n")[2:] if not line.startswith(headings)]
+    lines = page.split("\n")
     assert max(map(len, lines)) <= width
+    assert all(line == line.rstrip() for line in lines)
 
 
 def test_a_table_wider_than_the_screen_is_folded_and_keeps_every_number() -> None:
     wide, narrow = (text(Look(walk(EXAMPLES["factored"])), width) for width in (200, 40))
     assert narrow.count("\n") > wide.count("\n")
-    assert sorted(set(wide.split())) == sorted(set(narrow.split()))
+    words = [{word for word in page.split() if word.strip("=")} for page in (wide, narrow)]
+    assert words[0] == words[1]
 
 
 def test_wrong_answers_are_marked_in_the_table_and_told_below_it() -> None:
@@ -78,6 +79,7 @@ def test_hostile_words_stay_text_in_markdown_and_latex() -> None:
     assert "<img" not in page.replace(r"\<img", "")
     paper = latex(look)
     assert r"\input" not in paper
+    assert r"a\textbar{}b" in paper
     assert r"\textbackslash{}input\{/etc/passwd\} \$x\_1\$ \& 50 \% \#" in paper
 
 
@@ -91,4 +93,4 @@ def test_wide_characters_stay_in_their_columns() -> None:
 
     page = text(Look(walk(replace(POEM, tokens=("詩", "を", "書く"))), steps=("weights",)), 80)
     table = page.split("\n\n")[2].split("\n")
-    assert len({cell_len(line.rstrip("*")) for line in table[1:] if not line.endswith("*")}) == 1
+    assert len({cell_len(line.rstrip("~")) for line in table[1:] if not line.endswith("~")}) == 1

@@ -20,11 +20,12 @@ W = "w_q = [[1, 0], [0, 1], [1, 1]]\nw_k = [[1, 0], [0, 1], [1, 1]]\nw_v = [[1],
 
 MALFORMED = {
     "ragged rows": (WORDS + "x = [[1, 2], [3]]\n" + W, "x has rows of 2 and 1 numbers"),
-    "empty row": (WORDS + "x = [[], []]\n" + W, "x has rows of 0 numbers"),
+    "empty row": (WORDS + "x = [[], []]\n" + W, "x has a row without numbers"),
     "not a matrix": (WORDS + "x = [1, 2]\n" + W, "x must be a list of rows"),
     "missing weights": (WORDS + X + W.replace("w_k", "# w_k"), "w_k is missing; k is computed"),
     "missing input": (WORDS + W, "x is missing; q is computed from x and w_q"),
-    "missing words": (X + W, "tokens must be a list of words"),
+    "missing words": (X + W, "tokens is missing"),
+    "words that are none": ("tokens = 3\n" + X + W, "tokens must be a list of words"),
     "shapes that do not multiply": (
         WORDS + X + W.replace("w_q = [[1, 0], [0, 1], [1, 1]]", "w_q = [[1, 0], [0, 1]]"),
         "x is 2×3 and w_q is 2×2; to multiply them, w_q needs 3 rows",
@@ -35,7 +36,7 @@ MALFORMED = {
         "queries have 2 columns and keys 1",
     ),
     "text for a number": (WORDS + X.replace("5", '"five"') + W, "x row 2, column 2 is 'five'"),
-    "true for a number": (WORDS + X.replace("5", "true") + W, "x row 2, column 2 is True"),
+    "true for a number": (WORDS + X.replace("5", "true") + W, "x row 2, column 2 is true"),
     "NaN": (WORDS + X.replace("5", "nan") + W, "x row 2, column 2 is NaN; a finite number"),
     "infinity": (WORDS + X.replace("5", "-inf") + W, "x row 2, column 2 is -Infinity"),
     "too large for a float": (WORDS + X.replace("5", "1e999") + W, "x row 2, column 2 is 1E+999"),
@@ -193,4 +194,4 @@ def test_a_query_that_sees_no_key_gets_zeros_and_no_nonsense() -> None:
     page = text(Look(walked), 80)
     assert "nan" not in page
     assert "*q* gives 100 % of its attention to *s*; every row that sees a key sums to 1." in page
-    assert "weights(p, s) = nothing is seen = 0.0000" in cell_lines(walked, "p", "s", 4)
+    assert "weights(p, s) = nothing is seen = 0.0000" in cell_lines(Look(walked), "p", "s")

@@ -30,6 +30,7 @@ from qkv.model import (
     MultiHead,
     NextToken,
     NtkStretch,
+    PreNorm,
     RelativeBuckets,
     Rotary,
     Sinusoidal,
@@ -193,7 +194,19 @@ REFUSED: dict[str, tuple[Callable[[], object], list[str]]] = {
         ["low=4.0", "high=4.0"],
     ),
     "text for a number": (lambda: MultiHead(heads="4"), ["MultiHead.heads='4'", "integer"]),
-    "a misspelt field that is needed": (lambda: MultiHead(heds=4), ["MultiHead.heds", "no such"]),
+    "a misspelt field that is needed": (
+        lambda: MultiHead(heds=4),
+        ["MultiHead.heds", 'did you mean "heads"?'],
+    ),
+    "a name instead of a config": (lambda: build("gpt2"), ['build(preset("gpt2"))']),
+    "a yes where a choice is needed": (
+        lambda: MultiHead(heads=4, qk_norm=True),
+        ["MultiHead.qk_norm=True", "a choice is needed here"],
+    ),
+    "one choice in the place of another": (
+        lambda: odd_stack(norm=PreNorm()),
+        ["Stack.norm", 'unknown kind "pre_norm"'],
+    ),
     "token types where nothing reads them": (
         lambda: DecoderOnly(
             length=T, embedding=Embedding(vocabulary=7, types=2), decoder=odd_stack()

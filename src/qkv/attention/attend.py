@@ -5,6 +5,7 @@ from torch import Tensor
 from qkv.attention.fused import fused
 from qkv.attention.mask import SEE_ALL, Mask
 from qkv.attention.reference import reference
+from qkv.errors import MaskError
 
 
 def attend(
@@ -18,6 +19,11 @@ def attend(
 
     scale: None for 1/√E, 1.0 to leave the scaling out, or any factor.
     """
+    if not isinstance(mask, Mask):
+        raise MaskError(
+            f"mask is a {type(mask).__name__}, but a Mask is needed: Mask.causal(), or "
+            f"Mask.explicit(grid) for a grid of booleans, True = may attend"
+        )
     if mask.learns():  # torch's fused kernel takes no bias that needs a gradient
         return reference(q, k, v, mask, scale).output
     return fused(q, k, v, mask, scale)

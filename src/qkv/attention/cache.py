@@ -134,6 +134,8 @@ class KVCache:
         dtype: torch.dtype = torch.float32,
     ) -> KVCache:
         """Room for `capacity` positions in every layer, set aside now."""
+        if batch < 0 or capacity < 0:
+            raise CacheError(f"batch={batch}, capacity={capacity} must not be negative")
 
         def room(width: int) -> Tensor:
             return torch.zeros(batch, kv_heads, capacity, width, device=device, dtype=dtype)
@@ -157,6 +159,7 @@ class KVCache:
 
     def reorder(self, rows: Tensor) -> None:
         """Row b becomes what row rows[b] was: how a beam search follows its survivors."""
+        rows = torch.as_tensor(rows)
         for slot in self.slots:
             slot.reorder(rows)
         for cross in self.cross:
@@ -164,6 +167,8 @@ class KVCache:
 
     def fork(self, copies: int = 1) -> KVCache:
         """An independent cache in which every row stands `copies` times, neighbours together."""
+        if copies < 1:
+            raise CacheError(f"a cache is forked into 1 or more copies, not {copies}")
         return KVCache(
             [slot.fork(copies) for slot in self.slots], [slot.fork(copies) for slot in self.cross]
         )
@@ -175,3 +180,5 @@ def _check_order(rows: Tensor, kept: Tensor) -> None:
             f"a new order needs one row number for each of {len(kept)} rows, "
             f"but has shape {tuple(rows.shape)}"
         )
+    if rows.device.type == "cpu" and any(not 0 <= row < len(kept) for row in rows.tolist()):
+        raise CacheError(f"rows {rows.tolist()} must be between 0 and {len(kept) - 1}")

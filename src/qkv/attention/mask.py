@@ -105,7 +105,7 @@ class Mask:
     @staticmethod
     def padding(lengths: Tensor) -> Mask:
         """In row b only the first lengths[b] keys are real; lengths (B,)."""
-        return Mask((Padding(lengths),))
+        return Mask((Padding(torch.as_tensor(lengths)),))
 
     @staticmethod
     def documents(ids: Tensor, key_ids: Tensor | None = None) -> Mask:
@@ -129,6 +129,8 @@ class Mask:
         return Mask((Bias(values),))
 
     def __and__(self, other: Mask) -> Mask:
+        if not isinstance(other, Mask):
+            raise MaskError(f"a Mask composes with a Mask, not with a {type(other).__name__}")
         return Mask(self.parts + other.parts)
 
     def by_query(self) -> bool:

@@ -76,6 +76,8 @@ def check_sizes(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> dict[str, int]:
     n = expect(q=(q, "B H T E"), k=(k, "B K S E"), v=(v, "B K S value"))
     if n["K"] == 0 or n["H"] % n["K"]:
         raise ShapeError(f"K={n['K']} key/value heads must divide H={n['H']} query heads")
+    if not q.is_floating_point():
+        raise ShapeError(f"q holds {q.dtype}, but attention needs floating-point numbers")
     if not q.dtype == k.dtype == v.dtype:
         raise ShapeError(f"q, k and v hold {q.dtype}, {k.dtype} and {v.dtype}; they must be alike")
     mask.fit(n)

@@ -100,6 +100,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _read_manifest(directory: Path) -> dict[str, Any]:
+    if not (directory / MANIFEST).exists():
+        raise BundleError(f"{directory} is no bundle: {directory / MANIFEST} is missing")
     manifest = read_json(directory / MANIFEST)
     made = manifest.get("format", FORMAT)
     if not isinstance(made, int) or made > FORMAT:

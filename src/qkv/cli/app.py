@@ -1,5 +1,7 @@
 """The program `qkv`: its commands, and what happens when one of them fails."""
 
+import codecs
+import errno
 import io
 import os
 import sys
@@ -13,6 +15,12 @@ from qkv.cli.lemma import lemma
 from qkv.cli.tour import tour
 from qkv.errors import QkvError
 
+PLAIN = {
+    "−": "-", "×": "x", "÷": "/", "√": "sqrt ", "·": "*", "∞": "inf", "ᵀ": "^T", "→": "->",
+    "↓": "|", "–": "-", "…": "...", "✗": "x", "█": "#", "─": "-", "Σ": "sum ", "±": "+-",
+    "ᵢ": "_i", "²": "^2", "₁": "_1", "₂": "_2", "₃": "_3",
+}  # fmt: skip
+
 # Newer versions of typer carry a click of their own; this is the base of what either one raises
 # when the command line cannot be understood.
 Misunderstood: type[Exception] = next(
@@ -23,7 +31,7 @@ app = typer.Typer(
     name="qkv",
     help="The glass-box Transformer toolkit: build, train and look inside all three families.",
     epilog="Start with: qkv tour · qkv explain · qkv lemma. Each command has --help with examples.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -38,11 +46,13 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 app.command()(tour)
@@ -65,9 +75,13 @@ def main() -> NoReturn:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
-        # The reader went away (`qkv explain | head`): nothing is wrong, but stdout is gone.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader went away, as in `qkv explain | head`: nothing is wrong
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        _drop_output()
+        _fail(f"cannot write the answer: {error.strerror}")
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -76,8 +90,20 @@ def _fail(message: str) -> NoReturn:
     sys.exit(2)
 
 
+def _drop_output() -> None:
+    """What is still to be written has nowhere to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _survive_any_terminal() -> None:
-    """A terminal that cannot show √ shows ? instead of ending the program."""
+    """A terminal that cannot show − or √ gets the nearest plain characters."""
+    codecs.register_error("plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end]
+    return "".join(PLAIN.get(character, "?") for character in text), error.end

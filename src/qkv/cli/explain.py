@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.errors import UsageError
+from qkv.errors import UsageError, WorksheetError
 
 if TYPE_CHECKING:
     from qkv.explain.render.page import Look
@@ -51,19 +51,21 @@ def explain(
     ] = False,
     heads: Annotated[int | None, typer.Option(help="Split Q, K and V into so many heads.")] = None,
     cell: Annotated[
-        str | None, typer.Option(help="One cell's arithmetic: ROW,COLUMN as in poem,write.")
+        str | None, typer.Option(help="One cell's arithmetic: ROW,COLUMN as in poem,write or 3,1.")
     ] = None,
     steps: Annotated[
         str | None, typer.Option(help="Only these steps, as in scores,scaled,weights.")
     ] = None,
     precision: Annotated[int, typer.Option(min=1, max=12, help="Decimals shown.")] = 4,
-    format: Annotated[Format, typer.Option(help="How to write it.")] = Format.text,
+    format: Annotated[
+        Format | None, typer.Option(help="How to write it; text if not given.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
 ) -> int:
     """Walk through attention step by step, with every number and where it comes from.
 
-    Without options: the worked example "Write a poem". A last digit that the shown figures do not
-    reproduce is marked, with both values.
+    Without options: the worked example "Write a poem". A figure that a calculator gets differently
+    from the figures shown is marked, with both values.
 
     \b
     Examples:
@@ -77,7 +79,7 @@ def explain(
     """
     from qkv.explain.answers import compare
     from qkv.explain.render.page import Look
-    from qkv.explain.render.verdict import verdict
+    from qkv.explain.render.verdict import notes_verdict, verdict
     from qkv.explain.walk import walk
     from qkv.explain.worksheet import TEMPLATE
 
@@ -88,19 +90,24 @@ def explain(
         "--notes": notes,
     }
     _only_one(sources)
+    _only_one({"--json": json, "--format": format})
     for option, value in {"--mask": mask, "--no-scale": no_scale, "--heads": heads}.items():
         _only_one({"--notes": notes, option: value})
     if worksheet_template:
         typer.echo(TEMPLATE, nl=False)
         return 0
     sheet = _changed(_sheet(example, worksheet, notes), mask, no_scale, heads)
-    walked = walk(sheet)
-    slips = tuple(compare(walked, sheet.answers))
+    try:
+        walked = walk(sheet)
+        slips = tuple(compare(walked, sheet.answers))
+    except WorksheetError as error:
+        raise WorksheetError(f"{worksheet}: {error}" if worksheet else str(error)) from None
     look = Look(walked, precision, _names(steps), slips)
-    written = Format.json if json else format
+    written = Format.json if json else format or Format.text
     typer.echo(_render(look, sheet, written, _cell(cell), notes))
-    if slips and not notes and (cell or written in (Format.markdown, Format.latex)):
-        typer.echo(verdict(look, sheet), err=True)  # the page may not show where the slips are
+    if slips and (cell or written in (Format.markdown, Format.latex)):
+        said = notes_verdict(look, sheet) if notes else verdict(look, sheet)
+        typer.echo(said, err=True)  # the page may not show where the slips are
     return 1 if slips and not notes else 0
 
 
@@ -160,7 +167,7 @@ def _render(
     if written is Format.json:
         return json(look, judged=bool(sheet.answers), cell=cell)
     if cell is not None:
-        return "\n".join(cell_lines(look.walk, *cell, look.precision))
+        return "\n".join(cell_lines(look, *cell))
     if written is Format.markdown:
         return markdown(look)
     if written is Format.latex:

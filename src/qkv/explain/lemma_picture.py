@@ -12,6 +12,8 @@ def check_picture(path: Path) -> None:
     """The path must end in a format that can be drawn, in a folder that exists."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f'cannot draw "{path.name}"; end it with one of {", ".join(FORMATS)}')
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a file in it")
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent} is not a folder; make it first")
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qkv.explain.matrix import Matrix, figure, rounded
+from qkv.explain.matrix import Matrix, figure, rounded, school
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Operation:
         raise NotImplementedError
 
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
-        """One cell from its terms as they are shown."""
+        """One cell from its terms as they are shown, with so many decimals in between."""
         raise NotImplementedError
 
 
@@ -86,7 +86,7 @@ class DividedByRoot(Operation):
         return given[0] / float(np.sqrt(self.d_k))
 
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
-        score, root = given[0].value[row, column], round(float(np.sqrt(self.d_k)), precision)
+        score, root = given[0].value[row, column], school(float(np.sqrt(self.d_k)), precision)
         above = figure(score, given[0].decimals)
         text = f"{above} ÷ √{self.d_k} = {above} ÷ {figure(root, precision)}"
         return Worked(text, score / root)

@@ -63,16 +63,21 @@ class Walk:
         asked = [self[name] for name in names]
         return [step for step in self.steps if not names or step in asked]
 
-    def cells(self, row: str, column: str) -> list[tuple[Step, int, int]]:
-        """Every computed step that has a cell of that row and column, by label or by number."""
+    def cells(
+        self, row: str, column: str, names: Sequence[str] = ()
+    ) -> list[tuple[Step, int, int]]:
+        """Every asked step that has a cell of that row and column, by label or by number.
+
+        Two numbers mean a query and a key, unless a step is named.
+        """
+        numbers = row.isdecimal() and column.isdecimal() and not names
         found = [
             (step, i, j)
-            for step in self.steps
-            if (i := _index(step.rows, row)) is not None
+            for step in self.only(names)
+            if (step.axes == ("query", "key") or not numbers)
+            and (i := _index(step.rows, row)) is not None
             and (j := _index(step.columns, column)) is not None
         ]
-        by_label = [(s, i, j) for s, i, j in found if s.rows[i] == row and s.columns[j] == column]
-        found = by_label or [(s, i, j) for s, i, j in found if s.axes == ("query", "key")]
         if not found:
             rows = dict.fromkeys(label for step in self.steps for label in step.rows)
             columns = dict.fromkeys(label for step in self.steps for label in step.columns)
@@ -84,8 +89,12 @@ class Walk:
 
 
 def _index(labels: tuple[str, ...], asked: str) -> int | None:
+    """The place of a label, in any case, or a place counted from 1."""
     if asked in labels:
         return labels.index(asked)
+    folded = [label.casefold() for label in labels]
+    if asked.casefold() in folded:
+        return folded.index(asked.casefold())
     if asked.isdecimal() and 1 <= int(asked) <= len(labels):
         return int(asked) - 1
     return None

@@ -52,7 +52,8 @@ class _Walker:
         for head in range(self.sheet.heads):
             self._head(head, attention, q.shape[1], v.shape[1])
         self._join(attention)
-        return Walk(self.sheet.title, tuple(self.steps.values()))
+        title = self.sheet.title or f'Attention for "{" ".join(self.queries)}"'
+        return Walk(title, tuple(self.steps.values()))
 
     def _given(self) -> None:
         """What the reader wrote down: the words' numbers, then the weights."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qkv.explain.matrix import Matrix
-from qkv.explain.operation import DividedByRoot, Operation
+from qkv.explain.operation import DividedByRoot, Operation, Similarity
 from qkv.explain.step import Sentence, Step, Word
 from qkv.explain.worksheet import Worksheet
 
@@ -30,7 +30,7 @@ _NAMES = {
     "weights": ("Attention weights", "softmax({scores})", r"\mathrm{{softmax}}({scores})"),
     "output": ("Output", "softmax(…) · V", r"\mathrm{softmax}(\ldots)\, V"),
     "w_o": ("Output weights", "W_O", "W_O"),
-    "projected": ("Output, back at the model width", "Output · W_O", r"\mathrm{Output}\; W_O"),
+    "projected": ("Output through W_O", "Output · W_O", r"\mathrm{Output}\; W_O"),
 }
 
 
@@ -95,8 +95,7 @@ def _joined(heads: int) -> tuple[str, str, str]:
 
 
 def _x(said: _Said) -> Sentence:
-    n = len(said.columns)
-    return (f"Each word is a row of {_numbers(n)}: its embedding with its position in it.",)
+    return (f"Each word is a row of {_numbers(len(said.columns))}.",)
 
 
 def _weights_matrix(said: _Said) -> Sentence:
@@ -131,10 +130,14 @@ def _v_narrow(said: _Said) -> Sentence:
 
 
 def _scores(said: _Said) -> Sentence:
+    assert isinstance(said.made_by, Similarity)
+    head = said.made_by.head
+    split = f"Columns {head.start + 1} to {head.stop} of Q and K. " if said.sheet.heads > 1 else ""
     best = int(np.argmax(said.value[0]))
     query, key = said.rows[0], said.columns[best]
     other: Sentence = ("itself",) if query == key else (Word(key),)
-    return ("How well each query matches each key; ", Word(query), " matches ", *other, " best.")
+    start = f"{split}How well each query matches each key; "
+    return (start, Word(query), " matches ", *other, " best.")
 
 
 def _scaled(said: _Said) -> Sentence:
@@ -170,7 +173,7 @@ def _output(said: _Said) -> Sentence:
 
 
 def _projected(said: _Said) -> Sentence:
-    return (f"What the heads found together, as {_numbers(len(said.columns))} a word again.",)
+    return (f"What was found, turned into {_numbers(len(said.columns))} a word.",)
 
 
 def _numbers(count: int) -> str:

@@ -81,9 +81,10 @@ def read_worksheet(path: Path) -> Worksheet:
     """The worksheet in that file; what is wrong with it is said in one line."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise WorksheetError(f"cannot read {path}: {reason}") from error
+    except UnicodeDecodeError:
+        raise WorksheetError(f"cannot read {path}: it is not UTF-8 text") from None
+    except OSError as error:
+        raise WorksheetError(f"cannot read {path}: {error.strerror or error}") from error
     try:
         return parse_worksheet(text)
     except WorksheetError as error:
@@ -102,7 +103,7 @@ def parse_worksheet(text: str) -> Worksheet:
             raise WorksheetError(unknown("field", name, (*_MATRICES, *_OTHERS)))
     return Worksheet(
         tokens=_words(fields, "tokens"),
-        title=str(fields.get("title", "")),
+        title=" ".join(str(fields.get("title", "")).split()),
         source=_words(fields, "source") if "source" in fields else None,
         matrices={name: _matrix(name, fields[name])[0] for name in _MATRICES if name in fields},
         causal=_mask(fields.get("mask", "none")),
@@ -114,6 +115,8 @@ def parse_worksheet(text: str) -> Worksheet:
 
 def _words(fields: dict[str, Any], name: str) -> tuple[str, ...]:
     words = fields.get(name)
+    if words is None:
+        raise WorksheetError(f'{name} is missing; name the words, as in {name} = ["write", "a"]')
     if not isinstance(words, list) or not words or not all(isinstance(w, str) for w in words):
         raise WorksheetError(f'{name} must be a list of words, as in {name} = ["write", "a"]')
     return tuple(words)
@@ -127,13 +130,13 @@ def _mask(value: Any) -> bool:
 
 def _heads(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise WorksheetError(f"heads must be a whole number of 1 or more, not {value!r}")
+        raise WorksheetError(f"heads must be a whole number of 1 or more, not {value}")
     return value
 
 
 def _scale(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise WorksheetError(f"scale must be true or false, not {value!r}")
+        raise WorksheetError(f"scale must be true or false, not {value}")
     return value
 
 
@@ -153,7 +156,9 @@ def _matrix(name: str, rows: Any, infinite: bool = False) -> tuple[Matrix, int]:
             f"{name} must be a list of rows, as in {name} = [[1.0, 2.0], [3.0, 4]]"
         )
     widths = [len(row) for row in rows]
-    if len(set(widths)) > 1 or not widths[0]:
+    if not all(widths):
+        raise WorksheetError(f"{name} has a row without numbers")
+    if len(set(widths)) > 1:
         raise WorksheetError(f"{name} has rows of {_listed(widths)} numbers; all need equally many")
     most = 0
     for i, row in enumerate(rows):
@@ -166,13 +171,18 @@ def _matrix(name: str, rows: Any, infinite: bool = False) -> tuple[Matrix, int]:
 
 def _check_number(place: str, cell: Any, infinite: bool) -> None:
     if isinstance(cell, bool) or not isinstance(cell, int | Decimal):
-        raise WorksheetError(f"{place} is {cell!r}, which is not a number")
+        raise WorksheetError(f"{place} is {_toml(cell)}, which is not a number")
     try:
         number = float(cell)
     except OverflowError:
         number = float("inf")
     if np.isnan(number) or (np.isinf(number) and not infinite):
         raise WorksheetError(f"{place} is {_short(cell)}; a finite number is needed")
+
+
+def _toml(cell: Any) -> str:
+    """As it stands in the file."""
+    return str(cell).lower() if isinstance(cell, bool) else repr(cell)
 
 
 def _short(cell: Any) -> str:
@@ -199,8 +209,8 @@ def _check(sheet: Worksheet) -> None:
     ):
         if name in m and len(m[name]) != len(words):
             raise WorksheetError(
-                f"{name} is {shape(m[name])} but {said} has {len(words)} words; "
-                f"{name} needs one row a word"
+                f"{name} is {shape(m[name])} but {said} has {len(words)} "
+                f"{'word' if len(words) == 1 else 'words'}; {name} needs one row a word"
             )
     for left, right in (
         ("x", "w_q"),

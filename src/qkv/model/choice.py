@@ -4,6 +4,7 @@
 be written down. Each choice builds its own module, so that no `forward` asks which was made.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -28,22 +29,25 @@ class Choice(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise ConfigError(one_line(error)) from None
+            raise ConfigError(one_line(error, type(self).model_fields)) from None
 
 
-def one_line(error: ValidationError) -> str:
+def one_line(error: ValidationError, fields: Iterable[str] = ()) -> str:
     """What is wrong, with its place and what was given; a misspelt field before a missing one."""
     first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     title = "" if "[" in error.title else error.title  # pydantic's own name for a choice of types
     place = ".".join(filter(None, (title, *map(str, first["loc"]))))
     given = repr(first["input"])
     shown = f"={given}" if first["type"] not in SAID and len(given) <= 40 and place else ""
-    return f"{place}{shown}: {_sentence(first)}".removeprefix(": ")
+    return f"{place}{shown}: {_sentence(first, fields)}".removeprefix(": ")
 
 
-def _sentence(found: ErrorDetails) -> str:
+def _sentence(found: ErrorDetails, fields: Iterable[str]) -> str:
     if found["type"] == "extra_forbidden":
-        return "there is no such field"
+        name, known = str(found["loc"][-1]), [field for field in fields if field != "kind"]
+        return unknown("field", name, known) if known else "there is no such field"
+    if found["type"] == "model_attributes_type":
+        return "a choice is needed here, as in LayerNorm() or Rotary()"
     if found["type"] == "union_tag_invalid":
         kinds = [kind.strip(" '") for kind in found["ctx"]["expected_tags"].split(",")]
         return unknown("kind", found["ctx"]["tag"], kinds)

@@ -8,6 +8,7 @@ are what autograd keeps with the fused kernel and without dropout, in float32, l
 
 from dataclasses import dataclass
 
+from qkv.errors import ConfigError
 from qkv.model.encoder import EncoderOnly
 from qkv.model.encoder_decoder import EncoderDecoder
 from qkv.model.family import Config
@@ -37,6 +38,8 @@ def cost(config: Config, length: int, source_length: int | None = None) -> Cost:
     For an encoder–decoder a token is a target token, and carries its share of a source text of
     `source_length` tokens (as long as the target if not given).
     """
+    if length < 1:
+        raise ConfigError(f"length={length}: a text has 1 token or more")
     if isinstance(config, EncoderDecoder):
         source = length if source_length is None else source_length
         share, main = source / length, config.decoder

@@ -20,6 +20,8 @@ _ANY: TypeAdapter[Config] = TypeAdapter(Annotated[Config, Field(discriminator="k
 
 def build(config: Config, seed: int = 0, device: torch.device | str = "cpu") -> Model:
     """The model with fresh weights, the same for the same seed on every machine of one kind."""
+    if isinstance(config, str):
+        raise ConfigError(f'build takes a config; write build(preset("{config}"))')
     model = skeleton(config).to_empty(device=resolve(device))
     initialise(model, seed)
     return model

@@ -30,7 +30,7 @@ def json(look: Look, judged: bool = False, cell: tuple[str, str] | None = None) 
         ],
     }
     if cell is not None:
-        page["cells"] = cell_lines(walk, *cell, precision)
+        page["cells"] = cell_lines(look, *cell)
     if judged:
         page["ok"] = not slips
         page["slips"] = [slip_object(walk, slip, precision) for slip in slips]

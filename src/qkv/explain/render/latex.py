@@ -1,11 +1,14 @@
 """For a handout: a LaTeX fragment that needs only amsmath and amssymb."""
 
+import re
+
 from qkv.explain.render.page import ROUNDED, WRONG, Look, Section, Table, sections
 from qkv.explain.step import Sentence, Word
 
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
     "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+    "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "×": r"$\times$", "÷": r"$\div$", "√": r"$\surd$", "−": "$-$", "∞": r"$\infty$",
     "·": r"$\cdot$", "…": r"\ldots{}", "ᵀ": r"$^\top$", "↓": r"$\downarrow$",
     "→": r"$\rightarrow$", "₁": "$_1$", "₂": "$_2$", "₃": "$_3$", "✗": r"$\times$",
@@ -27,7 +30,9 @@ def say(sentence: Sentence) -> str:
 
 
 def escape(text: str) -> str:
-    return "".join(_SPECIAL.get(character, character) for character in text)
+    """A character that means something in LaTeX stays a character."""
+    plain = "".join(_SPECIAL.get(character, character) for character in text)
+    return re.sub('"([^"]*)"', r"``\1''", plain)
 
 
 def _section(section: Section) -> list[str]:
@@ -49,7 +54,7 @@ def _table(table: Table) -> list[str]:
 
 
 def _cell(cell: str) -> str:
-    marks = {ROUNDED: r"^{*}", WRONG: r"^{\times}"}
+    marks = {ROUNDED: r"^{\sim}", WRONG: r"^{\times}"}
     number = "".join(c for c in cell if c not in marks)
     raised = "".join(marks[c] for c in cell if c in marks)
     number = number.replace("−", "-").replace("∞", r"\infty ")

@@ -3,7 +3,7 @@
 from qkv.explain.render.page import Look, Section, Table, sections
 from qkv.explain.step import Sentence, Word
 
-_SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|"})
+_SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|$~"})
 
 
 def markdown(look: Look) -> str:

@@ -14,7 +14,8 @@ from qkv.explain.rounding import (
 )
 from qkv.explain.step import Step, Walk
 
-ROUNDED, WRONG = "*", "✗"
+ROUNDED, WRONG = "~", "✗"
+LISTED = 12  # footnotes name so many cells and count the rest
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,11 @@ def sections(look: Look) -> list[Section]:
     ]
 
 
-def cell_lines(walk: Walk, row: str, column: str, precision: int) -> list[str]:
-    """The arithmetic of every step that has this cell."""
+def cell_lines(look: Look, row: str, column: str) -> list[str]:
+    """The arithmetic of every asked step that has this cell."""
     return [
-        f"{step.place(i, j)} = {_arithmetic(walk, step, i, j, precision)}"
-        for step, i, j in walk.cells(row, column)
+        f"{step.place(i, j)} = {_arithmetic(look.walk, step, i, j, look.precision)}"
+        for step, i, j in look.walk.cells(row, column, look.steps)
     ]
 
 
@@ -96,18 +97,25 @@ def _section(look: Look, step: Step, number: int) -> Section:
 def _rounding_notes(step: Step, precision: int, drifted: dict[tuple[int, int], Drift]) -> list[str]:
     notes = []
     if drifted:
-        listed = ", ".join(
+        listed = [
             f"{figure(drift.by_hand, precision)} at ({step.rows[i]}, {step.columns[j]})"
             for (i, j), drift in drifted.items()
-        )
+        ]
         notes.append(
-            f"{ROUNDED} The last digit comes from unrounded numbers; the shown ones give {listed}."
+            f"{ROUNDED} These come from unrounded numbers; the shown ones give {_some(listed)}."
         )
-    notes += [
-        f"The shown figures of {step.rows[i]} add up to {figure(total, precision)}."
+    uneven = [
+        f'{figure(total, precision)} for "{step.rows[i]}"'
         for i, total in uneven_rows(step, precision)
     ]
+    if uneven:
+        notes.append(f"The shown figures of a row add up to {_some(uneven)}.")
     return notes
+
+
+def _some(listed: list[str]) -> str:
+    rest = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
+    return ", ".join(listed[:LISTED]) + rest
 
 
 def _arithmetic(walk: Walk, step: Step, i: int, j: int, precision: int) -> str:
@@ -115,6 +123,10 @@ def _arithmetic(walk: Walk, step: Step, i: int, j: int, precision: int) -> str:
     value = figure(step.value[i, j], shown_decimals(step, precision))
     if step.given:
         return f"{value} ({'by definition' if step.name == 'mask' else 'given'})"
-    worked = step.made_by.arithmetic(i, j, precision, *shown_inputs(walk, step, precision))
-    by_hand = figure(worked.result, precision)
+    inputs = shown_inputs(walk, step, precision)
+    by_hand = figure(step.made_by.compute(*(shown.value for shown in inputs))[i, j], precision)
+    for between in range(precision, precision + 9):  # until the steps in between lead there
+        worked = step.made_by.arithmetic(i, j, between, *inputs)
+        if figure(worked.result, precision) == by_hand:
+            break
     return f"{worked.text} = {by_hand}" + (f"; from all digits {value}" * (by_hand != value))

@@ -10,10 +10,11 @@ INDENT = "   "
 
 def text(look: Look, width: int) -> str:
     """The walk as lines of at most `width` columns; a single wider cell stays whole."""
-    parts = [look.walk.title, "=" * len(look.walk.title)] if look.walk.title else []
+    title = _wrap(look.walk.title, width)
+    parts = [*title, "=" * max(map(len, title))]
     for section in sections(look):
         parts += ["", *_section(section, width)]
-    return "\n".join(parts)
+    return "\n".join(line.rstrip() for line in parts)
 
 
 def say(sentence: Sentence) -> str:
@@ -23,7 +24,8 @@ def say(sentence: Sentence) -> str:
 
 def _section(section: Section, width: int) -> list[str]:
     step = section.step
-    lines = [f"{section.number}. {step.title}   {step.equation}   [{step.name}]", ""]
+    heading = f"{section.number}. {step.title}   {step.equation}   [{step.name}]"
+    lines = [*_wrap(heading, width), ""]
     lines += [INDENT + line for line in table_lines(section.table, width - len(INDENT))]
     lines += ["", *(INDENT + line for line in _wrap(say(step.sentence), width - len(INDENT)))]
     for note in section.footnotes:
