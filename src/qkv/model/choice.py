@@ -35,7 +35,7 @@ class Choice(BaseModel):
 def one_line(error: ValidationError, fields: Iterable[str] = ()) -> str:
     """What is wrong, with its place and what was given; a misspelt field before a missing one."""
     first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
-    title = "" if "[" in error.title else error.title  # pydantic's own name for a choice of types
+    title = "" if error.title.startswith("_") else error.title
     place = ".".join(filter(None, (title, *map(str, first["loc"]))))
     given = repr(first["input"])
     shown = f"={given}" if first["type"] not in SAID and len(given) <= 40 and place else ""

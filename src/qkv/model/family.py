@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import torch
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, RootModel, ValidationError
 
 from qkv.device import resolve
 from qkv.errors import ConfigError
@@ -15,7 +15,6 @@ from qkv.model.initialise import initialise
 
 Config = EncoderOnly | DecoderOnly | EncoderDecoder
 Model = Encoder | Decoder | Translator
-_ANY: TypeAdapter[Config] = TypeAdapter(Annotated[Config, Field(discriminator="kind")])  # type: ignore[arg-type, unused-ignore]
 
 
 def build(config: Config, seed: int = 0, device: torch.device | str = "cpu") -> Model:
@@ -36,6 +35,12 @@ def skeleton(config: Config) -> Model:
 def read_config(text: str | bytes) -> Config:
     """The model that this JSON describes."""
     try:
-        return _ANY.validate_json(text)
+        return _Described.model_validate_json(text).root
     except ValidationError as error:
         raise ConfigError(one_line(error)) from None
+
+
+class _Described(RootModel[Config]):
+    """Any of the three, told apart by `kind`."""
+
+    root: Annotated[Config, Field(discriminator="kind")]
