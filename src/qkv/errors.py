@@ -6,6 +6,7 @@
     ├── CacheError        a key/value cache used beyond what it holds
     ├── ConfigError       a model that cannot be built, or a preset that does not exist
     ├── BundleError       a model directory that is missing, damaged or in the way
+    ├── DataError         a file of text, labels or pairs that cannot be used
     ├── WorksheetError    a worksheet that cannot be computed
     └── UsageError        a command line that asks for something impossible
 
@@ -39,6 +40,10 @@ class ConfigError(QkvError):
 
 class BundleError(QkvError):
     """A model directory that cannot be read or written."""
+
+
+class DataError(QkvError):
+    """Text, labels or pairs that cannot be used; the message names file and line."""
 
 
 class WorksheetError(QkvError):
