@@ -7,6 +7,7 @@
     ├── ConfigError       a model that cannot be built, or a preset that does not exist
     ├── BundleError       a model directory that is missing, damaged or in the way
     ├── DataError         a file of text, labels or pairs that cannot be used
+    ├── TrainingError     a training run that cannot start, go on or be resumed
     ├── WorksheetError    a worksheet that cannot be computed
     └── UsageError        a command line that asks for something impossible
 
@@ -44,6 +45,10 @@ class BundleError(QkvError):
 
 class DataError(QkvError):
     """Text, labels or pairs that cannot be used; the message names file and line."""
+
+
+class TrainingError(QkvError):
+    """A training run that cannot start, go on or be resumed."""
 
 
 class WorksheetError(QkvError):

@@ -1,8 +1,9 @@
-"""A model as a directory: `config.json`, `model.safetensors` and a manifest with their hashes."""
+"""A model as a directory: config, tokenizer, weights, and a manifest with their hashes."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,19 +16,36 @@ from qkv.bundle.manifest import publish, settled, verify
 from qkv.device import resolve
 from qkv.errors import BundleError, ConfigError
 from qkv.model import Model, read_config, skeleton
+from qkv.text import Tokenizer
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A model and, later, what belongs to it."""
+    """A model and what belongs to it."""
 
     model: Model
+    tokenizer: Tokenizer | None = None
 
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write all of it, or nothing: whatever happens, the old bundle or the new one is whole."""
-        publish(Path(directory), self._write)
+    def save(
+        self,
+        directory: str | os.PathLike[str],
+        beside: Mapping[str, str] | None = None,
+        replaces: Collection[str] = (),
+        moves: Collection[str] = (),
+    ) -> None:
+        """Write all of it, or nothing: whatever happens, the old bundle or the new one is whole.
+
+        `beside` are further text files by name; `replaces` and `moves` are those of `publish`.
+        """
+
+        def write(staging: Path) -> None:
+            self._write(staging)
+            for name, content in (beside or {}).items():
+                (staging / name).write_text(content, encoding="utf-8")
+
+        publish(Path(directory), write, replaces, moves)
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str], device: torch.device | str = "cpu") -> Bundle:
@@ -47,13 +65,16 @@ class Bundle:
         except ConfigError as error:
             raise ConfigError(f"{place / CONFIG}: {error}") from None
         _fill(model, _weights(place / WEIGHTS, device), place / WEIGHTS)
-        return cls(model.eval())
+        tokenizer = Tokenizer.load(place / TOKENIZER) if TOKENIZER in listed else None
+        return cls(model.eval(), tokenizer)
 
     def _write(self, staging: Path) -> None:
         config = self.model.config.model_dump_json(indent=2)
         (staging / CONFIG).write_text(config + "\n", encoding="utf-8")
         weights = {name: t.detach().contiguous() for name, t in self.model.state_dict().items()}
         save_file(weights, staging / WEIGHTS, metadata={"format": "pt"})
+        if self.tokenizer is not None:
+            self.tokenizer.save(staging / TOKENIZER)
 
 
 def _weights(path: Path, device: torch.device) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,20 +24,29 @@ FORMAT = 1  # of the directory; a reader refuses what is newer than itself
 T = TypeVar("T")
 
 
-def publish(target: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a fresh directory, and put it in the place of `target` once it is whole."""
+def publish(
+    target: Path,
+    write: Callable[[Path], None],
+    replaces: Collection[str] = (),
+    moves: Collection[str] = (),
+) -> None:
+    """Let `write` fill a fresh directory, and put it in the place of `target` once it is whole.
+
+    `replaces` names what may stand there besides a bundle; `moves` names what of it is kept, by
+    being moved into the new directory.
+    """
     target = _normal(target)
     staging: Path | None = None
     try:
         recover(target)
-        _check_place(target)
+        _check_place(target, {*replaces, *moves})
         target.parent.mkdir(parents=True, exist_ok=True)
         prefix = f"{_staging_prefix(target)}{os.getpid()}-"
         staging = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
         staging.chmod(0o755)
         write(staging)
         _seal(staging)
-        _swap(staging, target)
+        _swap(staging, target, moves)
     except OSError as error:
         raise BundleError(f"cannot write {target}: {error.strerror or error}") from error
     finally:
@@ -113,11 +122,11 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
     return manifest
 
 
-def _check_place(target: Path) -> None:
+def _check_place(target: Path, ours: set[str]) -> None:
     """Only an empty directory or a bundle with nothing of somebody else's in it is replaced."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise BundleError(f"{target} is not a directory; choose another place for the bundle")
-    found = {path.name for path in target.iterdir()} if target.is_dir() else set()
+    found = {path.name for path in target.iterdir()} - ours if target.is_dir() else set()
     if not found:
         return
     if MANIFEST not in found:
@@ -144,7 +153,7 @@ def _seal(staging: Path) -> None:
     _flush(staging)
 
 
-def _swap(staging: Path, target: Path) -> None:
+def _swap(staging: Path, target: Path, moves: Collection[str]) -> None:
     aside = _aside(target)
     if target.exists():
         target.rename(aside)
@@ -154,6 +163,9 @@ def _swap(staging: Path, target: Path) -> None:
         recover(target)
         raise
     _flush(target.parent)
+    for name in moves:
+        if (aside / name).exists():
+            (aside / name).rename(target / name)
     shutil.rmtree(aside, ignore_errors=True)
 
 

@@ -10,9 +10,12 @@ from typing import Annotated, NoReturn
 import typer
 
 import qkv
+from qkv.cli.data import data
+from qkv.cli.evaluate import evaluate
 from qkv.cli.explain import explain
 from qkv.cli.lemma import lemma
 from qkv.cli.tour import tour
+from qkv.cli.train import train
 from qkv.errors import QkvError
 
 PLAIN = {
@@ -58,6 +61,9 @@ def _root(
 app.command()(tour)
 app.command()(explain)
 app.command()(lemma)
+app.command()(train)
+app.command()(evaluate)
+app.command()(data)
 
 
 def main() -> NoReturn:

@@ -63,11 +63,21 @@ class Decoder(nn.Module):
 
         With a cache, ids follow the positions it holds, and are added to it.
         """
+        states = self.states(ids, lengths, mask, positions, cache)
+        return self.output(states, real_lengths(ids, lengths), self.embedding.weight)
+
+    def states(
+        self,
+        ids: Tensor,
+        lengths: Tensor | None = None,
+        mask: Mask | None = None,
+        positions: Tensor | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """What the output reads at each position, (B, T, D)."""
         refuse_lengths(cache, lengths)
         x = self.embedding(ids)
-        seen = Mask.causal() & visible(ids, lengths, mask)
-        states = self.decoder(x, seen, positions, cache)
-        return self.output(states, real_lengths(ids, lengths), self.embedding.weight)
+        return self.decoder(x, Mask.causal() & visible(ids, lengths, mask), positions, cache)
 
     def empty_cache(self, batch: int, capacity: int | None = None) -> KVCache:
         """Room for `capacity` positions, the model's whole length if not given."""

@@ -98,12 +98,23 @@ class Translator(nn.Module):
 
         With a cache, the memory's keys and values are computed on the first call only.
         """
+        states = self.states(target, memory, memory_lengths, lengths, cache)
+        return self.output(states, real_lengths(target, lengths), self.embedding.weight)
+
+    def states(
+        self,
+        target: Tensor,
+        memory: Tensor,
+        memory_lengths: Tensor | None = None,
+        lengths: Tensor | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """What the output reads at each target position, (B, T, D)."""
         refuse_lengths(cache, lengths)
         x = self.embedding(target)
         seen = Mask.causal() & visible(target, lengths)
         reads = visible(memory[..., 0], memory_lengths)
-        states = self.decoder(x, seen, None, cache, memory, reads)
-        return self.output(states, real_lengths(target, lengths), self.embedding.weight)
+        return self.decoder(x, seen, None, cache, memory, reads)
 
     def empty_cache(self, batch: int, capacity: int | None = None) -> KVCache:
         """Room for `capacity` target positions, the model's whole length if not given."""

@@ -141,7 +141,11 @@ class TiedScores(nn.Module):
         self.bias = nn.Parameter(torch.empty(vocabulary)) if bias else None
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
-        return F.linear(self.scale(states), table, self.bias)
+        return F.linear(*self.factors(states, table))
+
+    def factors(self, states: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """States, table and bias, for a loss that multiplies them in parts."""
+        return self.scale(states), table, self.bias
 
 
 class OwnScores(TiedScores):
@@ -151,19 +155,22 @@ class OwnScores(TiedScores):
         super().__init__(width, vocabulary, bias, multiplier)
         self.weight = nn.Parameter(torch.empty(vocabulary, width))
 
-    def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
-        return super().forward(states, lengths, self.weight)
+    def factors(self, states: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        return super().factors(states, self.weight)
 
 
 class Transformed(nn.Module):
     """Each state changed before it is scored."""
 
-    def __init__(self, change: nn.Module, output: nn.Module) -> None:
+    def __init__(self, change: nn.Module, output: TiedScores) -> None:
         super().__init__()
         self.change, self.output = change, output
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
-        return self.output(self.change(states), lengths, table)
+        return F.linear(*self.factors(states, table))
+
+    def factors(self, states: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        return self.output.factors(self.change(states), table)
 
 
 class Pooled(nn.Module):

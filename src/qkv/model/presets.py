@@ -128,12 +128,12 @@ def _llama(
 
 
 # Ours: layers, width, heads; the vocabulary is what a tokenizer of that size class reaches.
-_SIZES = {"tiny": (2, 64, 2), "small": (4, 128, 4), "medium": (6, 256, 4)}
+SIZES = {"tiny": (2, 64, 2), "small": (4, 128, 4), "medium": (6, 256, 4)}
 _VOCABULARY = {"tiny": 1_024, "small": 6_000, "medium": 8_000}
 
 
 def _own_stack(size: str, *, positions: bool = True, dropout: float = 0.1) -> Stack:
-    layers, width, heads = _SIZES[size]
+    layers, width, heads = SIZES[size]
     return Stack(
         layers=layers,
         width=width,
@@ -178,5 +178,5 @@ _PRESETS: dict[str, Callable[[], Config]] = {
     "t5-small": _t5_small,
     "llama-15m": lambda: _llama(6, 288, 6, 6, 768, 32_000, 256),
     "smollm-135m": lambda: _llama(30, 576, 9, 3, 1536, 49_152, 2048),
-    **{f"{job}-{size}": partial(make, size) for job, make in _JOBS.items() for size in _SIZES},
+    **{f"{job}-{size}": partial(make, size) for job, make in _JOBS.items() for size in SIZES},
 }

@@ -1,0 +1,19 @@
+"""What one example is, when it is more than a text."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A text and the name of its class."""
+
+    text: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A text and its translation."""
+
+    source: str
+    target: str

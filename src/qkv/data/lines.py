@@ -1,0 +1,57 @@
+"""The lines of a UTF-8 file, split on "\\n" and nothing else.
+
+`str.splitlines` and text mode also break at characters that may stand inside a sentence, such as
+a form feed or U+2028; files whose lines must stay parallel, or numbered, cannot afford that.
+"""
+
+import codecs
+from collections.abc import Iterator
+from pathlib import Path
+
+from qkv.data.files import no_such_file
+from qkv.errors import DataError
+
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def read_document(path: Path) -> str:
+    """The whole file as one text; a byte order mark and the "\\r" of "\\r\\n" are left out."""
+    text = "".join(line.replace("\r\n", "\n") for line in raw_lines(path))
+    if not text.strip():
+        raise DataError(f"{path} is empty; it holds no text")
+    return text
+
+
+def lines(path: Path) -> Iterator[str]:
+    """Each line without its end."""
+    for line in raw_lines(path):
+        yield without_end(line)
+
+
+def raw_lines(path: Path) -> Iterator[str]:
+    """Each line with the end it has in the file; only a byte order mark is left out."""
+    try:
+        with path.open("rb") as file:  # bytes are split on \n only, and read line by line
+            for number, line in enumerate(file, start=1):
+                yield _decoded(line, path, number)
+    except FileNotFoundError:
+        raise no_such_file(path) from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def without_end(line: str) -> str:
+    return line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
+
+
+def _decoded(line: bytes, path: Path, number: int) -> str:
+    if number == 1 and line.startswith(UTF_16):
+        raise DataError(f"{path} line 1: this is UTF-16; save the file as UTF-8")
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} line {number}: byte {error.start + 1} of the line, 0x{line[error.start]:02x}, "
+            "is not UTF-8; save the file as UTF-8"
+        ) from None
+    return text.removeprefix("\ufeff") if number == 1 else text

@@ -1,0 +1,1 @@
+"""What a model is trained for: batches, their meaning, and the loss."""

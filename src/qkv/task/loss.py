@@ -1,0 +1,106 @@
+"""Cross-entropy as a sum, to be divided once by the number of real targets.
+
+`scored_cross_entropy` never holds the scores of all positions: a large vocabulary costs memory for
+one chunk of positions at a time. It computes its gradient along with the loss.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qkv.shapes import expect
+
+IGNORED = -100  # a target that is not real
+CHUNK = 4_000_000  # scores held at a time
+
+
+def cross_entropy(scores: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Σ −log p(target) over the real targets, in float32.
+
+    scores (N, V), targets (N,) with IGNORED where there is none -> a single number. With smoothing
+    s a target asks for 1 − s of the probability and every token for s/V of it.
+    """
+    expect(scores=(scores, "N V"), targets=(targets, "N"))
+    return F.cross_entropy(
+        scores.float(), targets, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing
+    )
+
+
+def scored_cross_entropy(
+    states: Tensor,
+    table: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    smoothing: float = 0.0,
+    chunk: int | None = None,
+) -> Tensor:
+    """`cross_entropy(states · tableᵀ + bias, targets)` without ever holding all scores.
+
+    states (N, D), table (V, D), bias (V,), targets (N,) -> a single number. `chunk` is the number
+    of positions scored at a time, by default as many as CHUNK scores.
+    """
+    expect(states=(states, "N D"), table=(table, "V D"), targets=(targets, "N"))
+    rows = max(1, CHUNK // len(table)) if chunk is None else chunk
+    total: Tensor = _Scored.apply(states, table, bias, targets, smoothing, rows)  # type: ignore[no-untyped-call]
+    return total
+
+
+class _Scored(torch.autograd.Function):
+    """Forward makes loss and gradients chunk by chunk; backward only scales them."""
+
+    @staticmethod
+    def forward(
+        context: Any,
+        states: Tensor,
+        table: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        rows: int,
+    ) -> Tensor:
+        total = torch.zeros((), dtype=torch.float32, device=states.device)
+        to_states, to_table = torch.empty_like(states), torch.zeros_like(table)
+        to_bias = None if bias is None else torch.zeros_like(bias)
+        for start in range(0, len(states), rows):
+            part = slice(start, start + rows)
+            scores = F.linear(states[part], table, bias)  # (rows, V)
+            loss, slope = _loss_and_slope(scores.float(), targets[part], smoothing)
+            total += loss
+            slope = slope.to(states.dtype)
+            torch.matmul(slope, table, out=to_states[part])
+            to_table.addmm_(slope.T, states[part])
+            if to_bias is not None:
+                to_bias += slope.sum(dim=0)
+        context.save_for_backward(to_states, to_table, to_bias)
+        return total
+
+    @staticmethod
+    def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        to_states, to_table, to_bias = context.saved_tensors
+        factor = upstream[0]
+        return (
+            to_states * factor,
+            to_table * factor,
+            None if to_bias is None else to_bias * factor,
+            None,
+            None,
+            None,
+        )
+
+
+def _loss_and_slope(scores: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """The summed loss of one chunk and its derivative by the scores, made in their place."""
+    real = targets != IGNORED
+    chosen = targets.masked_fill(~real, 0)[:, None]
+    shares = scores.log_softmax(dim=-1)  # (rows, V)
+    hit = shares.gather(1, chosen)[:, 0]
+    loss = -(1.0 - smoothing) * hit[real].sum()
+    if smoothing:
+        loss = loss - smoothing * shares.mean(dim=-1)[real].sum()
+    slope = shares.exp_()
+    if smoothing:
+        slope -= smoothing / scores.shape[-1]
+    slope.scatter_add_(1, chosen, slope.new_full((len(slope), 1), smoothing - 1.0))
+    return loss, slope.masked_fill_(~real[:, None], 0.0)

@@ -1,0 +1,27 @@
+"""What a vocabulary starts with: the special tokens, and for byte-level kinds the 256 letters.
+
+Byte-level tokenizers keep their tokens as strings, so each byte is written as one visible
+character. A byte that is a visible Latin-1 character stands for itself; the others borrow the
+characters from U+0100 on, in order (GPT-2, Radford et al. 2019). So a space is "Ġ", and "é" is
+two letters, "Ã©".
+"""
+
+SPECIAL = ("<pad>", "<unknown>", "<start>", "<end>", "<mask>")
+UNKNOWN = SPECIAL[1]
+
+
+def _letters() -> tuple[str, ...]:
+    visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    borrowed = iter(range(0x100, 0x200))
+    return tuple(chr(byte if byte in visible else next(borrowed)) for byte in range(256))
+
+
+LETTERS = _letters()  # the letter of each byte
+BYTES = {letter: byte for byte, letter in enumerate(LETTERS)}
+
+
+def spell(token: str) -> str:
+    """The text a byte-level token stands for; a byte that is only part of a character as \\xNN."""
+    if not BYTES.keys() >= set(token):
+        return token
+    return bytes(BYTES[letter] for letter in token).decode("utf-8", errors="backslashreplace")

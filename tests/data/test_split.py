@@ -1,0 +1,53 @@
+"""Held-out examples and leaks."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qkv.data import overlap, split
+from qkv.errors import DataError
+
+
+@given(count=st.integers(2, 97), seed=st.integers(0, 2**63), share=st.floats(0.001, 0.999))
+def test_every_item_is_on_one_side_and_each_side_has_one(
+    count: int, seed: int, share: float
+) -> None:
+    train, held = split(range(count), seed, share)
+    assert sorted(train + held) == list(range(count))
+    assert train == sorted(train)
+    assert held == sorted(held)
+    assert train
+    assert held
+    assert (train, held) == split(range(count), seed, share)
+
+
+def test_a_tenth_is_held_out_and_another_seed_holds_out_others() -> None:
+    items = [f"text {i}" for i in range(1_000)]
+    assert len(split(items, seed=1)[1]) == 100
+    assert split(items, seed=1)[1] != split(items, seed=2)[1]
+
+
+def test_the_split_does_not_change_between_versions() -> None:
+    assert split("abcdefghijklm", seed=5, share=0.3)[1] == ["e", "f", "i", "j"]
+
+
+@pytest.mark.parametrize(
+    ("items", "share", "said"),
+    [
+        ([], 0.1, "out of 0 examples; two are needed"),
+        (["one"], 0.1, "out of 1 example; two are needed"),
+        (["a", "b"], 0.0, "between 0 and 1, not at 0.0"),
+        (["a", "b"], 1.5, "between 0 and 1, not at 1.5"),
+        (["a", "b"], float("nan"), "between 0 and 1, not at nan"),
+    ],
+)
+def test_a_split_with_an_empty_side_is_refused(items: list[str], share: float, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        split(items, 0, share)
+
+
+def test_leaks_are_found_whatever_their_white_space_and_told_once() -> None:
+    train = ["a  good film", "a dog", "only here"]
+    held = ["the sea", " a dog\n", "a good film", "a dog", "A DOG"]
+    assert overlap(train, held) == [" a dog\n", "a good film"]
+    assert overlap(train, []) == []
