@@ -71,8 +71,17 @@ def test_a_full_disk_is_one_clear_line() -> None:
     assert ran.stderr == "qkv: cannot write the answer: No space left on device\n"
 
 
+def _hear_interrupts() -> None:
+    """A shell's background job ignores them, and its children would too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupt_exits_130() -> None:
-    with subprocess.Popen([QKV, "tour"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+    pipe = subprocess.PIPE
+    command = [QKV, "tour"]
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, preexec_fn=_hear_interrupts
+    ) as running:
         assert running.stdout is not None
         running.stdout.readline()  # it has started
         running.send_signal(signal.SIGINT)
