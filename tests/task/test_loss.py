@@ -77,3 +77,12 @@ def test_no_tensor_is_as_large_as_all_scores() -> None:
     with Largest() as seen:
         scored_cross_entropy(states, table, None, torch.randint(8000, (2048,))).backward()
     assert seen.numel <= 0.25 * 2048 * 8000
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_without_gradients_the_loss_is_the_same(chunk: int) -> None:
+    states, table, shift, targets = problem(bias=True)
+    learning = scored_cross_entropy(states, table, shift, targets, 0.1, chunk)
+    with torch.no_grad():
+        looking = scored_cross_entropy(states, table, shift, targets, 0.1, chunk)
+    assert looking.item() == pytest.approx(learning.item(), rel=1e-6)

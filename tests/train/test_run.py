@@ -87,6 +87,18 @@ def test_stopped_at_any_step_and_resumed_it_ends_with_the_same_bits(
     assert weights(second) == uninterrupted
 
 
+def test_a_line_of_metrics_that_was_cut_short_does_not_stop_a_resume(tmp_path: Path) -> None:
+    run = start(tmp_path)
+    for event in run.events():
+        if isinstance(event, Evaluated):
+            break
+    with (tmp_path / METRICS).open("a") as metrics:
+        metrics.write('{"step": 5, "lo')
+    again = start(tmp_path)
+    again.resume(print)
+    assert (tmp_path / METRICS).read_text().endswith("}\n")
+
+
 def test_the_recipe_file_is_the_recipe(tmp_path: Path) -> None:
     run = start(tmp_path)
     assert read_recipe((tmp_path / RECIPE).read_text()) == run.recipe

@@ -1,7 +1,6 @@
 """`qkv explain`: attention worked through by hand, for the notes' example or your own numbers."""
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from qkv.cli.exclusive import only_one
 from qkv.errors import UsageError, WorksheetError
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ def explain(
         "--worksheet-template": worksheet_template,
         "--notes": notes,
     }
-    _only_one(sources)
-    _only_one({"--json": json, "--format": format})
+    only_one(sources)
+    only_one({"--json": json, "--format": format})
     for option, value in {"--mask": mask, "--no-scale": no_scale, "--heads": heads}.items():
-        _only_one({"--notes": notes, option: value})
+        only_one({"--notes": notes, option: value})
     if worksheet_template:
         typer.echo(TEMPLATE, nl=False)
         return 0
@@ -109,12 +109,6 @@ def explain(
         said = notes_verdict(look, sheet) if notes else verdict(look, sheet)
         typer.echo(said, err=True)  # the page may not show where the slips are
     return 1 if slips and not notes else 0
-
-
-def _only_one(options: Mapping[str, object]) -> None:
-    given = [name for name, value in options.items() if value]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} exclude each other; give one of them")
 
 
 def _sheet(example: str | None, worksheet: Path | None, notes: bool) -> "Worksheet":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from qkv.cli.exclusive import only_one
 from qkv.errors import TrainingError, UsageError, unknown
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from qkv.train.language import Evaluated, Run
     from qkv.train.loop import Step
     from qkv.train.plan import Wish
-    from qkv.train.recipe import Recipe
 
 JOBS = ("language",)
 
@@ -70,8 +70,7 @@ def train(
         raise UsageError(unknown("job", job, JOBS))
     if optimiser not in ("muon", "adamw"):
         raise UsageError(unknown("optimiser", optimiser, ("muon", "adamw")))
-    if steps is not None and minutes is not None:
-        raise UsageError("--steps and --minutes exclude each other; give one of them")
+    only_one({"--steps": steps, "--minutes": minutes})
     if threads is not None:
         torch.set_num_threads(threads)
     where = resolve(device)
@@ -97,8 +96,8 @@ def _started(
     recipe, tokenizer = plan_language(wish, documents, [str(path.absolute()) for path in data])
     run = Run(recipe, documents, tokenizer, output, device)
     if minutes is not None:
-        recipe = _fit_to_time(run, minutes)
-        run = Run(recipe, documents, tokenizer, output, device)
+        _fit_to_time(run, minutes)
+    recipe = run.recipe
     try:
         output.mkdir(parents=True, exist_ok=True)
         (output / RECIPE).write_text(recipe.toml(), encoding="utf-8")
@@ -138,13 +137,12 @@ def _documents(files: list[str]) -> list[str]:
     return read_texts([Path(file) for file in files]) if files else built_in("language")
 
 
-def _fit_to_time(run: "Run", minutes: float) -> "Recipe":
+def _fit_to_time(run: "Run", minutes: float) -> None:
     """As many steps as fit, by a short measurement; the recipe then holds their number."""
     seconds = run.seconds_a_step()
     steps = max(10, int(minutes * 60 / seconds * 0.9))  # the rest is for evaluating
     _say(f"a step takes {1000 * seconds:.0f} ms here: {steps:,} steps in {minutes:g} minutes")
-    changes = {"steps": steps, "evaluate_every": max(1, steps // 10)}
-    return run.recipe.model_copy(update=changes)
+    run.fit_to(steps)
 
 
 def _follow(run: "Run") -> None:

@@ -43,6 +43,12 @@ def scored_cross_entropy(
     """
     expect(states=(states, "N D"), table=(table, "V D"), targets=(targets, "N"))
     rows = max(1, CHUNK // len(table)) if chunk is None else chunk
+    if not torch.is_grad_enabled():
+        parts = (slice(start, start + rows) for start in range(0, len(states), rows))
+        losses = [
+            cross_entropy(F.linear(states[p], table, bias), targets[p], smoothing) for p in parts
+        ]
+        return torch.stack(losses).sum() if losses else states.new_zeros(())
     total: Tensor = _Scored.apply(states, table, bias, targets, smoothing, rows)  # type: ignore[no-untyped-call]
     return total
 

@@ -1,6 +1,7 @@
 """How well a trained model does on text it has not seen, in units that can be compared."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,5 +54,5 @@ def evaluate_language(bundle: Bundle, documents: Sequence[str], batch: int = 16)
 
 def _frequencies(text: str) -> float:
     """Nats a character for somebody who knows how often each one stands in the text."""
-    counts = [text.count(character) for character in set(text)]
+    counts = Counter(text).values()
     return -sum(n / len(text) * math.log(n / len(text)) for n in counts)

@@ -53,6 +53,11 @@ def fingerprint(documents: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
+def evaluations(steps: int) -> int:
+    """After how many steps to look at the held-out part: ten times in all."""
+    return max(1, steps // 10)
+
+
 def part_texts(documents: Sequence[str], share: float, seed: int) -> tuple[list[str], list[str]]:
     """Training and held-out texts: whole documents, or the end of the only one."""
     if len(documents) > 1:
@@ -109,8 +114,8 @@ class Run:
         """Go on from the newest healthy checkpoint, and forget what was measured after it."""
         self.progress = load_newest(self.directory / CHECKPOINTS, self.trainer, say)
         path = self.directory / METRICS
-        lines = path.read_text("utf-8").split("\n") if path.exists() else []
-        kept = [line for line in lines if line and json.loads(line)["step"] <= self.progress.done]
+        lines = path.read_text("utf-8").split("\n")[:-1] if path.exists() else []  # whole ones
+        kept = [line for line in lines if json.loads(line)["step"] <= self.progress.done]
         path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 
     def events(self) -> Iterator[Event]:
@@ -141,6 +146,12 @@ class Run:
         times = [step.seconds for step in trial.steps(self._batches(0))]
         torch.set_rng_state(state)
         return statistics.median(times[1:])
+
+    def fit_to(self, steps: int) -> None:
+        """The same run with another number of steps; only before the first of them."""
+        changes = {"steps": steps, "evaluate_every": evaluations(steps)}
+        self.recipe = self.recipe.model_copy(update=changes)
+        self.trainer.total = steps
 
     def held_out_loss(self) -> float:
         """Nats a token over the whole held-out part."""

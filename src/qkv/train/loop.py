@@ -1,7 +1,7 @@
 """The training loop, a generator of steps: its consumer prints, saves, evaluates or stops."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from qkv.errors import TrainingError
+from qkv.task.task import Batch
 from qkv.train.schedule import Schedule
 
 PATIENCE = 3  # steps in a row that may be lost before training ends
@@ -44,7 +45,7 @@ class Trainer:
         self.schedule, self.total, self.clip, self.done = schedule, total, clip, done
         self.full = [group["lr"] for o in optimisers for group in o.param_groups]
 
-    def steps(self, batches: Iterable[list[Any]]) -> Iterator[Step]:
+    def steps(self, batches: Iterable[Sequence[Batch]]) -> Iterator[Step]:
         """One step for each list of batches, whose gradients are added up before it is taken."""
         lost = 0
         for parts in batches:
@@ -59,7 +60,7 @@ class Trainer:
                     f"{step.number}; the weights are those before; try a lower rate"
                 )
 
-    def _step(self, parts: list[Any]) -> Step:
+    def _step(self, parts: Sequence[Batch]) -> Step:
         start = time.perf_counter()
         self.model.train()
         share = self.schedule.share(self.done, self.total)
@@ -68,7 +69,7 @@ class Trainer:
         total = 0.0
         for part in parts:
             loss = self.loss(self.model, part) / max(1, targets)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         length = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.clip))
         taken = all(map(_finite, (total, length)))

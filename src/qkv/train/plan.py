@@ -7,7 +7,7 @@ from qkv.errors import UsageError, unknown
 from qkv.model import DecoderOnly, Embedding, preset
 from qkv.model.presets import SIZES
 from qkv.text import Tokenizer
-from qkv.train.language import fingerprint, part_texts
+from qkv.train.language import evaluations, fingerprint, part_texts
 from qkv.train.optimiser import AdamW, MuonAdamW
 from qkv.train.recipe import Data, Recipe
 from qkv.train.schedule import Cosine, Linear
@@ -60,6 +60,6 @@ def plan_language(
         steps=wish.steps,
         batch=wish.batch or max(1, TOKENS_A_STEP // length),
         seed=wish.seed,
-        evaluate_every=max(1, wish.steps // 10),
+        evaluate_every=evaluations(wish.steps),
     )
     return recipe, tokenizer
