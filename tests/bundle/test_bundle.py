@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -134,6 +135,51 @@ def test_saving_twice_replaces_the_first(saved: Path) -> None:
     second = model_of("classify-tiny", seed=5)
     Bundle(second).save(saved)
     assert_same_weights(Bundle.load(saved).model, second)
+    assert beside(saved) == []
+
+
+def test_what_is_written_beside_a_model_is_part_of_the_bundle(saved: Path) -> None:
+    def write(staging: Path) -> None:
+        (staging / "recipe.toml").write_text("steps = 5")
+
+    Bundle(model_of(seed=5)).save(saved, beside=write)
+    assert verify(saved)["files"].keys() == (FILES - {"MANIFEST.json"}) | {"recipe.toml"}
+    (saved / "recipe.toml").write_text("steps = 6")
+    assert "recipe.toml" in message(saved)
+
+
+def test_if_what_belongs_beside_it_cannot_be_written_the_old_bundle_stays(saved: Path) -> None:
+    with pytest.raises(RuntimeError, match="boom"):
+        Bundle(model_of(seed=5)).save(saved, beside=half_written(RuntimeError("boom")))
+    assert_same_weights(Bundle.load(saved).model, model_of())
+    assert beside(saved) == []
+
+
+def test_a_run_becomes_a_bundle_and_what_moves_is_kept(tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    (place / "checkpoints" / "step-1").mkdir(parents=True)
+    (place / "notes.txt").write_text("old")
+    with pytest.raises(BundleError, match="holds other files"):
+        Bundle(model_of()).save(place, moves=("checkpoints",))
+    Bundle(model_of()).save(place, replaces=("notes.txt",), moves=("checkpoints",))
+    assert {path.name for path in place.iterdir()} == FILES | {"checkpoints"}
+    assert (place / "checkpoints" / "step-1").is_dir()
+    Bundle.load(place)
+
+
+@pytest.mark.parametrize("limit", [2_000, 100_000])
+def test_weights_that_find_no_room_are_one_line_and_the_old_bundle_stays(
+    limit: int, saved: Path
+) -> None:
+    """A real refusal by the system in the middle of a file, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        with pytest.raises(BundleError, match=f"cannot write {saved}: .*File too large"):
+            Bundle(model_of(seed=5)).save(saved)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert_same_weights(Bundle.load(saved).model, model_of())
     assert beside(saved) == []
 
 

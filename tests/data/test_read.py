@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qkv.data import Labelled, Pair, read_labelled, read_pairs, read_texts
+from qkv.data import (
+    Labelled,
+    Pair,
+    ScoredPair,
+    read_labelled,
+    read_lines,
+    read_pairs,
+    read_scored,
+    read_texts,
+)
+from qkv.data.table import table_rows
 from qkv.errors import DataError
 
 # Breaks a line for str.splitlines and for nobody here.
@@ -201,7 +211,7 @@ MALFORMED = {
         "".join(f"{i % 2}\tsentence {i}\n" for i in range(11)),
         "2 different texts have 11 different labels; if the label comes first, say --text 2",
     ),
-    "not a table": ("a.parquet", "PAR1", "needs .csv, .tsv or .jsonl"),
+    "not a table": ("a.xlsx", "PK", "needs .csv, .tsv, .jsonl or .parquet"),
 }  # fmt: skip
 
 
@@ -275,3 +285,86 @@ def test_parallel_files_that_do_not_fit_are_one_clear_line(tmp_path: Path) -> No
         read_pairs([], str(three))
     with pytest.raises(DataError, match=r"is no table; give .* --source FILE --target FILE"):
         read_pairs([three, two])
+
+
+def test_lines_are_texts_and_blank_ones_are_none(tmp_path: Path) -> None:
+    plain = put(tmp_path, "a.txt", f"\ufeffone\r\n\n \t\n two{SEPARATORS} \nthree")
+    table = put(tmp_path, "b.csv", 'id,text\n7,"four\nlines"\n8,five\n')
+    assert read_lines([plain]) == ["one", f" two{SEPARATORS} ", "three"]
+    assert read_lines([table, plain]) == ["four\nlines", "five", *read_lines([plain])]
+    assert read_lines([table], text="id") == ["7", "8"]
+    assert read_lines([tmp_path]) == read_lines([plain])
+
+
+def test_lines_that_cannot_be_read_are_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.txt is empty; it holds no lines"):
+        read_lines([put(tmp_path, "a.txt", " \n\n")])
+    with pytest.raises(DataError, match="is plain text and has no column body; leave --text out"):
+        read_lines([put(tmp_path, "b.txt", "words")], text="body")
+    with pytest.raises(DataError, match=r"c\.txt line 2: byte 1 of the line, 0xe9, is not UTF-8"):
+        read_lines([put(tmp_path, "c.txt", b"a\n\xe9\n")])
+
+
+SCORED = [ScoredPair("a dog, big", "a hound", 4.75), ScoredPair("a cat", "the sea", 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("bare.csv", '"a dog, big",a hound,4.75\na cat,the sea,0\n', ()),
+        ("bare.tsv", "a dog, big\ta hound\t4.75\na cat\tthe sea\t 0.0 \n", ()),
+        ("usual.csv", 'sentence1,sentence2,score\n'
+         '"a dog, big",a hound,4.75\na cat,the sea,0\n', ()),
+        ("turned.tsv", "Similarity\tB\tA\n4.75\ta hound\ta dog, big\n0\tthe sea\ta cat\n", ()),
+        ("glue.tsv", "i\tsentence1\tsentence2\tlabel\n"
+         "1\ta dog, big\ta hound\t4.75\n2\ta cat\tthe sea\t0e0\n", ()),
+        ("named.tsv", "x\ty\tz\na dog, big\ta hound\t4.75\na cat\tthe sea\t0\n", ("x", "y", "z")),
+        ("numbers.tsv", "4.75\ta dog, big\ta hound\n0\ta cat\tthe sea\n", ("2", "3", "1")),
+        ("rows.jsonl", '{"score": 4.75, "source": "a dog, big", "target": "a hound"}\n'
+         '{"source": "a cat", "target": "the sea", "score": 0}\n', ()),
+    ],
+)  # fmt: skip
+def test_scored_pairs_are_read_from_every_kind_of_table(
+    name: str, content: str, columns: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert read_scored([put(tmp_path, name, content)], *columns) == SCORED
+
+
+@pytest.mark.parametrize("score", ["high", "nan", "inf", "-Infinity", "1e999", "3,8", "true"])
+def test_a_score_that_is_no_finite_number_is_named_with_its_line(
+    score: str, tmp_path: Path
+) -> None:
+    path = put(tmp_path, "a.tsv", f"a\tb\tscore\none\ttwo\t1\n\none\ttwo\t{score}\n")
+    said = f'a.tsv line 4: the score "{score}" is no number; every row needs a finite one'
+    with pytest.raises(DataError, match=re.escape(said)):
+        read_scored([path])
+
+
+def test_scored_tables_that_cannot_be_read_are_one_clear_line(tmp_path: Path) -> None:
+    header = put(tmp_path, "a.csv", "left,right,points\none,two,1\n")
+    with pytest.raises(DataError, match=r'line 1: the score "points" is no number; if this is a'):
+        read_scored([header])
+    wide = put(tmp_path, "b.csv", "one,two,3,4\n")
+    with pytest.raises(DataError, match=r"which column holds the source\? say --source NAME or"):
+        read_scored([wide])
+    with pytest.raises(DataError, match=r"which column holds the score\? say --score NAME or"):
+        read_scored([wide], "1", "2")
+    empty = put(tmp_path, "c.csv", "one,two,3\none,,3\n")
+    with pytest.raises(
+        DataError, match="line 2: target is empty; every row needs source, target, "
+    ):
+        read_scored([empty])
+
+
+def test_letters_are_titles_only_beside_a_score(tmp_path: Path) -> None:
+    assert read_pairs([put(tmp_path, "a.csv", "a,b\nc,d\n")]) == [Pair("a", "b"), Pair("c", "d")]
+
+
+def test_a_csv_is_read_row_by_row_also_beside_another(tmp_path: Path) -> None:
+    long = "word " * 40_000
+    paths = [put(tmp_path, f"{name}.csv", f"a,1\n{long},2\nb,3\n") for name in "xyz"]
+    before = csv.field_size_limit()
+    streams = [table_rows(path, {"text": "1", "label": "2"}) for path in paths]
+    first = list(zip(*streams, strict=True))
+    assert [rows[0][1] for rows in first] == [("a", "1"), (long, "2"), ("b", "3")]
+    assert csv.field_size_limit() == before

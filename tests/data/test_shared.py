@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from qkv.data import overlap, read_labelled, read_pairs, read_texts
+from qkv.data import overlap, read_labelled, read_lines, read_pairs, read_scored, read_texts
 
 
 @pytest.mark.parametrize(("part", "count"), [("train", 6_920), ("dev", 872), ("test", 1_821)])
@@ -33,6 +33,18 @@ def test_multi30k_stays_parallel(shared: Path, part: str, count: int) -> None:
 
 def test_sentence_pairs_with_a_score_are_asked_for_by_number(shared: Path) -> None:
     assert len(read_pairs([shared / "data" / "stsb" / "dev.csv"], "1", "2")) == 1_500
+
+
+@pytest.mark.parametrize(("part", "count"), [("train", 5_749), ("dev", 1_500), ("test", 1_379)])
+def test_stsb_has_all_its_scored_pairs(shared: Path, part: str, count: int) -> None:
+    rows = read_scored([shared / "data" / "stsb" / f"{part}.csv"])
+    assert len(rows) == count
+    assert {row.score for row in rows} >= {0.0, 5.0}
+    assert all(0 <= row.score <= 5 for row in rows)
+
+
+def test_names_are_lines(shared: Path) -> None:
+    assert len(read_lines([shared / "data" / "names"])) == 32_033
 
 
 def test_articles_and_names_are_documents(shared: Path) -> None:

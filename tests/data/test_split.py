@@ -51,3 +51,8 @@ def test_leaks_are_found_whatever_their_white_space_and_told_once() -> None:
     held = ["the sea", " a dog\n", "a good film", "a dog", "A DOG"]
     assert overlap(train, held) == [" a dog\n", "a good film"]
     assert overlap(train, []) == []
+
+
+def test_leaks_may_be_looked_for_in_a_stream() -> None:
+    train, held = [f"text  {i}" for i in range(0, 1_000, 2)], [f"text {i}" for i in range(99)]
+    assert overlap(iter(train), iter(held)) == held[::2]

@@ -5,6 +5,9 @@ import torch
 
 from qkv.model import build, preset
 
+# torch's tracer instantiates an autograd function on its way and then warns of that itself.
+pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+
 IDS = torch.randint(1024, (2, 19), generator=torch.Generator().manual_seed(0))
 LENGTHS = torch.tensor([19, 7])
 

@@ -6,17 +6,23 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qkv.data import Encoded, encode
 from qkv.errors import ConfigError, DataError
 from qkv.model import Decoder, build, preset
-from qkv.task.language import LanguageTask, Stream, in_order, shuffled, windows
+from qkv.task.language import LanguageTask, in_order, window_starts, windows
 from qkv.task.loss import IGNORED
+from qkv.text import Tokenizer
 
-END = 3
+END, VOCABULARY = 3, 97
 
 
-def stream(*lengths: int, seed: int = 0) -> Stream:
+def packed_of(*documents: list[int]) -> Encoded:
+    return Encoded.of([[*document, END] for document in documents], VOCABULARY)
+
+
+def stream(*lengths: int, seed: int = 0) -> Encoded:
     draws = np.random.default_rng(seed)
-    return Stream.of([draws.integers(5, 97, length).tolist() for length in lengths], END)
+    return packed_of(*(draws.integers(5, VOCABULARY, length).tolist() for length in lengths))
 
 
 def model(name: str = "language-tiny") -> Decoder:
@@ -24,13 +30,15 @@ def model(name: str = "language-tiny") -> Decoder:
 
 
 def test_documents_are_closed_by_an_end_and_their_places_known() -> None:
-    packed = Stream.of([[7, 8], [9]], END)
-    assert packed.ids.tolist() == [7, 8, END, 9, END]
+    letters = Tokenizer.train("characters", ["abc"], 11)
+    a, b, c = letters.encode("abc")
+    packed = encode(["ab", "c"], letters, "two documents", end=letters.end)
+    assert packed.ids.tolist() == [a, b, letters.end, c, letters.end]
     assert packed.starts.tolist() == [0, 3, 5]
 
 
 def test_a_window_as_a_literal() -> None:
-    packed = Stream.of([[7, 8], [9, 10, 11]], END)
+    packed = packed_of([7, 8], [9, 10, 11])
     batch = windows(packed, np.array([1]), 4)
     assert batch.ids.tolist() == [[8, END, 9, 10]]
     assert batch.following.tolist() == [[END, IGNORED, 10, 11]]
@@ -64,14 +72,33 @@ def test_an_epoch_has_every_window_once_and_the_order_depends_on_seed_and_epoch(
     packed = stream(1000)
 
     def order(seed: int, epoch: int) -> list[int]:
-        return [row[0].item() for b in shuffled(packed, 10, 7, seed, epoch) for row in b.ids]
+        return window_starts(packed, 10, seed, epoch).tolist()
 
     assert order(0, 0) == order(0, 0)
     assert order(0, 0) != order(0, 1)
     assert order(0, 0) != order(1, 0)
-    rows = torch.cat([b.ids for b in shuffled(packed, 10, 7, 0, 0)])
-    assert len(rows) == 100 - 100 % 7
-    assert len({tuple(row) for row in rows.tolist()}) == len(rows)
+    rows = windows(packed, window_starts(packed, 10, 0, 0), 10).ids
+    assert len(rows) == 100
+    assert len({tuple(row) for row in rows.tolist()}) == 100
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 23), st.integers(0, 5), st.integers(0, 5))
+def test_windows_lie_side_by_side_inside_the_stream(
+    size: int, length: int, seed: int, epoch: int
+) -> None:
+    packed = stream(max(size, length))
+    starts = np.sort(window_starts(packed, length, seed, epoch))
+    assert (np.diff(starts) == length).all()
+    assert 0 <= starts[0] < length
+    assert starts[-1] + length < len(packed.ids)  # and the token that follows is there
+    assert len(starts) == (len(packed.ids) - 1) // length
+
+
+def test_windows_are_cut_elsewhere_in_another_epoch() -> None:
+    packed = stream(1030)
+    places = {int(window_starts(packed, 53, 0, epoch).min()) for epoch in range(9)}
+    assert len(places) > 1
 
 
 @pytest.mark.parametrize("name", ["language-tiny"])
@@ -81,28 +108,30 @@ def test_packed_equals_unpacked(name: str) -> None:
     lengths = (5, 1, 9, 3)
     packed = stream(*lengths)
     with torch.no_grad():
-        together = task.loss(network, windows(packed, np.array([0]), len(packed) - 1))
+        together = task.loss(network, windows(packed, np.array([0]), len(packed.ids) - 1))
         apart = torch.zeros(())
         for begin, stop in zip(packed.starts, packed.starts[1:], strict=False):
-            alone = Stream(packed.ids[begin:stop], np.array([0, stop - begin]))
-            if len(alone) > 1:
-                apart += task.loss(network, windows(alone, np.array([0]), len(alone) - 1))
+            alone = Encoded(packed.ids[begin:stop], np.array([0, stop - begin]))
+            if stop - begin > 1:
+                apart += task.loss(network, windows(alone, np.array([0]), len(alone.ids) - 1))
     assert together.item() == pytest.approx(apart.item(), rel=1e-6)
 
 
-def test_parts_are_the_same_windows() -> None:
-    batch = windows(stream(30, 4, 40), np.array([0, 20, 31, 40, 50]), 9)
-    pieces = list(batch.parts(2))
+def test_parts_of_a_batch_are_the_same_windows() -> None:
+    packed, starts = stream(30, 4, 40), np.array([0, 20, 31, 40, 50])
+    whole = windows(packed, starts, 9)
+    pieces = [windows(packed, part, 9) for part in np.array_split(starts, 3)]
     assert [len(piece.ids) for piece in pieces] == [2, 2, 1]
-    assert torch.equal(torch.cat([piece.ids for piece in pieces]), batch.ids)
-    assert sum(piece.targets for piece in pieces) == batch.targets
+    assert torch.equal(torch.cat([piece.ids for piece in pieces]), whole.ids)
+    assert torch.equal(torch.cat([piece.following for piece in pieces]), whole.following)
+    assert sum(piece.targets for piece in pieces) == whole.targets
+    assert sum(piece.tokens for piece in pieces) == whole.tokens
 
 
-def test_too_little_text_is_said_with_both_numbers() -> None:
-    with pytest.raises(DataError, match="has 6 tokens, but one window needs 65"):
-        list(shuffled(stream(5), 64, 2, 0, 0))
-    with pytest.raises(DataError, match="no text"):
-        Stream.of([], END)
+@pytest.mark.parametrize(("documents", "tokens"), [([5], 6), ([], 0), ([0], 1)])
+def test_too_little_text_is_said_with_both_numbers(documents: list[int], tokens: int) -> None:
+    with pytest.raises(DataError, match=f"has {tokens} tokens, but one window needs 65"):
+        window_starts(stream(*documents), 64, 0, 0)
 
 
 def test_a_model_with_another_output_is_refused() -> None:

@@ -7,6 +7,7 @@ the first half with the second half, (0, R/2), (1, R/2+1), ….
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,14 +29,35 @@ class Rotation:
         width = self.cos.shape[-1]
         if width < x.shape[-1]:
             return torch.cat((self.turn(x[..., :width]), x[..., width:]), dim=-1)
-        return x * self.cos.to(x.dtype) + self._quarter(x) * self.sin.to(x.dtype)
+        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
+        turned: Tensor = _Turn.apply(x, cos, sin, self.adjacent)  # type: ignore[no-untyped-call]
+        return turned
 
-    def _quarter(self, x: Tensor) -> Tensor:
-        """Each pair (a, b) turned by 90°: (−b, a)."""
-        if self.adjacent:
-            return torch.stack((-x[..., 1::2], x[..., 0::2]), dim=-1).flatten(-2)
-        a, b = x.chunk(2, dim=-1)
-        return torch.cat((-b, a), dim=-1)
+
+class _Turn(torch.autograd.Function):
+    """Turning keeps nothing of x: its gradient is the upstream one, turned back."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, cos: Tensor, sin: Tensor, adjacent: bool) -> Tensor:
+        context.save_for_backward(cos, sin)
+        context.adjacent = adjacent
+        return _turned(x, cos, sin, adjacent)
+
+    @staticmethod
+    def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        cos, sin = context.saved_tensors
+        return _turned(upstream[0], cos, -sin, context.adjacent), None, None, None
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, adjacent: bool) -> Tensor:
+    """Each pair (a, b) becomes (a·cos − b·sin, b·cos + a·sin)."""
+    half = x.shape[-1] // 2
+    first = slice(0, None, 2) if adjacent else slice(0, half)
+    second = slice(1, None, 2) if adjacent else slice(half, None)
+    turned = x * cos
+    turned[..., first].addcmul_(x[..., second], sin[..., first], value=-1.0)
+    turned[..., second].addcmul_(x[..., first], sin[..., second])
+    return turned
 
 
 class Unturned:

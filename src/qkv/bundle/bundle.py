@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,19 +31,20 @@ class Bundle:
     def save(
         self,
         directory: str | os.PathLike[str],
-        beside: Mapping[str, str] | None = None,
+        beside: Callable[[Path], None] | None = None,
         replaces: Collection[str] = (),
         moves: Collection[str] = (),
     ) -> None:
         """Write all of it, or nothing: whatever happens, the old bundle or the new one is whole.
 
-        `beside` are further text files by name; `replaces` and `moves` are those of `publish`.
+        `beside` writes further files into the directory it is given; `replaces` and `moves` are
+        those of `publish`.
         """
 
         def write(staging: Path) -> None:
             self._write(staging)
-            for name, content in (beside or {}).items():
-                (staging / name).write_text(content, encoding="utf-8")
+            if beside is not None:
+                beside(staging)
 
         publish(Path(directory), write, replaces, moves)
 

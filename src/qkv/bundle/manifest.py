@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
+from safetensors import SafetensorError
+
 from qkv.errors import BundleError, ConfigError
 
 MANIFEST = "MANIFEST.json"
@@ -47,8 +49,9 @@ def publish(
         write(staging)
         _seal(staging)
         _swap(staging, target, moves)
-    except OSError as error:
-        raise BundleError(f"cannot write {target}: {error.strerror or error}") from error
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BundleError(f"cannot write {target}: {why}") from error
     finally:
         if staging is not None:
             shutil.rmtree(staging, ignore_errors=True)
@@ -143,7 +146,7 @@ def _seal(staging: Path) -> None:
     for path in sorted(staging.iterdir()):
         path.chmod(0o644)
         _flush(path)
-        files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+        files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
     manifest = staging / MANIFEST
     manifest.write_text(
         json.dumps({"format": FORMAT, "files": files}, indent=2) + "\n", encoding="utf-8"
@@ -178,7 +181,7 @@ def _verify_file(directory: Path, name: str, facts: Any) -> None:
     size = path.stat().st_size
     if size != facts.get("bytes"):
         raise BundleError(f"{path} has {size} bytes, its manifest says {facts.get('bytes')}")
-    if _sha256(path) != facts.get("sha256"):
+    if sha256_of(path) != facts.get("sha256"):
         raise BundleError(f"{path} does not have the sha256 its manifest says; it was changed")
 
 
@@ -227,7 +230,7 @@ def _stamp(directory: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

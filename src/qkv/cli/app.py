@@ -14,6 +14,7 @@ from qkv.cli.data import data
 from qkv.cli.evaluate import evaluate
 from qkv.cli.explain import explain
 from qkv.cli.lemma import lemma
+from qkv.cli.plan import plan
 from qkv.cli.tour import tour
 from qkv.cli.train import train
 from qkv.errors import QkvError
@@ -62,6 +63,7 @@ app.command()(tour)
 app.command()(explain)
 app.command()(lemma)
 app.command()(train)
+app.command()(plan)
 app.command()(evaluate)
 app.command()(data)
 

@@ -1,39 +1,102 @@
 """`qkv evaluate`: how well a model does on text it has not seen."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from qkv.cli.wish import Device, Label, Score, Source, Target, Text
+
+if TYPE_CHECKING:
+    from qkv.train.lesson import Judged
 
 
 def evaluate(
     model: Annotated[Path, typer.Argument(help="The directory of a trained model.")],
-    data: Annotated[list[Path], typer.Argument(help="Text files or folders.")],
+    data: Annotated[list[Path] | None, typer.Argument(help="Files, as for training.")] = None,
+    text: Text = None,
+    label: Label = None,
+    source: Source = None,
+    target: Target = None,
+    score: Score = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: Device = "auto",
 ) -> None:
-    """Measure a language model: loss per token, character and byte, beside a baseline.
+    """Measure a model on other data, beside a baseline.
+
+    \b
+    language    loss per token, character and byte; letter frequencies
+    masked      loss and accuracy on hidden tokens; token frequencies
+    classify    accuracy, macro-F1; TF-IDF and logistic regression on the same training part
+    translate   BLEU and chrF by sacreBLEU; copying the source
+    embed       rank correlation, clusters or retrieval; cosines of TF-IDF vectors
 
     \b
     Examples:
       qkv evaluate runs/book other-book.txt
-      qkv evaluate runs/book other-book.txt --json
+      qkv evaluate runs/reviews test.csv --json
+      qkv evaluate runs/en-de --source test.en --target test.de
     """
-    from dataclasses import asdict
     from json import dumps
 
     from qkv.bundle import Bundle
-    from qkv.data import read_texts
-    from qkv.train.evaluate import evaluate_language
+    from qkv.errors import UsageError
+    from qkv.train.job import job_of
+    from qkv.train.job.job import refuse_roles
+    from qkv.train.recipe import Data, read_recipe
+    from qkv.train.run import RECIPE
 
+    if not data and not (source and target):
+        raise UsageError("name the files to measure with")
     bundle = Bundle.load(model, device)
-    score = evaluate_language(bundle, read_texts(data))
+    job = job_of(bundle.model)
+    said: dict[str, Any] = {
+        "text": text,
+        "label": label,
+        "source": source,
+        "target": target,
+        "score": score,
+    }
+    given = Data(
+        files=tuple(map(str, data or ())), **{name: v for name, v in said.items() if v is not None}
+    )
+    refuse_roles(job, given)
+    recipe = model / RECIPE
+    judged = job.judge(
+        bundle, given, read_recipe(recipe.read_text("utf-8")) if recipe.exists() else None
+    )
     if json:
-        typer.echo(dumps(asdict(score)))
-        return
-    typer.echo(f"{score.examples:,} documents, {score.tokens:,} tokens")
-    typer.echo(f"loss per token      {score.loss_per_token:.4f} nats")
-    typer.echo(f"perplexity          {score.perplexity:.2f}")
-    typer.echo(f"loss per character  {score.loss_per_character:.4f} nats")
-    typer.echo(f"loss per byte       {score.loss_per_byte:.4f} nats")
-    typer.echo(f"baseline            {score.baseline:.4f} nats per character (letter frequencies)")
+        fields = {**judged.scores, "examples": judged.examples, "baseline": dict(judged.baseline)}
+        extra = {"baseline_is": judged.baseline_is, "signatures": dict(judged.signatures)}
+        typer.echo(dumps({**fields, **{name: v for name, v in extra.items() if v}}))
+    else:
+        _show(judged)
+
+
+def _show(judged: "Judged") -> None:
+    """A table for people: each metric, and the baseline's where it has one."""
+    width = max(map(len, judged.scores))
+    for name, value in judged.scores.items():
+        beside = judged.baseline.get(name)
+        other = "" if beside is None else f"   {judged.baseline_is}: {_figure(beside)}"
+        typer.echo(f"{name.replace('_', ' '):<{width}}  {_figure(value)}{other}")
+    typer.echo(f"{'examples':<{width}}  {judged.examples:,}")
+    for name, value in judged.baseline.items():
+        if name not in judged.scores:
+            typer.echo(f"{judged.baseline_is}: {name} {_figure(value)}")
+    if judged.confusion and len(judged.labels) <= 12:
+        _show_confusion(judged)
+    for name, signature in judged.signatures.items():
+        typer.echo(f"{name}: {signature}")
+
+
+def _show_confusion(judged: "Judged") -> None:
+    typer.echo("rows are the truth, columns the answers")
+    room = max(6, *map(len, judged.labels))
+    typer.echo(" " * room + "".join(f"  {label:>{room}}" for label in judged.labels))
+    for label, row in zip(judged.labels, judged.confusion, strict=True):
+        typer.echo(f"{label:>{room}}" + "".join(f"  {count:>{room},}" for count in row))
+
+
+def _figure(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"

@@ -10,14 +10,14 @@ import csv
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
 from qkv.data.docstrings import documentation, first_sentences
+from qkv.data.endings import WRITTEN, either
 from qkv.data.examples import Pair
 from qkv.data.reviews import reviews
-from qkv.data.table import TABLES
 from qkv.errors import DataError, unknown
 
 
@@ -60,9 +60,9 @@ def write_built_in(name: str, path: Path) -> int:
 def check_place(name: str, path: Path) -> None:
     """Refuse what cannot be written there, before any work is done."""
     _check_name(name)
-    endings = (".txt", ".jsonl") if name == "language" else TABLES
+    endings = (".txt", ".jsonl") if name == "language" else WRITTEN
     if path.suffix.lower() not in endings:
-        raise DataError(f"cannot write {name} to {path}; the name must end in {_either(endings)}")
+        raise DataError(f"cannot write {name} to {path}; the name must end in {either(endings)}")
     if path.is_dir():
         raise DataError(f"{path} is a folder; name a file in it")
     if not path.parent.is_dir():
@@ -72,11 +72,6 @@ def check_place(name: str, path: Path) -> None:
 def _check_name(name: str) -> None:
     if name not in BUILT_IN:
         raise DataError(unknown("corpus", name, BUILT_IN))
-
-
-def _either(endings: Iterable[str]) -> str:
-    *others, last = endings
-    return f"{', '.join(others)} or {last}"
 
 
 def _replace(path: Path, write: Callable[[TextIO], None]) -> None:

@@ -23,7 +23,15 @@ TITLES: dict[str, tuple[str, ...]] = {  # of several in one header, the first he
     "label": ("label", "category", "class", "intent", "sentiment", "target", "rating", "topic"),
     "source": ("source", "src", "input"),
     "target": ("target", "tgt", "trg", "translation", "output"),
+    "score": (
+        "score", "similarity", "similarity_score", "relatedness", "relatedness_score", "cosine",
+        "rating", "label",
+    ),
 }  # fmt: skip
+BESIDE_A_SCORE: dict[str, tuple[str, ...]] = {  # too short to be titles without one
+    "source": ("sentence1", "sentence_1", "sentence_a", "text1", "text_1", "text_a", "first", "a"),
+    "target": ("sentence2", "sentence_2", "sentence_b", "text2", "text_2", "text_b", "second", "b"),
+}
 LANGUAGES = (
     "en", "de", "fr", "es", "it", "pt", "nl", "pl", "cs", "sv", "da", "ru", "uk", "tr", "ar", "zh",
     "ja", "ko", "hi", "english", "german", "french", "spanish", "italian", "portuguese", "dutch",
@@ -58,8 +66,9 @@ def choose_columns(first: Sequence[str], asked: Asked, titled: bool = False) -> 
 def _looks_titled(cells: Sequence[str], asked: Asked, numbered: Mapping[str, int]) -> bool:
     taken = list(numbered.values())
     for role in asked:
-        place = numbered[role] if role in numbered else _titled_place(role, cells, taken)
-        if place is None or _rank(role, cells[place]) is None:
+        titles = _titles(role, asked)
+        place = numbered[role] if role in numbered else _titled_place(titles, cells, taken)
+        if place is None or _rank(titles, cells[place]) is None:
             return False
         taken.append(place)
     return True
@@ -88,7 +97,7 @@ def _usual_place(
 ) -> int:
     """The column of a role nobody named: by its title, or the only one left."""
     taken = tuple(places.values())
-    if header and (place := _titled_place(role, cells, taken)) is not None:
+    if header and (place := _titled_place(_titles(role, asked), cells, taken)) is not None:
         return place
     free = [i for i in range(len(cells)) if i not in taken]
     # A header that titles nothing alike says that the order is not ours to assume.
@@ -100,18 +109,25 @@ def _usual_place(
     )
 
 
-def _titled_place(role: str, cells: Sequence[str], taken: Sequence[int]) -> int | None:
-    ranked = [(_rank(role, cell), i) for i, cell in enumerate(cells) if i not in taken]
+def _titled_place(titles: Sequence[str], cells: Sequence[str], taken: Sequence[int]) -> int | None:
+    ranked = [(_rank(titles, cell), i) for i, cell in enumerate(cells) if i not in taken]
     known = [(rank, i) for rank, i in ranked if rank is not None]
     return min(known)[1] if known else None
 
 
-def _rank(role: str, cell: str) -> int | None:
-    """How well that title fits the role, 0 best; None if it is no title of it."""
-    title, titles = cell.lower(), TITLES[role]
-    if title in titles:
-        return titles.index(title)
-    return len(titles) if role in ("source", "target") and title in LANGUAGES else None
+def _rank(titles: Sequence[str], cell: str) -> int | None:
+    """How well that title fits, 0 best; None if it is none of them. Languages are all alike."""
+    title = cell.lower()
+    if title not in titles:
+        return None
+    return titles.index("en" if title in LANGUAGES else title)
+
+
+def _titles(role: str, asked: Asked) -> tuple[str, ...]:
+    """The titles a column of that role usually has, beside the other roles asked for."""
+    if role not in BESIDE_A_SCORE:
+        return TITLES[role]
+    return TITLES[role] + (BESIDE_A_SCORE[role] if "score" in asked else LANGUAGES)
 
 
 def _check_distinct(places: Mapping[str, int]) -> None:

@@ -3,13 +3,14 @@
 In .csv a field in double quotes may hold commas, line breaks and, written twice, quotes. Many .tsv
 files are written without any quoting, and a sentence that opens with a quote mark must not swallow
 the rows below it: there a row is a line if that gives every row equally many fields, and only
-otherwise may a quoted field go over several lines.
+otherwise may a quoted field go over several lines. So a .csv is a stream, and a .tsv is not: all
+of its lines are in memory before its first row comes out.
 """
 
 import csv
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from qkv.data.lines import raw_lines, without_end
@@ -24,24 +25,23 @@ SAID = {  # by the csv module → to a person
 }
 
 
-def read_delimited(path: Path) -> list[Row]:
+def read_delimited(path: Path) -> Iterator[Row]:
     """Every row that is not blank; all have as many fields as the first."""
-    with _fields_of_any_length():
-        rows = _tsv(path) if path.suffix.lower() == ".tsv" else _csv(path)
-    if uneven := _uneven(rows):
-        raise DataError(_said_of(path, *uneven, *rows[0]))
-    return rows
+    first: Row | None = None
+    for row in _tsv(path) if path.suffix.lower() == ".tsv" else _csv(path):
+        first = first or row
+        if len(row[1]) != len(first[1]):
+            raise DataError(_said_of(path, *row, *first))
+        yield row
 
 
-def _csv(path: Path) -> list[Row]:
-    rows: list[Row] = []
+def _csv(path: Path) -> Iterator[Row]:
     try:
-        rows.extend(_quoted(raw_lines(path), ","))
+        yield from _quoted(raw_lines(path), ",")
     except _QuoteError as error:
         why, line = error.args
         said = next((said for part, said in SAID.items() if part in why), why)
         raise DataError(f"{path} line {line}: {said}") from None
-    return rows
 
 
 def _tsv(path: Path) -> list[Row]:
@@ -75,7 +75,7 @@ def _quoted(lines: Iterable[str], delimiter: str) -> Iterator[Row]:
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     begins = 1
     try:
-        for cells in reader:
+        while (cells := _next_row(reader)) is not None:
             if cells:
                 yield begins, cells
             begins = reader.line_num + 1
@@ -96,11 +96,10 @@ def _said_of(path: Path, line: int, cells: list[str], first: int, others: list[s
     return f"{path} line {line}: {len(cells)} {fields} where line {first} has {len(others)}{hint}"
 
 
-@contextmanager
-def _fields_of_any_length() -> Iterator[None]:
-    """The csv module refuses long texts unless told otherwise, for the whole process."""
+def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
+    """The csv module refuses long texts unless told otherwise, and that for the whole process."""
     before = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     try:
-        yield
+        return next(reader, None)
     finally:
         csv.field_size_limit(before)

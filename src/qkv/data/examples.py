@@ -17,3 +17,12 @@ class Pair:
 
     source: str
     target: str
+
+
+@dataclass(frozen=True)
+class ScoredPair:
+    """Two texts and how alike their meanings are, on the scale of their file."""
+
+    source: str
+    target: str
+    score: float

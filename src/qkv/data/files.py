@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from qkv.data.endings import TABLES, either
 from qkv.errors import DataError
 
 
@@ -53,4 +54,4 @@ def _texts_in(folder: Path) -> list[Path]:
 
 
 def _refuse_folder(folder: Path) -> list[Path]:
-    raise DataError(f"{folder} is a folder; name .csv, .tsv or .jsonl files")
+    raise DataError(f"{folder} is a folder; name files that end in {either(TABLES)}")

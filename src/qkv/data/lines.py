@@ -14,12 +14,10 @@ from qkv.errors import DataError
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def read_document(path: Path) -> str:
-    """The whole file as one text; a byte order mark and the "\\r" of "\\r\\n" are left out."""
-    text = "".join(line.replace("\r\n", "\n") for line in raw_lines(path))
-    if not text.strip():
-        raise DataError(f"{path} is empty; it holds no text")
-    return text
+def document_lines(path: Path) -> Iterator[str]:
+    """Each line with a "\\n" for its end; a byte order mark is left out."""
+    for line in raw_lines(path):
+        yield line.replace("\r\n", "\n")
 
 
 def lines(path: Path) -> Iterator[str]:

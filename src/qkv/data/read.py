@@ -1,36 +1,49 @@
-"""People's own files as examples: documents, labelled texts, pairs of texts."""
+"""People's own files as examples: documents, lines, labelled texts, pairs of texts."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from qkv.data.examples import Labelled, Pair
+from qkv.data.documents import file_pieces, find_documents
+from qkv.data.endings import TABLES, either, is_table
+from qkv.data.examples import Labelled, Pair, ScoredPair
 from qkv.data.files import find_files
-from qkv.data.lines import lines, read_document
-from qkv.data.table import is_table, read_table
+from qkv.data.lines import lines
+from qkv.data.pieces import whole
+from qkv.data.table import place_in, read_table, table_rows
 from qkv.errors import DataError
 
 
 def read_texts(paths: Sequence[Path], text: str | None = None) -> list[str]:
     """The documents of files, folders and patterns, in order.
 
-    A plain text file is one document, a folder all its .txt files; each row of a .csv, .tsv or
-    .jsonl is one, from the column `text` (a name, or a number from 1; else the usual one).
+    A plain text file is one document, a folder all its .txt files; each row of a table
+    is one, from the column `text` (a name, or a number from 1; else the usual one).
     """
-    documents: list[str] = []
-    for path in find_files(paths, folders=True):
+    files = find_documents(paths, text)
+    return [document for path in files for document in whole(file_pieces(path, text, 0))]
+
+
+def read_lines(paths: Sequence[Path], text: str | None = None) -> list[str]:
+    """Short texts, in order: each line of a plain file that is not blank, each row of a table.
+
+    `text` is the column of tables, and a folder all its .txt files, as in `read_texts`.
+    """
+    texts: list[str] = []
+    for path in find_documents(paths, text):
         if is_table(path):
-            documents += (document for (document,) in read_table(path, {"text": text}))
-        elif text is not None:
-            raise DataError(f"{path} is plain text and has no column {text}; leave --text out")
+            texts += (row for (row,) in read_table(path, {"text": text}))
+        elif found := [line for line in lines(path) if line.strip()]:
+            texts += found
         else:
-            documents.append(read_document(path))
-    return documents
+            raise DataError(f"{path} is empty; it holds no lines")
+    return texts
 
 
 def read_labelled(
     paths: Sequence[Path], text: str | None = None, label: str | None = None
 ) -> list[Labelled]:
-    """The labelled texts of .csv, .tsv and .jsonl files; two different labels at least.
+    """The labelled texts of tables; two different labels at least.
 
     Columns are asked for by name or by number from 1. Without either, those with the usual titles
     are meant, or in a table of two columns without a header: first the text, then its label.
@@ -64,11 +77,49 @@ def read_pairs(
     for path in find_files(paths, folders=False):
         if not is_table(path):
             raise DataError(
-                f"{path} is no table; give .csv, .tsv or .jsonl, or two parallel files with "
+                f"{path} is no table; give {either(TABLES)}, or two parallel files with "
                 "--source FILE --target FILE"
             )
         pairs += (Pair(*row) for row in read_table(path, {"source": source, "target": target}))
     return pairs
+
+
+def read_scored(
+    paths: Sequence[Path],
+    source: str | None = None,
+    target: str | None = None,
+    score: str | None = None,
+) -> list[ScoredPair]:
+    """Pairs of texts with a number that says how alike they are, from three columns of tables.
+
+    Columns as in `read_labelled`; a table of three columns without a header has them in order.
+    """
+    asked = {"source": source, "target": target, "score": score}
+    pairs: list[ScoredPair] = []
+    for path in find_files(paths, folders=False):
+        first = True
+        for number, (one, other, written) in table_rows(path, asked):
+            value = _number(written)
+            if value is None:
+                hint = (
+                    "if this is a header, name its columns with --source, --target and --score"
+                    if first
+                    else "every row needs a finite one in the column --score"
+                )
+                raise DataError(
+                    f'{place_in(path, number)}: the score "{written}" is no number; {hint}'
+                )
+            pairs.append(ScoredPair(one, other, value))
+            first = False
+    return pairs
+
+
+def _number(written: str) -> float | None:
+    try:
+        value = float(written)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def _parallel(source: str | None, target: str | None) -> list[Pair]:

@@ -15,6 +15,7 @@ from qkv.errors import ConfigError, unknown
 Size = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+NotNegative = Annotated[float, Field(ge=0.0)]
 
 # Complaints that already tell what was given, or for which it does not matter.
 SAID = ("value_error", "missing", "extra_forbidden", "union_tag_invalid", "json_invalid")

@@ -1,12 +1,14 @@
 """The feed-forward part: each position widened, bent by an activation, and narrowed again."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from qkv.model.choice import Choice, Size
+from qkv.model.dropout import Dropout
 
 
 class FeedForward(nn.Module):
@@ -17,7 +19,7 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.up, self.activation, self.down = up, activation, down
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.dropout(self.activation(self.up(x))))
@@ -43,7 +45,24 @@ class GatedFeedForward(FeedForward):
 
 class SquaredReLU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(x).square()
+        squared: Tensor = _SquaredReLU.apply(x)  # type: ignore[no-untyped-call]
+        return squared
+
+
+class _SquaredReLU(torch.autograd.Function):
+    """max(0, x)² whose slope, 2·max(0, x), needs only one number kept instead of two."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        positive = F.relu(x)
+        context.save_for_backward(positive)
+        return positive * positive
+
+    @staticmethod
+    def backward(context: Any, *upstream: Tensor) -> Tensor:
+        (positive,) = context.saved_tensors
+        slope: Tensor = (upstream[0] * positive).mul_(2.0)
+        return slope
 
 
 class _Plain(Choice):

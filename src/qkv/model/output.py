@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from qkv.model.choice import Choice, Share, Size
+from qkv.model.dropout import Dropout
 from qkv.model.embedding import Times
 from qkv.model.norm import LayerNorm, Norm
 from qkv.model.pooling import Mean, Pooling
@@ -115,7 +116,7 @@ class Classify(Choice):
         change: nn.Module = nn.Identity()
         if self.hidden is not None:
             change = nn.Sequential(nn.Linear(width, self.hidden), nn.Tanh())
-        return Pooled(self.pooling, change, nn.Sequential(nn.Dropout(self.dropout), last))
+        return Pooled(self.pooling, change, nn.Sequential(Dropout(self.dropout), last))
 
     def parameters(self, width: int, vocabulary: int) -> int:
         inner = self.hidden or width
@@ -183,7 +184,11 @@ class Pooled(nn.Module):
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
         if not states.shape[1]:  # no position at all: give pooling one to pass over
             states = F.pad(states, (0, 0, 0, 1))
-        return self.output(self.change(self.pooling.pool(states, lengths)))
+        return self.answer(self.pooling.pool(states, lengths))
+
+    def answer(self, vectors: Tensor) -> Tensor:
+        """What is said of texts whose pooled states (B, D) are known already."""
+        return self.output(self.change(vectors))
 
 
 class Unit(nn.Module):

@@ -134,13 +134,14 @@ _VOCABULARY = {"tiny": 1_024, "small": 6_000, "medium": 8_000}
 
 def _own_stack(size: str, *, positions: bool = True, dropout: float = 0.1) -> Stack:
     layers, width, heads = SIZES[size]
+    norm = LayerNorm(bias=False)  # torch computes it in one go; an RMSNorm takes many small steps
     return Stack(
         layers=layers,
         width=width,
-        attention=MultiHead(heads=heads, bias=False, output_bias=False, qk_norm=RMSNorm()),
+        attention=MultiHead(heads=heads, bias=False, output_bias=False, qk_norm=norm),
         feed_forward=ReLU2(width=4 * width, bias=False),
         position=Rotary() if positions else NoPosition(),
-        norm=RMSNorm(),
+        norm=norm,
         dropout=dropout,
     )
 
@@ -156,14 +157,14 @@ def _own_encoder(size: str, output: Output) -> EncoderOnly:
 
 
 def _own_translate(size: str) -> EncoderDecoder:
-    stack = _own_stack(size)
+    stack = _own_stack(size, dropout=0.15)
     table = Embedding(vocabulary=_VOCABULARY[size], scaled=True)
     return EncoderDecoder(length=256, embedding=table, encoder=stack, decoder=stack)
 
 
 _JOBS: dict[str, Callable[[str], Config]] = {
     "language": _own_language,
-    "masked": lambda size: _own_encoder(size, MaskedToken(norm=RMSNorm())),
+    "masked": lambda size: _own_encoder(size, MaskedToken(norm=LayerNorm(bias=False))),
     "classify": lambda size: _own_encoder(size, Classify(labels=("negative", "positive"))),
     "translate": _own_translate,
     "embed": lambda size: _own_encoder(size, TextVector()),

@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from qkv.model.choice import Choice
+from qkv.model.dropout import Dropout
 from qkv.model.norm import LayerNorm, RMSNorm
 
 
@@ -18,7 +19,7 @@ class Add(nn.Module):
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return x + self.dropout(y)

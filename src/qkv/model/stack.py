@@ -10,6 +10,7 @@ from qkv.attention import NO_SLOT, SEE_ALL, KVCache, Mask
 from qkv.errors import CacheError, ShapeError
 from qkv.model.block import Block
 from qkv.model.choice import Choice, Share, Size
+from qkv.model.dropout import Dropout
 from qkv.model.feed_forward import FeedForwardChoice
 from qkv.model.heads import AttentionChoice
 from qkv.model.norm import LayerNorm, Norm, build_norm, norm_parameters
@@ -80,7 +81,7 @@ class Layers(nn.Module):
         s = stack
         self.position = s.position.build(s.room(length))
         self.norm_in = build_norm(s.input_norm, s.width)
-        self.dropout = nn.Dropout(s.dropout)
+        self.dropout = Dropout(s.dropout)
         for i in range(s.layers):
             block = Block(
                 s.width, s.attention, s.feed_forward, s.norm, s.residual, s.dropout, cross

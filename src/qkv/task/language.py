@@ -1,7 +1,8 @@
 """The next token: documents packed into windows that do not see each other's texts."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -9,33 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from qkv.attention import Mask
+from qkv.data.encoded import Encoded
 from qkv.errors import ConfigError, DataError
 from qkv.model import Decoder
+from qkv.model.choice import Choice, Share
 from qkv.model.output import TiedScores, Transformed
 from qkv.task.loss import IGNORED, scored_cross_entropy
 
 Ids = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Stream:
-    """All documents behind each other, each closed by an end token; `starts` has one more entry
-    than there are documents: where each begins, and the length of it all.
-    """
-
-    ids: Ids
-    starts: Ids
-
-    @classmethod
-    def of(cls, documents: Sequence[Sequence[int]], end: int) -> "Stream":
-        if not documents:
-            raise DataError("there is no text to learn from")
-        closed = [[*document, end] for document in documents]
-        starts = np.cumsum([0, *map(len, closed)])
-        return cls(np.concatenate([np.asarray(d, dtype=np.int64) for d in closed]), starts)
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
 
 @dataclass(frozen=True)
@@ -60,23 +42,15 @@ class Windows:
         return int((self.following != IGNORED).sum())
 
     def to(self, device: torch.device) -> "Windows":
-        return self._each(lambda t: t.to(device))
-
-    def parts(self, rows: int) -> Iterator["Windows"]:
-        """The same windows, so many at a time."""
-        for start in range(0, len(self.ids), rows):
-            yield self._each(lambda t, start=start: t[start : start + rows])  # type: ignore[misc]
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Windows":
-        documents = None if self.documents is None else change(self.documents)
-        positions = None if self.positions is None else change(self.positions)
-        return Windows(change(self.ids), change(self.following), documents, positions)
+        documents = None if self.documents is None else self.documents.to(device)
+        positions = None if self.positions is None else self.positions.to(device)
+        return Windows(self.ids.to(device), self.following.to(device), documents, positions)
 
 
-def windows(stream: Stream, starts: Ids, length: int) -> Windows:
+def windows(stream: Encoded, starts: Ids, length: int) -> Windows:
     """The windows of `length` tokens that begin at these places."""
     places = starts[:, None] + np.arange(length + 1)
-    taken = stream.ids[np.minimum(places, len(stream) - 1)]
+    taken = stream.ids[np.minimum(places, len(stream.ids) - 1)].astype(np.int64)
     document = np.searchsorted(stream.starts, places, side="right") - 1
     goes_on = document[:, 1:] == document[:, :-1]
     following = np.where(goes_on, taken[:, 1:], IGNORED)
@@ -89,46 +63,44 @@ def windows(stream: Stream, starts: Ids, length: int) -> Windows:
     return Windows(ids, wanted, torch.from_numpy(inner), torch.from_numpy(positions))
 
 
-def shuffled(stream: Stream, length: int, batch: int, seed: int, epoch: int) -> Iterator[Windows]:
-    """Every window of one epoch once, in an order that depends only on (seed, epoch).
+def window_starts(stream: Encoded, length: int, seed: int, epoch: int) -> Ids:
+    """Where every window of one epoch begins, in an order that depends only on (seed, epoch).
 
     Each epoch begins at another place, so that windows are cut elsewhere.
     """
     draws = np.random.default_rng((seed, epoch))
     count = epoch_windows(stream, length)
-    shift = int(draws.integers(min(length, max(1, len(stream) - count * length))))
-    starts = draws.permutation(count) * length + shift
-    for part in range(0, count - count % batch or count, batch):
-        yield windows(stream, starts[part : part + batch], length)
+    shift = int(draws.integers(min(length, max(1, len(stream.ids) - count * length))))
+    return draws.permutation(count) * length + shift
 
 
-def in_order(stream: Stream, length: int, batch: int) -> Iterator[Windows]:
+def in_order(stream: Encoded, length: int, batch: int) -> Iterator[Windows]:
     """Every token of the stream once, from the first to the last; the last window may be short."""
-    whole = (len(stream) - 1) // length
+    whole = (len(stream.ids) - 1) // length
     starts = np.arange(whole) * length
     for part in range(0, whole, batch):
         yield windows(stream, starts[part : part + batch], length)
-    rest = len(stream) - 1 - whole * length
+    rest = len(stream.ids) - 1 - whole * length
     if rest:
         yield windows(stream, np.array([whole * length]), rest)
 
 
-def epoch_windows(stream: Stream, length: int) -> int:
+def epoch_windows(stream: Encoded, length: int) -> int:
     """How many windows one epoch has."""
-    count = (len(stream) - 1) // length
+    count = (len(stream.ids) - 1) // length
     if count < 1:
         raise DataError(
-            f"the text has {len(stream)} tokens, but one window needs {length + 1}; "
+            f"the text has {len(stream.ids)} tokens, but one window needs {length + 1}; "
             f"give more text or a shorter context"
         )
     return count
 
 
-@dataclass(frozen=True)
-class LanguageTask:
+class LanguageTask(Choice):
     """The task: how surprised the model is by each token that really follows."""
 
-    smoothing: float = 0.0
+    kind: Literal["language"] = "language"
+    smoothing: Share = 0.0
 
     def loss(self, model: Decoder, batch: Windows) -> Tensor:
         mask = None if batch.documents is None else Mask.documents(batch.documents)

@@ -1,10 +1,13 @@
-"""What every batch says of itself before anything is computed."""
+"""What the loop knows of a job: batches that say how large they are, and a loss for each."""
 
-from typing import Protocol
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor
 
 
 class Batch(Protocol):
-    """Tensors for one step."""
+    """Tensors for one step, or for a part of one."""
 
     @property
     def tokens(self) -> int:
@@ -14,4 +17,14 @@ class Batch(Protocol):
     @property
     def targets(self) -> int:
         """Real targets it is judged by: what its summed loss is divided by."""
+        ...
+
+    def to(self, device: torch.device) -> Self: ...
+
+
+class Task(Protocol):
+    """What a model is for."""
+
+    def loss(self, model: Any, batch: Any) -> Tensor:
+        """The loss of all targets of the batch, added up."""
         ...

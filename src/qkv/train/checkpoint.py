@@ -31,8 +31,9 @@ class Progress:
 
     done: int = 0
     tokens: int = 0
-    best: float | None = None  # the lowest loss on the held-out part
+    best: float | None = None  # of the watched metric on the held-out part
     best_step: int | None = None
+    evaluated: int = 0  # the last step after which the held-out part was looked at
     seconds: float = 0.0
 
 
@@ -87,6 +88,8 @@ def _tensors(trainer: Trainer) -> dict[str, Tensor]:
         for parameter, state in optimiser.state_dict()["state"].items():
             for name, value in state.items():
                 tensors[f"optimiser.{i}.{parameter}.{name}"] = torch.as_tensor(value).clone()
+    if trainer.average is not None:
+        tensors |= {f"average.{name}": t for name, t in trainer.average.weights.items()}
     tensors["random.cpu"] = torch.get_rng_state()
     return tensors
 
@@ -104,6 +107,9 @@ def _fill(trainer: Trainer, tensors: dict[str, Tensor]) -> None:
                 parameter, _, key = rest.partition(".")
                 state.setdefault(int(parameter), {})[key] = value
         optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
+    if trainer.average is not None:
+        for name, mean in trainer.average.weights.items():
+            mean.copy_(tensors[f"average.{name}"])
     torch.set_rng_state(tensors["random.cpu"])
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from qkv.errors import TrainingError
 from qkv.task.task import Batch
+from qkv.train.average import Average
 from qkv.train.schedule import Schedule
 
 PATIENCE = 3  # steps in a row that may be lost before training ends
@@ -39,10 +41,11 @@ class Trainer:
         schedule: Schedule,
         total: int,
         clip: float = 1.0,
-        done: int = 0,
+        average: Average | None = None,
     ) -> None:
         self.model, self.loss, self.optimisers = model, loss, optimisers
-        self.schedule, self.total, self.clip, self.done = schedule, total, clip, done
+        self.schedule, self.total, self.clip, self.average = schedule, total, clip, average
+        self.done = 0
         self.full = [group["lr"] for o in optimisers for group in o.param_groups]
 
     def steps(self, batches: Iterable[Sequence[Batch]]) -> Iterator[Step]:
@@ -68,7 +71,8 @@ class Trainer:
         targets = sum(part.targets for part in parts)
         total = 0.0
         for part in parts:
-            loss = self.loss(self.model, part) / max(1, targets)
+            with self._precision():
+                loss = self.loss(self.model, part) / max(1, targets)
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         length = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.clip))
@@ -76,12 +80,21 @@ class Trainer:
         if taken:
             for optimiser in self.optimisers:
                 optimiser.step()
+            if self.average is not None:
+                self.average.update(self.model, self.done + 1)
         for optimiser in self.optimisers:
             optimiser.zero_grad(set_to_none=True)
         self.done += 1
         tokens = sum(part.tokens for part in parts)
         seconds = time.perf_counter() - start
         return Step(self.done, total, length, share, tokens, seconds, taken)
+
+    def _precision(self) -> AbstractContextManager[object]:
+        """Graphics cards multiply in half precision; on CPUs everything is float32."""
+        device = next(self.model.parameters()).device
+        if device.type != "cuda":
+            return nullcontext()
+        return torch.autocast("cuda", torch.bfloat16)
 
     def _set_rates(self, share: float) -> None:
         groups = (group for optimiser in self.optimisers for group in optimiser.param_groups)

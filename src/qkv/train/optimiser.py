@@ -1,22 +1,21 @@
 """Who learns how: matrices, tables, and norms and biases each get the rule that suits them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, PositiveFloat
 from torch import nn
 
-from qkv.model.choice import Choice, Share
+from qkv.model.choice import Choice, NotNegative, Share
 from qkv.model.embedding import Table
 from qkv.model.output import TiedScores
 from qkv.train.muon import Muon
-
-NotNegative = Annotated[float, Field(ge=0.0)]
 
 
 class AdamW(Choice):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019), fused, for everything."""
 
+    copies: ClassVar[int] = 2  # of the weights, that it keeps: their mean slope and its square
     kind: Literal["adamw"] = "adamw"
     rate: PositiveFloat = 1e-3
     beta1: Share = 0.9
@@ -31,6 +30,7 @@ class AdamW(Choice):
 class MuonAdamW(Choice):
     """Muon for the matrices inside the layers, AdamW for tables, norms and biases."""
 
+    copies: ClassVar[int] = 2  # at most
     kind: Literal["muon"] = "muon"
     matrix_rate: PositiveFloat = 0.02
     momentum: Share = 0.95
@@ -63,6 +63,8 @@ def _groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter], l
     matrices, tables, rest = list[nn.Parameter](), list[nn.Parameter](), list[nn.Parameter]()
     for name, parameter in model.named_parameters():
         owner = model.get_submodule(name.rpartition(".")[0])
+        if not parameter.requires_grad:
+            continue  # frozen
         if parameter.dim() < 2:
             rest.append(parameter)
         elif isinstance(owner, Table | TiedScores) or name.endswith("position.weight"):

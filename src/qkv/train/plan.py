@@ -1,65 +1,229 @@
-"""From what a person asks for to a whole recipe: good defaults for everything not said."""
+"""From what a person asks for to a whole run: good defaults for everything not said."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from qkv.errors import UsageError, unknown
-from qkv.model import DecoderOnly, Embedding, preset
+import numpy as np
+import torch
+
+from qkv.bundle import Bundle
+from qkv.errors import TrainingError, UsageError, unknown
+from qkv.model import Classify, EncoderOnly, Stack, preset
+from qkv.model.family import Config
 from qkv.model.presets import SIZES
-from qkv.text import Tokenizer
-from qkv.train.language import evaluations, fingerprint, part_texts
-from qkv.train.optimiser import AdamW, MuonAdamW
-from qkv.train.recipe import Data, Recipe
-from qkv.train.schedule import Cosine, Linear
+from qkv.text import KINDS, Tokenizer
+from qkv.train.job import find_job
+from qkv.train.job.job import Job, refuse_roles
+from qkv.train.lesson import Lesson
+from qkv.train.optimiser import AdamW
+from qkv.train.recipe import Data, Origin, Recipe, Tokens, evaluations, make_recipe
+from qkv.train.schedule import Linear
+from qkv.train.settings import Settings, check_names, in_every_stack, laid_over
+from qkv.train.start import begin, load_origin, origin_of
 
-TOKENS_A_STEP = 2048
+FEW_CHARACTERS = 128  # the context of models whose tokens are single letters
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What the command line says."""
+    """What the command line says; None is left to the job."""
 
+    job: str
+    data: Data = field(default_factory=Data)
     size: str = "small"
-    steps: int = 1000
-    tokens: str = "bpe"
+    preset: str | None = None
+    origin: Path | None = None
+    steps: int | None = None
+    epochs: float | None = None
+    tokens: int | None = None  # read in all
+    tokenizer: str | None = None
     vocabulary: int | None = None
     context: int | None = None
     batch: int | None = None
-    optimiser: str = "muon"
+    optimiser: str | None = None
+    freeze: bool = False
+    compile: bool = False
     seed: int = 0
+    settings: Settings = field(default_factory=dict)  # of --config and --set
 
 
-def plan_language(
-    wish: Wish, documents: Sequence[str], files: Sequence[str]
-) -> tuple[Recipe, Tokenizer]:
-    """The recipe, and the tokenizer trained on the part that is not held out."""
+@dataclass(frozen=True)
+class Prepared:
+    """All a run needs, before the first step."""
+
+    job: Job[Any]
+    recipe: Recipe
+    lesson: Lesson
+    tokenizer: Tokenizer
+    origin: Bundle | None
+
+    def model(self, device: torch.device) -> Any:
+        return begin(self.recipe, self.origin, device)
+
+
+def prepare(wish: Wish) -> Prepared:
+    """Read the data, learn a tokenizer, choose a model, and make everything ready."""
+    check_names(wish.settings)
+    job, seed = find_job(wish.job), wish.settings.get("seed", wish.seed)
+    if not isinstance(seed, int):
+        raise UsageError(f"seed={seed!r} must be a whole number")
+    data = Data(
+        **laid_over(wish.data.model_dump(exclude_unset=True), wish.settings.get("data", {}))
+    )
+    refuse_roles(job, data)
+    _check_kind(job, wish)
+    origin = _origin(wish)
+    parts = job.load(data, seed)
+    _refuse_other_data(data, parts.sha256)
+    bundle = None if origin is None else load_origin(origin)
+    config = _shape(job, wish) if bundle is None else bundle.model.config
+    tokens, tokenizer = _tokenizer(job, wish, config, bundle, parts)
+    task = job.task(parts)
+    model = _fitted(job, wish, config, tokens, tokenizer, parts)
+    fields = {
+        "data": data.model_copy(update={"sha256": parts.sha256}).model_dump(),
+        "tokens": None if tokens is None else tokens.model_dump(),
+        "origin": None if origin is None else origin.model_dump(),
+        "task": task.model_dump() | ({"frozen": True} if wish.freeze else {}),
+        "model": model.model_dump(),
+        **_learning(job, wish, model, bundle),
+        "steps": wish.steps or job.steps,
+        "batch": wish.batch or job.batch,
+        "average": 0.0 if bundle is not None else job.average,
+        "patience": job.patience,
+        "compile": wish.compile,
+        "seed": seed,
+        "evaluate_every": 1,
+    }
+    settings = dict(wish.settings)
+    for decided in ("data", "tokens", "origin"):
+        settings.pop(decided, None)
+    settings["model"] = in_every_stack(fields["model"], settings.get("model", {}))
+    if {"kind", "length", "embedding"} <= settings["model"].keys():
+        del fields["model"]  # a whole one, of a recipe: what it does not name, it does not have
+    fields = laid_over(fields, settings)
+    fields["model"]["embedding"]["vocabulary"] = tokenizer.size
+    recipe = make_recipe(fields)
+    _refuse_other_output(recipe, model)
+    if "evaluate_every" not in settings:
+        recipe = recipe.model_copy(update={"evaluate_every": evaluations(recipe.steps)})
+    lesson = job.lesson(parts, tokenizer, recipe)
+    recipe = _budget(wish, recipe, lesson)
+    return Prepared(job, recipe, lesson, tokenizer, bundle)
+
+
+def prepare_again(recipe: Recipe, tokenizer: Tokenizer) -> Prepared:
+    """The run of a recipe once more, to be resumed; its data must be what it was."""
+    job = find_job(recipe.task.kind)
+    parts = job.load(recipe.data, recipe.seed)
+    _refuse_other_data(recipe.data, parts.sha256)
+    origin = None if recipe.origin is None else load_origin(recipe.origin)
+    return Prepared(job, recipe, job.lesson(parts, tokenizer, recipe), tokenizer, origin)
+
+
+def _refuse_other_data(data: Data, sha256: str) -> None:
+    if data.sha256 not in ("", sha256):
+        raise TrainingError("the data is not what the recipe was made for; it has changed since")
+
+
+def _refuse_other_output(recipe: Recipe, fitted: Config) -> None:
+    said, needed = recipe.model.output, fitted.output
+    if said.kind != needed.kind:
+        raise UsageError(f"{recipe.task.kind} needs the output {needed.kind}, not {said.kind}")
+    if isinstance(said, Classify) and isinstance(needed, Classify) and said.labels != needed.labels:
+        raise TrainingError(
+            f"the settings name the labels {', '.join(said.labels)}, but those of the data are "
+            f"{', '.join(needed.labels)}"
+        )
+
+
+def _check_kind(job: Job[Any], wish: Wish) -> None:
     if wish.size not in SIZES:
         raise UsageError(unknown("size", wish.size, SIZES))
-    config = preset(f"language-{wish.size}")
-    assert isinstance(config, DecoderOnly)
-    held_out = 0.1
-    train, _ = part_texts(documents, held_out, wish.seed)
-    ceiling = wish.vocabulary or config.embedding.vocabulary
-    tokenizer = Tokenizer.train(wish.tokens, train, ceiling)
-    length = wish.context or (128 if wish.tokens in ("characters", "bytes") else config.length)
-    model = config.model_copy(
-        update={"length": length, "embedding": Embedding(vocabulary=tokenizer.size)}
-    )
-    muon = wish.optimiser == "muon"
-    recipe = Recipe(
-        data=Data(
-            files=tuple(files),
-            sha256=fingerprint(documents),
-            documents=len(documents),
-            held_out=held_out,
-        ),
-        tokens=tokenizer.kind,
-        model=model,
-        optimiser=MuonAdamW() if muon else AdamW(),
-        schedule=Linear() if muon else Cosine(),
-        steps=wish.steps,
-        batch=wish.batch or max(1, TOKENS_A_STEP // length),
-        seed=wish.seed,
-        evaluate_every=evaluations(wish.steps),
-    )
-    return recipe, tokenizer
+    if wish.tokenizer is not None and wish.tokenizer not in KINDS:
+        raise UsageError(unknown("tokenizer", wish.tokenizer, KINDS))
+    if wish.optimiser is not None and wish.optimiser not in ("muon", "adamw"):
+        raise UsageError(unknown("optimiser", wish.optimiser, ("muon", "adamw")))
+    if wish.origin is not None and wish.preset is not None:
+        raise UsageError("with --from the model is that of the bundle; leave --preset out")
+    if wish.freeze and job.name != "classify":
+        raise UsageError(f"--freeze is for classify, not for {job.name}")
+    if wish.freeze and wish.origin is None:
+        raise UsageError("--freeze needs --from DIR: a fresh encoder knows nothing to build on")
+    kind = wish.settings.get("task", {}).get("kind", job.name)
+    if kind != job.name:
+        raise UsageError(f"the settings are for {kind}, but the job is {job.name}")
+
+
+def _origin(wish: Wish) -> Origin | None:
+    if wish.origin is not None:
+        return origin_of(wish.origin)
+    said = wish.settings.get("origin")
+    return None if said is None else Origin(**said)
+
+
+def _shape(job: Job[Any], wish: Wish) -> Config:
+    return preset(wish.preset or f"{job.name}-{wish.size}")
+
+
+def _tokenizer(
+    job: Job[Any], wish: Wish, config: Config, bundle: Bundle | None, parts: Any
+) -> tuple[Tokens | None, Tokenizer]:
+    if bundle is not None:
+        if bundle.tokenizer is None:
+            raise TrainingError("the bundle to train further has no tokenizer")
+        if wish.tokenizer or wish.vocabulary or wish.settings.get("tokens"):
+            raise UsageError("with --from the tokenizer is that of the bundle; leave it out")
+        return None, bundle.tokenizer
+    said = wish.settings.get("tokens", {})
+    usual = {"kind": job.tokens, "ceiling": config.embedding.vocabulary}
+    asked = {"kind": wish.tokenizer, "ceiling": wish.vocabulary}
+    tokens = Tokens(**{**usual, **said, **{name: v for name, v in asked.items() if v is not None}})
+    return tokens, Tokenizer.train(tokens.kind, job.texts(parts), tokens.ceiling)
+
+
+def _fitted(
+    job: Job[Any],
+    wish: Wish,
+    config: Config,
+    tokens: Tokens | None,
+    tokenizer: Tokenizer,
+    parts: Any,
+) -> Config:
+    length = wish.context or config.length
+    letters = tokens is not None and tokens.kind in ("characters", "bytes")
+    if letters and job.name == "language" and wish.context is None:
+        length = FEW_CHARACTERS
+    fitted = job.fit(config, tokenizer.size, parts)
+    return fitted.model_copy(update={"length": length})
+
+
+def _learning(job: Job[Any], wish: Wish, model: Config, bundle: Bundle | None) -> dict[str, Any]:
+    """The optimiser and its schedule: careful steps where something was learnt before."""
+    if bundle is not None and wish.optimiser != "muon":
+        stack: Stack = model.encoder if isinstance(model, EncoderOnly) else model.decoder
+        rate = 0.04 / stack.width if not wish.freeze else 2e-3
+        optimiser: Any = AdamW(rate=rate, decay=0.01, beta2=0.98)
+        return {"optimiser": optimiser.model_dump(), "schedule": Linear(hold=0.0).model_dump()}
+    optimiser = AdamW() if wish.optimiser == "adamw" else job.optimiser()
+    return {"optimiser": optimiser.model_dump(), "schedule": job.schedule().model_dump()}
+
+
+def _budget(wish: Wish, recipe: Recipe, lesson: Lesson) -> Recipe:
+    """Epochs and tokens are turned into steps; the recipe only knows those."""
+    if wish.epochs is not None:
+        steps = max(1, round(wish.epochs * len(lesson.order(0))))
+    elif wish.tokens is not None:
+        steps = max(1, round(wish.tokens / _tokens_a_step(lesson)))
+    else:
+        return recipe
+    every = wish.settings.get("evaluate_every", evaluations(steps))
+    return recipe.model_copy(update={"steps": steps, "evaluate_every": every})
+
+
+def _tokens_a_step(lesson: Lesson, steps: int = 64) -> float:
+    """Real ones; a batch is often closed before it is full, so that it has little padding."""
+    some = lesson.order(0)[:steps]  # in no order of length
+    return statistics.mean(lesson.batch(n, np.random.default_rng(0)).tokens for n in some)

@@ -1,0 +1,106 @@
+"""How a run is told on standard error: one line that changes on a terminal, plain lines else."""
+
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qkv.train.loop import Step
+    from qkv.train.run import Evaluated, Event, Run
+
+SLOWER = 1.3  # times the time that was asked for: said aloud
+
+
+class Teller:
+    """Says what happens in a run, and warns when it takes much longer than was asked."""
+
+    def __init__(self, run: "Run", minutes: float | None) -> None:
+        self.run, self.minutes = run, minutes
+        self.started, self.before = time.perf_counter(), run.progress.done
+        self.warned = False
+
+    def tell(self, event: "Event") -> None:
+        from qkv.train.run import Evaluated
+
+        if isinstance(event, Evaluated):
+            say(self._evaluated(event))
+            self._warn_if_slow(event.number)
+        else:
+            self._step(event)
+
+    def _step(self, step: "Step") -> None:
+        if not step.taken:
+            say(f"step {step.number}: loss {step.loss}, not finite; the weights were left alone")
+        if sys.stderr.isatty() and (step.number % 5 == 0 or step.seconds > 1):
+            best = self.run.progress.best
+            good = "" if best is None else f"  best {self.run.lesson.metric.name} {best:.4f}"
+            line = (
+                f"step {step.number:,}/{self.run.recipe.steps:,}  loss {step.loss:.3f}{good}  "
+                f"{step.tokens / step.seconds:,.0f} tokens/s  {self._times(step.number)}"
+            )
+            sys.stderr.write(f"\r\033[K{line}")
+            sys.stderr.flush()
+
+    def _evaluated(self, event: "Evaluated") -> str:
+        progress, steps = self.run.progress, self.run.recipe.steps
+        speed = progress.tokens / max(1e-9, progress.seconds)
+        scores = "  ".join(f"{name} {value:.4f}" for name, value in event.scores.items())
+        best = " (best)" if event.best else f" (best {progress.best:.4f})"
+        sample = " ".join(event.sample.split())[:100]
+        return (
+            f"step {event.number:,}/{steps:,}  held-out {scores}{best}  {speed:,.0f} tokens/s  "
+            f"{self._times(event.number)}  “{sample}”"
+        )
+
+    def _times(self, number: int) -> str:
+        spent = time.perf_counter() - self.started
+        return f"{_clock(spent)} gone, {_clock(self._left(number))} left"
+
+    def _left(self, number: int) -> float:
+        spent = time.perf_counter() - self.started
+        return spent / max(1, number - self.before) * (self.run.recipe.steps - number)
+
+    def _warn_if_slow(self, number: int) -> None:
+        if self.minutes is None or self.warned:
+            return
+        spent, left = time.perf_counter() - self.started, self._left(number)
+        if spent + left > SLOWER * self.minutes * 60 and left > 10:
+            self.warned = True
+            say(
+                f"note: slower than measured at the start: {_clock(left)} left, so "
+                f"{(spent + left) / 60:.1f} minutes in all instead of {self.minutes:g}. Let it "
+                "run; or press Ctrl-C, which saves, and go on with --resume when there is time"
+            )
+
+
+class Stop:
+    """Ctrl-C and SIGTERM ask for a stop between two steps; a second Ctrl-C stops at once."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __enter__(self) -> "Stop":
+        self.before = [signal.signal(number, self._ask) for number in self.SIGNALS]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in zip(self.SIGNALS, self.before, strict=True):
+            signal.signal(number, handler)
+
+    def _ask(self, *_: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+def say(line: str) -> None:
+    start = "\r\033[K" if sys.stderr.isatty() else ""
+    print(f"{start}{line}", file=sys.stderr, flush=True)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"

@@ -1,0 +1,96 @@
+"""A label for each text: by the whole encoder, or by a small network on frozen embeddings."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qkv.engine.texts import Texts
+from qkv.errors import ConfigError
+from qkv.model import Encoder
+from qkv.model.choice import Choice, NotNegative, Share
+from qkv.model.output import Pooled
+from qkv.task.agreement import disagreement, twice
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """texts (B, T), the number of each one's label (B,) and how much it counts (B,)."""
+
+    texts: Texts
+    labels: Tensor
+    weights: Tensor
+
+    @property
+    def tokens(self) -> int:
+        return self.texts.tokens
+
+    @property
+    def targets(self) -> int:
+        return len(self.labels)
+
+    def to(self, device: torch.device) -> "LabelledTexts":
+        texts = self.texts.to(device)
+        return LabelledTexts(texts, self.labels.to(device), self.weights.to(device))
+
+
+@dataclass(frozen=True)
+class LabelledVectors:
+    """What a frozen encoder made of each text, pooled (B, D), with label and weight (B,)."""
+
+    vectors: Tensor
+    labels: Tensor
+    weights: Tensor
+
+    @property
+    def tokens(self) -> int:
+        return len(self.labels)
+
+    @property
+    def targets(self) -> int:
+        return len(self.labels)
+
+    def to(self, device: torch.device) -> "LabelledVectors":
+        vectors = self.vectors.to(device)
+        return LabelledVectors(vectors, self.labels.to(device), self.weights.to(device))
+
+
+class ClassifyTask(Choice):
+    """The task: how surprised the model is by each text's label.
+
+    balance: how far rare labels count for more, from 0 (every text alike) to 1 (every label
+    alike). agreement: what it costs that two passes with other dropout disagree (R-Drop, Wu et
+    al. 2021). blanked: the share of tokens hidden from the model in training.
+    """
+
+    kind: Literal["classify"] = "classify"
+    frozen: bool = False
+    smoothing: Share = 0.0
+    balance: NotNegative = 0.5
+    agreement: NotNegative = 0.0
+    blanked: Share = 0.0
+
+    def loss(self, model: Encoder, batch: LabelledTexts | LabelledVectors) -> Tensor:
+        if isinstance(batch, LabelledVectors):
+            return self._judge(head(model).answer(batch.vectors), batch)
+        ids, lengths = batch.texts.ids, batch.texts.lengths
+        if not self.agreement:
+            return self._judge(model(ids, lengths), batch)
+        one, other = model(twice(ids), twice(lengths)).chunk(2)
+        apart = (disagreement(one, other) * batch.weights).sum()
+        return (self._judge(one, batch) + self._judge(other, batch)) / 2 + self.agreement * apart
+
+    def _judge(self, scores: Tensor, batch: LabelledTexts | LabelledVectors) -> Tensor:
+        losses = F.cross_entropy(
+            scores.float(), batch.labels, reduction="none", label_smoothing=self.smoothing
+        )
+        return (losses * batch.weights).sum()
+
+
+def head(model: Encoder) -> Pooled:
+    """The small network on the pooled states."""
+    if not isinstance(model.output, Pooled):
+        raise ConfigError("to learn labels, a model needs the output Classify")
+    return model.output

@@ -1,0 +1,270 @@
+"""`qkv train classify`: texts and their labels."""
+
+import math
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from qkv.bundle import Bundle
+from qkv.data import Labelled, built_in, read_labelled
+from qkv.data.encoded import Encoded, encode
+from qkv.data.grouping import Ids, near_length
+from qkv.engine.answer import answers
+from qkv.engine.texts import Texts
+from qkv.errors import DataError, TrainingError
+from qkv.measure.labels import score_labels
+from qkv.measure.words import bag_of_words
+from qkv.model import Classify, Encoder, EncoderOnly, Model
+from qkv.model.family import Config
+from qkv.report import Table
+from qkv.task.classify import ClassifyTask, LabelledTexts, LabelledVectors, head
+from qkv.text import Tokenizer
+from qkv.train.job.job import Job, fingerprint, paths
+from qkv.train.job.sentences import Cut, data_facts, tell_leaks
+from qkv.train.lesson import Judged, Lesson, Metric, Parts
+from qkv.train.recipe import Data, Recipe, TaskChoice
+
+
+class Classifying(Job[Parts[Labelled]]):
+    name, title = "classify", "A text classifier"
+    roles = ("text", "label")
+    tokens = "wordpiece"
+    batch = 1024
+    patience = 4
+
+    def load(self, data: Data, seed: int) -> Parts[Labelled]:
+        examples = _read(data.files, data)
+        if data.validation:
+            train, held_out = examples, _read(data.validation, data)
+            _refuse_new_labels(train, held_out)
+        else:
+            train, held_out = split_by_label(examples, seed, data.held_out)
+        read = (*examples, *(held_out if data.validation else ()))
+        marks = (part for e in read for part in (e.text, e.label))
+        return Parts(train, held_out, fingerprint(marks))
+
+    def texts(self, parts: Parts[Labelled]) -> Iterable[str]:
+        return (example.text for example in parts.train)
+
+    def task(self, parts: Parts[Labelled]) -> TaskChoice:
+        return ClassifyTask()
+
+    def fit(self, config: Config, vocabulary: int, parts: Parts[Labelled]) -> Config:
+        labels = tuple(sorted({example.label for example in parts.train}, key=_natural))
+        output = config.output
+        changed = (
+            output.model_copy(update={"labels": labels})
+            if isinstance(output, Classify)
+            else Classify(labels=labels)
+        )
+        return with_output(self.name, config, vocabulary, changed)
+
+    def lesson(self, parts: Parts[Labelled], tokenizer: Tokenizer, recipe: Recipe) -> Lesson:
+        return ClassifyLesson(parts, tokenizer, recipe)
+
+    def answers(self, model: Model) -> bool:
+        return isinstance(model, Encoder) and isinstance(model.config.output, Classify)
+
+    def judge(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> Judged:
+        assert isinstance(bundle.model, Encoder)
+        assert bundle.tokenizer is not None
+        examples = _read(data.files, data)
+        known = labels_of(bundle.model)
+        strange = {e.label for e in examples} - set(known)
+        if strange:
+            raise DataError(
+                f'the label "{min(strange)}" is none of the model\'s: {", ".join(known)}'
+            )
+        learnt = None if recipe is None else self._learnt(recipe)
+        return judge_labels(bundle.model, bundle.tokenizer, examples, learnt)
+
+    def _learnt(self, recipe: Recipe) -> Sequence[Labelled] | None:
+        """What the model has learnt from; without it, there is no fair baseline."""
+        try:
+            parts = self.load(recipe.data, recipe.seed)
+        except DataError:  # the files are elsewhere
+            return None
+        return parts.train if parts.sha256 == recipe.data.sha256 else None
+
+
+class ClassifyLesson(Lesson):
+    """Texts in batches of near length, with a weight for each label."""
+
+    metric = Metric("macro_f1", higher_is_better=True)
+
+    def __init__(self, parts: Parts[Labelled], tokenizer: Tokenizer, recipe: Recipe) -> None:
+        assert isinstance(recipe.model, EncoderOnly)
+        assert isinstance(recipe.model.output, Classify)
+        assert isinstance(recipe.task, ClassifyTask)
+        self.parts, self.tokenizer, self.task = parts, tokenizer, recipe.task
+        self.seed, self.budget = recipe.seed, recipe.batch
+        self.names = recipe.model.output.labels
+        numbers = {label: number for number, label in enumerate(self.names)}
+        self.labels = torch.tensor([numbers[e.label] for e in parts.train])
+        counts = torch.bincount(self.labels, minlength=len(self.names)).float()
+        weights = counts.clamp(min=1).pow(-recipe.task.balance)
+        self.weights = weights / (weights * counts).sum() * counts.sum()  # on average 1
+        texts = [e.text for e in parts.train]
+        key = f"{parts.sha256}-train-{recipe.seed}-{recipe.data.held_out}"
+        encoded = encode(texts, tokenizer, key)
+        self.train = Cut(encoded, recipe.model.length)
+        self.vectors: torch.Tensor | None = None  # of a frozen encoder, once it is asked
+        self.remarks = []
+        self.train.tell("training", self.remarks)
+        tell_leaks(texts, [e.text for e in parts.held_out], self.remarks)
+        self.lengths = self.train.lengths
+        lengths = self.lengths[:, None]
+        self.facts = data_facts(lengths, len(parts.held_out), self.budget, self.seed)
+        shares = ", ".join(
+            f"{name} {int(n) / len(texts):.1%}"
+            for name, n in zip(self.names[:10], counts[:10].tolist(), strict=True)
+        )
+        self.facts.append(("labels", f"{len(self.names)}: {shares}"))
+
+    def order(self, epoch: int) -> list[Ids]:
+        draws = np.random.default_rng((self.seed, epoch))
+        lengths = np.maximum(1, self.train.lengths[:, None])
+        return near_length(lengths, self.budget, draws)
+
+    def begin(self, model: Encoder) -> None:
+        """Frozen: the encoder reads every text once, and only the small network on top learns."""
+        if not self.task.frozen:
+            return
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name.startswith("output."))
+        self.vectors = pooled_states(model, self.train, self.tokenizer.pad)
+
+    def batch(self, numbers: Ids, draws: np.random.Generator) -> LabelledTexts | LabelledVectors:
+        labels = self.labels[numbers]
+        if self.vectors is not None:
+            return LabelledVectors(self.vectors[numbers], labels, self.weights[labels])
+        texts = [self.train[i] for i in numbers]
+        if self.task.blanked:
+            texts = [self._blanked(text, draws) for text in texts]
+        return LabelledTexts(Texts.of(texts, self.tokenizer.pad), labels, self.weights[labels])
+
+    def evaluate(self, model: Encoder) -> dict[str, float]:
+        judged = judge_labels(model, self.tokenizer, self.parts.held_out, None)
+        return dict(judged.scores)
+
+    def sample(self, model: Encoder) -> str:
+        example = self.parts.held_out[0]
+        guess = guess_labels(model, self.tokenizer, [example.text])[0][0]
+        return f"{' '.join(example.text.split())[:60]} → {guess}"
+
+    def judge(self, model: Encoder) -> Judged:
+        return judge_labels(model, self.tokenizer, self.parts.held_out, self.parts.train)
+
+    def _blanked(self, text: Ids, draws: np.random.Generator) -> Ids:
+        hidden = draws.random(len(text)) < self.task.blanked
+        return np.where(hidden, self.tokenizer.mask, text)
+
+
+def judge_labels(
+    model: Encoder,
+    tokenizer: Tokenizer,
+    examples: Sequence[Labelled],
+    learnt: Sequence[Labelled] | None,
+) -> Judged:
+    """Accuracy and the rest; with what was learnt from, TF-IDF and logistic regression beside."""
+    texts, truth, names = [e.text for e in examples], [e.label for e in examples], labels_of(model)
+    guesses, losses = guess_labels(model, tokenizer, texts, truth)
+    found = score_labels(truth, guesses, names)
+    loss = float(np.mean(losses))
+    scores = {"accuracy": found.accuracy, "macro_f1": found.macro_f1, "loss": loss}
+    baseline, baseline_is = dict[str, float](), ""
+    if learnt is not None:
+        counted = bag_of_words([e.text for e in learnt], [e.label for e in learnt], texts)
+        other = score_labels(truth, counted, names)
+        baseline = {"accuracy": other.accuracy, "macro_f1": other.macro_f1}
+        baseline_is = "TF-IDF and logistic regression"
+    wrong = [i for i in np.argsort(losses)[::-1].tolist() if guesses[i] != truth[i]][:10]
+    rows = tuple((" ".join(texts[i].split())[:300], truth[i], guesses[i]) for i in wrong)
+    table = Table("Texts it is most wrong about", ("text", "label", "answer"), rows)
+    return Judged(
+        scores, len(examples), baseline, baseline_is, names, found.confusion, {},
+        (table,) if rows else (),
+    )  # fmt: skip
+
+
+def guess_labels(
+    model: Encoder, tokenizer: Tokenizer, texts: Sequence[str], truth: Sequence[str] = ()
+) -> tuple[list[str], list[float]]:
+    """The likeliest label of each text and, with the truth, how surprising that was."""
+    names = labels_of(model)
+    cut = Cut(Encoded.of(tokenizer.encode_many(texts), tokenizer.size), model.config.length)
+    shares = answers(model, cut, tokenizer.pad).log_softmax(dim=-1)
+    best = [names[i] for i in shares.argmax(dim=-1).tolist()]
+    wanted = torch.tensor([names.index(label) for label in truth], dtype=torch.long)
+    losses = -shares[: len(wanted)].gather(1, wanted[:, None])[:, 0]
+    return best, losses.tolist()
+
+
+def labels_of(model: Encoder) -> tuple[str, ...]:
+    output = model.config.output
+    if not isinstance(output, Classify):
+        raise TrainingError("this model gives no labels")
+    return output.labels
+
+
+@torch.inference_mode()
+def pooled_states(model: Encoder, texts: Sequence[Ids], pad: int) -> torch.Tensor:
+    """What the small network of a classifier reads: the pooled states of each text (N, D)."""
+    network = head(model)
+    kept = network.change, network.output
+    network.change, network.output = torch.nn.Identity(), torch.nn.Identity()
+    try:
+        return answers(model, texts, pad)
+    finally:
+        network.change, network.output = kept
+
+
+def split_by_label(
+    examples: Sequence[Labelled], seed: int, share: float
+) -> tuple[list[Labelled], list[Labelled]]:
+    """Of every label the same share is held out: one at least, if it has two."""
+    by_label: dict[str, list[int]] = defaultdict(list)
+    for i, example in enumerate(examples):
+        by_label[example.label].append(i)
+    chance, held = random.Random(seed), set[int]()
+    for label in sorted(by_label):
+        members = by_label[label]
+        count = min(max(round(len(members) * share), 1), len(members) - 1)
+        held.update(chance.sample(members, count))
+    if not held:
+        raise DataError("every label has a single text; nothing can be held out to measure with")
+    train = [e for i, e in enumerate(examples) if i not in held]
+    return train, [e for i, e in enumerate(examples) if i in held]
+
+
+def with_output(job: str, config: Config, vocabulary: int, output: Any) -> EncoderOnly:
+    """That encoder with another vocabulary and output."""
+    if not isinstance(config, EncoderOnly):
+        raise TrainingError(f"{job} needs an encoder, but this model is {config.kind}")
+    embedding = config.embedding.model_copy(update={"vocabulary": vocabulary})
+    return config.model_copy(update={"embedding": embedding, "output": output})
+
+
+def _read(files: Sequence[str], data: Data) -> list[Labelled]:
+    if not files:
+        return built_in("classify")
+    return read_labelled(paths(files), data.text, data.label)
+
+
+def _refuse_new_labels(train: Sequence[Labelled], held_out: Sequence[Labelled]) -> None:
+    new = Counter(e.label for e in held_out).keys() - {e.label for e in train}
+    if new:
+        raise DataError(f'the validation label "{min(new)}" is not among the training labels')
+
+
+def _natural(label: str) -> tuple[float, str]:
+    """Numbers in their order, then words in theirs; "nan" is a word."""
+    try:
+        number = float(label)
+    except ValueError:
+        number = math.inf
+    return (number, label) if math.isfinite(number) else (math.inf, label)

@@ -1,0 +1,94 @@
+"""What makes a job: how its examples are read, and what is planned for them."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from qkv.bundle import Bundle
+from qkv.errors import DataError
+from qkv.model import Model
+from qkv.model.family import Config
+from qkv.text import Tokenizer
+from qkv.train.lesson import Judged, Lesson
+from qkv.train.optimiser import AdamW, MuonAdamW
+from qkv.train.recipe import Data, Recipe, TaskChoice
+from qkv.train.schedule import Linear, Schedule
+
+
+class Loaded(Protocol):
+    """Examples in two parts, and the hash of all of them."""
+
+    @property
+    def sha256(self) -> str: ...
+
+
+P = TypeVar("P", bound=Loaded)
+
+
+class Job(ABC, Generic[P]):
+    """One of the five. Adding one is adding a file and a line in `JOBS`."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]  # what comes out, for people: "A sentiment classifier"
+    roles: ClassVar[tuple[str, ...]]  # columns it reads
+    tokens: ClassVar[str] = "bpe"  # the tokenizer it is best served by
+    batch: ClassVar[int] = 2048  # tokens a step
+    steps: ClassVar[int] = 1000  # if nothing is said
+    average: ClassVar[float] = 0.0
+    patience: ClassVar[int] = 0
+
+    @abstractmethod
+    def load(self, data: Data, seed: int) -> P:
+        """The examples the data names, in two parts."""
+
+    @abstractmethod
+    def texts(self, parts: P) -> Iterable[str]:
+        """What a tokenizer is learnt from: the training part only."""
+
+    @abstractmethod
+    def task(self, parts: P) -> TaskChoice:
+        """The task with its defaults for such examples."""
+
+    @abstractmethod
+    def fit(self, config: Config, vocabulary: int, parts: P) -> Config:
+        """The model for these examples: its vocabulary, and an output for this job."""
+
+    @abstractmethod
+    def lesson(self, parts: P, tokenizer: Tokenizer, recipe: Recipe) -> Lesson:
+        """The examples made ready for a run."""
+
+    @abstractmethod
+    def judge(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> Judged:
+        """How well a finished model does on other data; the recipe tells what it learnt from."""
+
+    def optimiser(self) -> AdamW | MuonAdamW:
+        return MuonAdamW()
+
+    def schedule(self) -> Schedule:
+        return Linear()
+
+    @abstractmethod
+    def answers(self, model: Model) -> bool:
+        """Whether that model does this job."""
+
+
+def fingerprint(texts: Iterable[str]) -> str:
+    """The same for the same texts in the same order."""
+    digest = hashlib.sha256()
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        digest.update(len(content).to_bytes(8, "big") + content)
+    return digest.hexdigest()
+
+
+def paths(files: Sequence[str]) -> list[Path]:
+    return [Path(file) for file in files]
+
+
+def refuse_roles(job: Job[P], data: Data) -> None:
+    """A column that this job does not read was named: say so rather than ignore it."""
+    for role in ("text", "label", "source", "target", "score"):
+        if getattr(data, role) is not None and role not in job.roles:
+            raise DataError(f"--{role} is not for {job.name}; it reads {' and '.join(job.roles)}")

@@ -1,0 +1,59 @@
+"""What the jobs on sentences share: token ids cut to a length, and what is told of the data."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qkv.data import overlap
+from qkv.data.encoded import Encoded
+from qkv.data.grouping import Ids, near_length, padding
+
+
+class Cut(Sequence[Ids]):
+    """Encoded texts of which only the first `length` tokens are read."""
+
+    def __init__(self, encoded: Encoded, length: int) -> None:
+        self.encoded, self.length = encoded, length
+        self.lengths: Ids = np.minimum(encoded.lengths, length)
+
+    @property
+    def long(self) -> int:
+        """How many texts have more."""
+        return int((self.encoded.lengths > self.length).sum())
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def __getitem__(self, i: int) -> Ids:  # type: ignore[override]
+        return np.asarray(self.encoded[i][: self.length], dtype=np.int64)
+
+    def tell(self, where: str, remarks: list[str]) -> None:
+        if self.long:
+            remarks.append(
+                f"{self.long:,} of {len(self):,} {where} texts have more than {self.length} "
+                f"tokens; only their beginnings are read"
+            )
+
+
+def tell_leaks(train: Sequence[str], held_out: Sequence[str], remarks: list[str]) -> None:
+    """Held-out texts that training has seen make every number look better than it is."""
+    leaked = overlap(train, held_out)
+    if leaked:
+        remarks.append(
+            f"{len(leaked):,} of {len(held_out):,} held-out texts also stand in the training "
+            f"part, for example “{leaked[0][:60]}”"
+        )
+
+
+def data_facts(lengths: Ids, held_out: int, budget: int, seed: int) -> list[tuple[str, str]]:
+    """Sizes for the report: lengths (N, sides) of the training examples."""
+    batches = near_length(lengths, budget, np.random.default_rng((seed, 0)))
+    total = lengths.sum(axis=1)
+    return [
+        ("training examples", f"{len(lengths):,}"),
+        ("held-out examples", f"{held_out:,}"),
+        ("tokens in one epoch", f"{int(total.sum()):,}"),
+        ("tokens an example", f"{int(np.median(total))} in the middle, {int(total.max())} at most"),
+        ("steps in one epoch", f"{len(batches):,}"),
+        ("padding", f"{padding(lengths, batches):.1%} of the tokens computed"),
+    ]

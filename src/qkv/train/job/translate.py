@@ -1,0 +1,208 @@
+"""`qkv train translate`: texts and their translations."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from qkv.bundle import Bundle
+from qkv.data import Pair, built_in, read_pairs, split
+from qkv.data.encoded import encode
+from qkv.data.grouping import Ids, near_length
+from qkv.engine.beam import beam_search
+from qkv.errors import DataError, TrainingError
+from qkv.measure.translations import score_translations
+from qkv.model import EncoderDecoder, Model, Translator
+from qkv.model.family import Config
+from qkv.report import Table
+from qkv.task.translate import PairBatch, TranslateTask
+from qkv.text import Tokenizer
+from qkv.train.job.job import Job, fingerprint, paths
+from qkv.train.job.sentences import data_facts, tell_leaks
+from qkv.train.lesson import Judged, Lesson, Metric, Parts
+from qkv.train.optimiser import MuonAdamW
+from qkv.train.recipe import Data, Recipe, TaskChoice
+from qkv.train.schedule import Linear, Schedule
+
+MARKS = 1  # each side gets one: the source its end, the target its start
+WATCHED = 256  # held-out sentences translated at each evaluation
+
+
+class Translating(Job[Parts[Pair]]):
+    name, title = "translate", "A translator"
+    roles = ("source", "target")
+    batch = 3000
+    average = 0.996
+
+    def load(self, data: Data, seed: int) -> Parts[Pair]:
+        pairs = _read(data.files, data.source, data.target)
+        if data.validation:
+            train, held_out = pairs, validation_pairs(data)
+        else:
+            train, held_out = split(pairs, seed, data.held_out)
+        read = (*pairs, *(held_out if data.validation else ()))
+        sides = (side for pair in read for side in (pair.source, pair.target))
+        return Parts(train, held_out, fingerprint(sides))
+
+    def texts(self, parts: Parts[Pair]) -> Iterable[str]:
+        return (side for pair in parts.train for side in (pair.source, pair.target))
+
+    def task(self, parts: Parts[Pair]) -> TaskChoice:
+        return TranslateTask()
+
+    def optimiser(self) -> MuonAdamW:
+        return MuonAdamW(matrix_rate=0.03, rate=6e-3, beta2=0.98)
+
+    def schedule(self) -> Schedule:
+        return Linear(hold=0.3)
+
+    def fit(self, config: Config, vocabulary: int, parts: Parts[Pair]) -> Config:
+        if not isinstance(config, EncoderDecoder):
+            raise TrainingError(f"translate needs an encoder–decoder, this model is {config.kind}")
+        embedding = config.embedding.model_copy(update={"vocabulary": vocabulary})
+        return config.model_copy(update={"embedding": embedding, "source": None})
+
+    def lesson(self, parts: Parts[Pair], tokenizer: Tokenizer, recipe: Recipe) -> Lesson:
+        return TranslateLesson(parts, tokenizer, recipe)
+
+    def answers(self, model: Model) -> bool:
+        return isinstance(model, Translator)
+
+    def judge(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> Judged:
+        assert isinstance(bundle.model, Translator)
+        assert bundle.tokenizer is not None
+        pairs = _read(data.files, data.source, data.target)
+        return judge_translations(bundle.model, bundle.tokenizer, pairs, beams=5)
+
+
+class TranslateLesson(Lesson):
+    """Pairs in batches whose sources and whose targets are of near length."""
+
+    metric = Metric("bleu", higher_is_better=True)
+
+    def __init__(self, parts: Parts[Pair], tokenizer: Tokenizer, recipe: Recipe) -> None:
+        self.parts, self.tokenizer = parts, tokenizer
+        self.seed, self.budget = recipe.seed, recipe.batch
+        assert isinstance(recipe.task, TranslateTask)
+        self.task = recipe.task
+        self.remarks = []
+        room = recipe.model.length - MARKS
+        sides = [
+            encode(
+                (getattr(pair, side) for pair in parts.train),
+                tokenizer,
+                f"{parts.sha256}-train-{recipe.seed}-{recipe.data.held_out}-{side}",
+            )
+            for side in ("source", "target")
+        ]
+        self.sources, self.targets = sides
+        lengths = np.stack([side.lengths for side in sides], axis=1) + MARKS
+        self.kept = np.flatnonzero((lengths <= room + MARKS).all(axis=1))
+        if len(self.kept) < len(lengths):
+            self.remarks.append(
+                f"{len(lengths) - len(self.kept):,} of {len(lengths):,} training pairs have a "
+                f"side of more than {room} tokens and are left out"
+            )
+        if not len(self.kept):
+            raise DataError(f"no training pair fits into {room} tokens; raise model.length")
+        self.sides = lengths[self.kept]
+        self.lengths = self.sides.sum(axis=1)
+        self.held_out = [parts.held_out[i] for i in range(min(WATCHED, len(parts.held_out)))]
+        ids = [
+            tokenizer.encode_many([getattr(pair, side) for pair in parts.held_out])
+            for side in ("source", "target")
+        ]
+        self.held_ids = [
+            (np.array(s[:room]), np.array(t[:room])) for s, t in zip(*ids, strict=True)
+        ]
+        tell_leaks(
+            [p.source for p in parts.train], [p.source for p in parts.held_out], self.remarks
+        )
+        self.facts = data_facts(self.sides, len(parts.held_out), self.budget, self.seed)
+
+    def order(self, epoch: int) -> list[Ids]:
+        draws = np.random.default_rng((self.seed, epoch))
+        return [self.kept[batch] for batch in near_length(self.sides, self.budget, draws)]
+
+    def batch(self, numbers: Ids, draws: np.random.Generator) -> PairBatch:
+        return self._pairs([self.sources[i] for i in numbers], [self.targets[i] for i in numbers])
+
+    def evaluate(self, model: Translator) -> dict[str, float]:
+        loss = self._loss(model)
+        judged = judge_translations(model, self.tokenizer, self.held_out, beams=1)
+        return {**judged.scores, "loss": loss}
+
+    def sample(self, model: Translator) -> str:
+        source = self.held_out[0].source
+        (said,) = translate_texts(model, self.tokenizer, [source], beams=1)
+        return f"{source} → {said}"
+
+    def judge(self, model: Translator) -> Judged:
+        return judge_translations(model, self.tokenizer, self.parts.held_out, beams=5)
+
+    @torch.no_grad()
+    def _loss(self, model: Translator) -> float:
+        """Nats a target token, without smoothing."""
+        device, was = model.embedding.weight.device, model.training
+        model.eval()
+        plain, total, count = TranslateTask(smoothing=0.0), 0.0, 0
+        lengths = np.array([[len(s), len(t)] for s, t in self.held_ids]) + MARKS
+        for numbers in near_length(lengths, self.budget, np.random.default_rng(0)):
+            sides = zip(*(self.held_ids[i] for i in numbers), strict=True)
+            batch = self._pairs(*sides).to(device)
+            total += float(plain.loss(model, batch))
+            count += batch.targets
+        model.train(was)
+        return total / max(1, count)
+
+    def _pairs(self, sources: Sequence[Any], targets: Sequence[Any]) -> PairBatch:
+        t = self.tokenizer
+        return PairBatch.of(sources, targets, t.start, t.end, t.pad)
+
+
+def judge_translations(
+    model: Translator, tokenizer: Tokenizer, pairs: Sequence[Pair], beams: int
+) -> Judged:
+    """BLEU and chrF beside what copying the source would get."""
+    sources, references = [p.source for p in pairs], [p.target for p in pairs]
+    said = translate_texts(model, tokenizer, sources, beams)
+    found, copied = (score_translations(guess, references) for guess in (said, sources))
+    rows = tuple(zip(sources[:8], said[:8], references[:8], strict=True))
+    return Judged(
+        {"bleu": found.bleu, "chrf": found.chrf},
+        len(pairs),
+        {"bleu": copied.bleu, "chrf": copied.chrf},
+        "copying the source",
+        signatures={"bleu": found.bleu_signature, "chrf": found.chrf_signature},
+        samples=(Table("Translations", ("source", "translation", "reference"), rows),),
+    )
+
+
+def translate_texts(
+    model: Translator, tokenizer: Tokenizer, texts: Sequence[str], beams: int
+) -> list[str]:
+    """The best translation found for each text."""
+    t = tokenizer
+    room = model.config.length - MARKS
+    sources = [[*ids[:room], t.end] for ids in t.encode_many(texts)]
+    forbidden = (t.pad, t.start, t.mask, t.unknown)
+    found = beam_search(model, sources, start=t.start, end=t.end, beams=beams, forbidden=forbidden)
+    return [t.decode(best.ids) for best, *_ in found]
+
+
+def validation_pairs(data: Data) -> list[Pair]:
+    """Those of --validation: tables with the same columns, or two more parallel files."""
+    if data.files:
+        return read_pairs(paths(data.validation), data.source, data.target)
+    if len(data.validation) != 2:
+        raise DataError(
+            "parallel files are validated with two more: --validation SOURCE --validation TARGET"
+        )
+    return read_pairs([], *data.validation)
+
+
+def _read(files: Sequence[str], source: str | None, target: str | None) -> list[Pair]:
+    if not files and source is None and target is None:
+        return built_in("translate")
+    return read_pairs(paths(files), source, target)

@@ -1,0 +1,227 @@
+"""One training run in its directory, for any job: it can be stopped anywhere and goes on."""
+
+import copy
+import json
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from qkv.bundle import Bundle
+from qkv.bundle.bundle import TOKENIZER
+from qkv.errors import TrainingError
+from qkv.model import Layers, Model
+from qkv.report import write_report
+from qkv.task.task import Batch
+from qkv.train.average import Average
+from qkv.train.checkpoint import Progress, load_checkpoint, load_newest, save_checkpoint
+from qkv.train.lesson import Judged
+from qkv.train.loop import Step, Trainer
+from qkv.train.plan import Prepared
+from qkv.train.recipe import EVALUATIONS, evaluations
+from qkv.train.recompute import recompute
+from qkv.train.story import story
+
+RECIPE, METRICS, CHECKPOINTS = "recipe.toml", "metrics.jsonl", "checkpoints"
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The metrics on the held-out part after so many steps; `value` is the watched one."""
+
+    number: int
+    scores: dict[str, float]
+    value: float
+    best: bool
+    sample: str
+
+
+Event = Step | Evaluated
+
+
+class Run:
+    """A recipe, its lesson and a model; `events()` goes through it, and can go on after a stop."""
+
+    def __init__(self, prepared: Prepared, directory: Path, device: torch.device) -> None:
+        self.job, self.recipe, self.lesson = prepared.job, prepared.recipe, prepared.lesson
+        self.tokenizer, self.directory, self.device = prepared.tokenizer, directory, device
+        recipe, model = self.recipe, prepared.model(device)
+        self.model = model
+        torch.manual_seed(recipe.seed)
+        self.lesson.begin(model)
+        if recipe.recompute:
+            recompute(model)
+        if recipe.compile:
+            compile_layers(model)
+        self.trainer = self._trainer(model, recipe.steps)
+        self.progress = Progress()
+
+    def resume(self, say: Callable[[str], None]) -> None:
+        """Go on from the newest healthy checkpoint, and forget what was measured after it."""
+        checkpoints = self.directory / CHECKPOINTS
+        if any(checkpoints.glob("step-*")):  # else it was stopped before the first: from the start
+            self.progress = load_newest(checkpoints, self.trainer, say)
+        path = self.directory / METRICS
+        lines = path.read_text("utf-8").split("\n")[:-1] if path.exists() else []  # whole ones
+        told = ((line, json.loads(line)) for line in lines)
+        kept = [
+            line
+            for line, facts in told
+            if facts["step"] <= self.progress.done and "summary" not in facts
+        ]
+        path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+
+    def events(self) -> Iterator[Event]:
+        """Steps, and evaluations with a checkpoint after each."""
+        if self._due:  # it was stopped between a step and its evaluation
+            yield self._evaluate()
+        if self.out_of_patience:
+            return
+        for step in self.trainer.steps(self._batches(self.trainer.done)):
+            self.progress = replace(
+                self.progress,
+                done=step.number,
+                tokens=self.progress.tokens + step.tokens,
+                seconds=self.progress.seconds + step.seconds,
+            )
+            self._record({"step": step.number, **asdict(step)})
+            yield step
+            if self._due:
+                yield self._evaluate()
+                if self.out_of_patience:
+                    return
+
+    @property
+    def _due(self) -> bool:
+        """Whether the held-out part is still to be looked at after this step."""
+        p, every = self.progress, self.recipe.evaluate_every
+        return p.done > p.evaluated and (p.done % every == 0 or p.done == self.recipe.steps)
+
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether it has not become better for too long."""
+        best, recipe = self.progress.best_step, self.recipe
+        waited = 0 if best is None else (self.progress.done - best) // recipe.evaluate_every
+        return 0 < recipe.patience <= waited
+
+    def save(self) -> Path:
+        """A checkpoint of where it is now."""
+        return save_checkpoint(self.directory / CHECKPOINTS, self.trainer, self.progress)
+
+    def seconds_a_step(self, steps: int = 8) -> float:
+        """What a step takes here, measured on a copy that is thrown away."""
+        trial = self._trainer(copy.deepcopy(self.model), steps)
+        state = torch.get_rng_state()
+        times = [step.seconds for step in trial.steps(self._batches(0))]
+        torch.set_rng_state(state)
+        return statistics.mean(sorted(times[2:])[:-1] or times)  # without the first and the worst
+
+    def seconds_an_evaluation(self) -> float:
+        """What looking at the held-out part takes; a fresh model may ramble, so this is much."""
+        start = time.perf_counter()
+        self.lesson.evaluate(self.model)
+        return time.perf_counter() - start
+
+    def fit_to_minutes(self, minutes: float) -> float:
+        """As many steps as fit, by a short measurement; the seconds that one of them takes."""
+        looking = min(self.seconds_an_evaluation() * (EVALUATIONS + 2), minutes * 60 * 0.3)
+        seconds = self.seconds_a_step()
+        self.fit_to(max(10, int((minutes * 60 - looking) / seconds * 0.95)))
+        return seconds
+
+    def fit_to(self, steps: int) -> None:
+        """The same run with another number of steps; only before the first of them."""
+        changes = {"steps": steps, "evaluate_every": evaluations(steps)}
+        self.recipe = self.recipe.model_copy(update=changes)
+        self.trainer.total = steps
+
+    def finish(self) -> tuple[Path, Judged]:
+        """The run's directory becomes a bundle of the best weights, with all that led to them."""
+        best = self.progress.best_step
+        if best is not None and best != self.progress.done:
+            load_checkpoint(self.directory / CHECKPOINTS / f"step-{best:08d}", self.trainer)
+        with self._averaged():
+            judged = self.lesson.judge(self.model)
+            self._record({"step": self.progress.done, "summary": self._summary(judged)})
+            Bundle(self.model.eval(), self.tokenizer).save(
+                self.directory,
+                beside=lambda staging: self._write_beside(staging, judged),
+                replaces=(RECIPE, METRICS, TOKENIZER),
+                moves=(CHECKPOINTS,),
+            )
+        return self.directory, judged
+
+    def _write_beside(self, staging: Path, judged: Judged) -> None:
+        """The way to the model and how good it is, for machines and for people."""
+        for name in (RECIPE, METRICS):
+            shutil.copyfile(self.directory / name, staging / name)
+        lines = (staging / METRICS).read_text("utf-8").split("\n")[:-1]
+        told = story(self.directory, self.job, self.recipe, self.lesson, judged, lines)
+        write_report(told, staging)
+
+    def _summary(self, judged: Judged) -> dict[str, object]:
+        p = self.progress
+        return {
+            "steps": p.done,
+            "best_step": p.best_step,
+            "tokens_seen": p.tokens,
+            "seconds": p.seconds,
+            "held_out": dict(judged.scores),
+            "baseline": dict(judged.baseline),
+        }
+
+    def _trainer(self, model: Model, steps: int) -> Trainer:
+        r = self.recipe
+        average = Average(model, r.average) if r.average else None
+        optimisers = r.optimiser.build(model)
+        return Trainer(model, r.task.loss, optimisers, r.schedule, steps, r.clip, average)
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        average = self.trainer.average
+        return nullcontext() if average is None else average.inside(self.model)
+
+    def _batches(self, done: int) -> Iterator[Sequence[Batch]]:
+        """From the step after `done` on; a pure function of the recipe and the step."""
+        r, epoch = self.recipe, 0
+        while True:
+            order = self.lesson.order(epoch)
+            for number, examples in enumerate(order[done:], start=done):
+                draws = np.random.default_rng((r.seed, epoch, number))
+                parts = np.array_split(examples, min(r.accumulate, len(examples)))
+                yield [self.lesson.batch(part, draws).to(self.device) for part in parts]
+            epoch, done = epoch + 1, max(0, done - len(order))
+
+    def _evaluate(self) -> Evaluated:
+        with self._averaged():
+            scores, sample = self.lesson.evaluate(self.model), self.lesson.sample(self.model)
+        done, metric = self.progress.done, self.lesson.metric
+        value = scores[metric.name]
+        best = metric.better(value, self.progress.best)
+        self.progress = replace(self.progress, evaluated=done)
+        if best:
+            self.progress = replace(self.progress, best=value, best_step=done)
+        line = {"held_out": scores, "best": best, "tokens_seen": self.progress.tokens}
+        self._record({"step": done, **line})  # before the checkpoint, or a kill between loses it
+        self.save()
+        return Evaluated(done, scores, value, best, sample)
+
+    def _record(self, line: dict[str, object]) -> None:
+        path = self.directory / METRICS
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise TrainingError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def compile_layers(model: Model) -> None:
+    """Let torch write faster code for the stacks of layers; the first steps then take longer."""
+    for module in model.modules():
+        if isinstance(module, Layers):
+            module.compile()
