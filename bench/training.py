@@ -14,12 +14,19 @@ from qkv.train.run import Evaluated, Run
 
 
 def learn(
-    wish: Wish, minutes: float | None = None, then: Callable[[Bundle], Any] | None = None
+    wish: Wish,
+    minutes: float | None = None,
+    then: Callable[[Bundle], Any] | None = None,
+    keep: Path | None = None,
 ) -> dict[str, Any]:
-    """Train, and give what `then` says of the finished bundle beside the run's own figures."""
+    """Train, and give what `then` says of the finished bundle beside the run's own figures.
+
+    The bundle is thrown away unless there is a place to `keep` it.
+    """
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
+        place = Path(folder) if keep is None else keep
+        place.mkdir(exist_ok=True)
         prepared = prepare(wish)
         run = Run(prepared, place, torch.device("cpu"))
         if minutes is not None:

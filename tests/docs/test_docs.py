@@ -35,7 +35,9 @@ def test_every_command_runs(page: Path, tmp_path: Path) -> None:
     for block in blocks(page, "sh"):
         ran = subprocess.run(
             ["bash", "-eu", "-c", block],
-            cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True,
+            cwd=tmp_path, capture_output=True, text=True,
+            # One core each: the tests run side by side, and would wait for each other.
+            env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
         assert ran.returncode == 0, f"{block}\n{ran.stderr}"
 

@@ -260,3 +260,29 @@ def test_scores_of_any_range_are_brought_between_0_and_1(tmp_path: Path) -> None
     lesson = prepare(wish_for("embed", data.model_copy(update={"score": "score"}))).lesson
     found = set(lesson.scores.round(3).tolist())  # type: ignore[attr-defined]
     assert found == {0.0, 0.2, 1.0}
+
+
+def test_titles_say_what_two_columns_hold(tmp_path: Path) -> None:
+    from qkv.train.job.embed import kind_of
+
+    rows = [f"text {i},other {i % 3}" for i in range(9)]
+    assert kind_of(columns(tmp_path / "a.csv", *rows, title="text,label")) == "labels"
+    assert kind_of(columns(tmp_path / "b.csv", *rows, title="source,target")) == "pairs"
+    with pytest.raises(QkvError, match=r"what do the columns of .*c\.csv say"):
+        kind_of(columns(tmp_path / "c.csv", *rows, title="text 9,other 0"))
+
+
+def test_texts_that_are_cut_while_measuring_are_counted_too(tmp_path: Path) -> None:
+    place = trained(tmp_path / "run", wish_for("classify", data_for("classify", tmp_path), 2))
+    long = " ".join(["the cat"] * 20)
+    data = columns(tmp_path / "test.csv", f"{long},a", "the cat,b")
+    judged = find_job("classify").judge(Bundle.load(place), data, None)
+    assert judged.remarks == (
+        "1 of 2 measured texts have more than 16 tokens; only their beginnings are read",
+    )
+
+
+def test_texts_of_a_single_label_can_be_measured(tmp_path: Path) -> None:
+    place = trained(tmp_path / "run", wish_for("classify", data_for("classify", tmp_path), 2))
+    data = columns(tmp_path / "test.csv", "the cat,a", "the dog,a")
+    assert find_job("classify").judge(Bundle.load(place), data, None).examples == 2

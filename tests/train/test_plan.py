@@ -155,7 +155,7 @@ def test_batches_of_windows_are_whole_unless_there_is_only_one(tmp_path: Path) -
 def test_what_is_not_said_is_the_jobs_own_choice(tmp_path: Path) -> None:
     recipe = prepare(Wish("translate", data_for("translate", tmp_path), size="tiny")).recipe
     assert recipe.average == 0.996
-    assert recipe.batch == 3000
+    assert recipe.batch == 128  # few pairs, small steps
     assert recipe.optimiser.kind == "muon"
     config = preset("translate-tiny")
     assert recipe.model.length == config.length
@@ -270,3 +270,34 @@ def test_the_metrics_of_a_run_are_steps_evaluations_and_a_summary(tmp_path: Path
     assert all({"held_out", "best", "tokens_seen"} <= line.keys() for line in looks)
     assert "summary" in lines[-1]
     assert sum("summary" in line for line in lines) == 1
+
+
+def test_few_examples_get_small_steps_and_enough_of_them(tmp_path: Path) -> None:
+    recipe = prepare(Wish("classify", data_for("classify", tmp_path), size="tiny")).recipe
+    assert recipe.batch == 128
+    assert recipe.steps == 200
+
+
+@pytest.mark.parametrize("option", ["size", "preset"])
+def test_a_size_beside_a_whole_model_is_refused(option: str, tmp_path: Path) -> None:
+    data = data_for("classify", tmp_path)
+    place = trained(tmp_path / "run", wish_for("classify", data, 2))
+    asked = {option: "tiny" if option == "size" else "classify-tiny"}
+    with pytest.raises(QkvError, match=f"that of the bundle; leave --{option} out"):
+        prepare(replace(Wish("classify", data, origin=place), **asked))
+    with pytest.raises(QkvError, match=f"a whole model; leave --{option} out"):
+        prepare(replace(repeated(place), **asked))
+
+
+def test_what_is_not_finite_is_written_as_text_so_that_the_metrics_stay_json(
+    tmp_path: Path,
+) -> None:
+    run = whole(tmp_path / "run", wish_for("language", data_for("language", tmp_path), 2))
+    run._record({"step": 2, "loss": float("nan"), "held_out": {"loss": float("inf")}})
+    line = (tmp_path / "run" / METRICS).read_text().split("\n")[-2]
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    told = json.loads(line, parse_constant=refuse)
+    assert told == {"step": 2, "loss": "nan", "held_out": {"loss": "inf"}}

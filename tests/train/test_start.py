@@ -115,7 +115,7 @@ def test_a_frozen_encoder_reads_every_text_once_and_learns_as_from_the_texts(
     losses = []
     for frozen in (True, False):
         wish = wish_for("classify", data, 1, vocabulary=None, context=None, freeze=frozen)
-        wish = replace(wish, origin=origins["masked"], settings=calm)
+        wish = replace(wish, size=None, origin=origins["masked"], settings=calm)
         run = start(tmp_path / str(frozen), wish)
         losses.append(next(iter(run.events())).loss)  # type: ignore[union-attr]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)

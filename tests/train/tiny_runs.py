@@ -60,6 +60,8 @@ def wish_for(job: str, data: Data, steps: int | None = 6, **changes: Any) -> Wis
     """A tiny model for these data; `changes` are of the wish, but `settings` are added."""
     settings = {"model": NARROW, **changes.pop("settings", {})}
     small = Wish(job, data, size="tiny", vocabulary=300, context=16, batch=64, seed=5)
+    if changes.get("origin") is not None:
+        small = replace(small, size=None)
     return replace(small, steps=steps, settings=settings, **changes)
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qkv.cli.progress import say
 from qkv.cli.wish import Device, Label, Score, Source, Target, Text
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def evaluate(
     judged = job.judge(
         bundle, given, read_recipe(recipe.read_text("utf-8")) if recipe.exists() else None
     )
+    for remark in judged.remarks:
+        say(f"note: {remark}")
     if json:
         fields = {**judged.scores, "examples": judged.examples, "baseline": dict(judged.baseline)}
         extra = {"baseline_is": judged.baseline_is, "signatures": dict(judged.signatures)}

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def plan(
     job: Job,
     data: Files = None,
-    size: Size = "small",
+    size: Size = None,
     preset: Preset = None,
     config: Config = None,
     set_: Set = None,

@@ -51,7 +51,7 @@ def train(
     job: Job,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the model goes.")],
     data: Files = None,
-    size: Size = "small",
+    size: Size = None,
     preset: Preset = None,
     config: Config = None,
     set_: Set = None,

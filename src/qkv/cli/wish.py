@@ -17,7 +17,7 @@ Job = Annotated[str, typer.Argument(help="language, masked, classify, translate 
 Files = Annotated[
     list[Path] | None, typer.Argument(help="Files; none: a built-in corpus for the job.")
 ]
-Size = Annotated[str, option(help="tiny, small or medium.")]
+Size = Annotated[str | None, option(show_default="small", help="tiny, small or medium.")]
 Preset = Annotated[str | None, option(help="A named model instead of a size.")]
 Config = Annotated[Path | None, option(help="Settings in a TOML file, such as a recipe.toml.")]
 Set = Annotated[

@@ -55,7 +55,7 @@ def choose_columns(first: Sequence[str], asked: Asked, titled: bool = False) -> 
     cells = [cell.strip() for cell in first]
     names = [name for name in asked.values() if name is not None and not name.isdecimal()]
     places = {role: _place(role, name, cells) for role, name in asked.items() if name is not None}
-    header = titled or bool(names) or _looks_titled(cells, asked, places)
+    header = titled or bool(names) or looks_titled(cells, asked, places)
     for role in asked:
         if role not in places:
             places[role] = _usual_place(role, cells, asked, places, header)
@@ -63,7 +63,8 @@ def choose_columns(first: Sequence[str], asked: Asked, titled: bool = False) -> 
     return Columns(tuple(places[role] for role in asked), header)
 
 
-def _looks_titled(cells: Sequence[str], asked: Asked, numbered: Mapping[str, int]) -> bool:
+def looks_titled(cells: Sequence[str], asked: Asked, numbered: Mapping[str, int]) -> bool:
+    """Whether these cells have a well-known title for every role, the numbered ones included."""
     taken = list(numbered.values())
     for role in asked:
         titles = _titles(role, asked)

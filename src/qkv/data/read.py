@@ -41,9 +41,9 @@ def read_lines(paths: Sequence[Path], text: str | None = None) -> list[str]:
 
 
 def read_labelled(
-    paths: Sequence[Path], text: str | None = None, label: str | None = None
+    paths: Sequence[Path], text: str | None = None, label: str | None = None, least: int = 2
 ) -> list[Labelled]:
-    """The labelled texts of tables; two different labels at least.
+    """The labelled texts of tables; `least` different labels at least.
 
     Columns are asked for by name or by number from 1. Without either, those with the usual titles
     are meant, or in a table of two columns without a header: first the text, then its label.
@@ -55,7 +55,7 @@ def read_labelled(
         if asked == {"text": None, "label": None}:
             _check_order(path, read)
         examples += read
-    if len({example.label for example in examples}) == 1:
+    if len({example.label for example in examples}) < least:
         raise DataError(
             f'{paths[0]}: every row has the label "{examples[0].label}" ({len(examples)} in all); '
             "two different labels are needed at least"

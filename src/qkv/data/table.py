@@ -1,9 +1,9 @@
 """A table of examples: the asked columns of a file, row by row."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from qkv.data.columns import Asked, choose_columns
+from qkv.data.columns import Asked, choose_columns, looks_titled
 from qkv.data.delimited import read_delimited
 from qkv.data.endings import TABLES, either, is_table
 from qkv.data.json_lines import read_json_lines
@@ -34,6 +34,14 @@ def table_rows(path: Path, asked: Asked) -> Iterator[Numbered]:
         empty = False
     if empty:
         raise DataError(f"{path} is empty; it holds no rows")
+
+
+def is_titled(path: Path, roles: Iterable[str]) -> bool:
+    """Whether the first row of a .csv or .tsv has the usual titles for all these roles."""
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        return False
+    _, cells = next(read_delimited(path), (0, []))
+    return looks_titled([cell.strip() for cell in cells], dict.fromkeys(roles), {})
 
 
 def place_in(path: Path, number: int) -> str:

@@ -151,9 +151,10 @@ def _own_language(size: str) -> DecoderOnly:
     return DecoderOnly(length=256, embedding=table, decoder=_own_stack(size, dropout=0.0))
 
 
-def _own_encoder(size: str, output: Output) -> EncoderOnly:
+def _own_encoder(size: str, output: Output, dropout: float = 0.1) -> EncoderOnly:
     table = Embedding(vocabulary=_VOCABULARY[size])
-    return EncoderOnly(length=256, embedding=table, encoder=_own_stack(size), output=output)
+    stack = _own_stack(size, dropout=dropout)
+    return EncoderOnly(length=256, embedding=table, encoder=stack, output=output)
 
 
 def _own_translate(size: str) -> EncoderDecoder:
@@ -165,7 +166,9 @@ def _own_translate(size: str) -> EncoderDecoder:
 _JOBS: dict[str, Callable[[str], Config]] = {
     "language": _own_language,
     "masked": lambda size: _own_encoder(size, MaskedToken(norm=LayerNorm(bias=False))),
-    "classify": lambda size: _own_encoder(size, Classify(labels=("negative", "positive"))),
+    "classify": lambda size: _own_encoder(
+        size, Classify(labels=("negative", "positive")), dropout=0.3
+    ),
     "translate": _own_translate,
     "embed": lambda size: _own_encoder(size, TextVector()),
 }

@@ -49,6 +49,7 @@ class Judged:
     confusion: Sequence[Sequence[int]] = ()
     signatures: Mapping[str, str] = field(default_factory=dict)
     samples: tuple[Table, ...] = ()
+    remarks: tuple[str, ...] = ()  # what a person should know of how it was measured
 
 
 class Lesson(ABC):

@@ -1,6 +1,7 @@
 """From what a person asks for to a whole run: good defaults for everything not said."""
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from qkv.train.schedule import Linear
 from qkv.train.settings import Settings, check_names, in_every_stack, laid_over
 from qkv.train.start import begin, load_origin, origin_of
 
+SIZE = "small"
+LEAST_STEPS = 200  # of a run whose length nobody asked for
 FEW_CHARACTERS = 128  # the context of models whose tokens are single letters
 
 
@@ -32,7 +35,7 @@ class Wish:
 
     job: str
     data: Data = field(default_factory=Data)
-    size: str = "small"
+    size: str | None = None
     preset: str | None = None
     origin: Path | None = None
     steps: int | None = None
@@ -90,7 +93,7 @@ def prepare(wish: Wish) -> Prepared:
         "model": model.model_dump(),
         **_learning(job, wish, model, bundle),
         "steps": wish.steps or job.steps,
-        "batch": wish.batch or job.batch,
+        "batch": wish.batch or job.usual_batch(parts),
         "average": 0.0 if bundle is not None else job.average,
         "patience": job.patience,
         "compile": wish.compile,
@@ -101,7 +104,7 @@ def prepare(wish: Wish) -> Prepared:
     for decided in ("data", "tokens", "origin"):
         settings.pop(decided, None)
     settings["model"] = in_every_stack(fields["model"], settings.get("model", {}))
-    if {"kind", "length", "embedding"} <= settings["model"].keys():
+    if _is_whole(settings["model"]):
         del fields["model"]  # a whole one, of a recipe: what it does not name, it does not have
     fields = laid_over(fields, settings)
     fields["model"]["embedding"]["vocabulary"] = tokenizer.size
@@ -109,8 +112,8 @@ def prepare(wish: Wish) -> Prepared:
     _refuse_other_output(recipe, model)
     if "evaluate_every" not in settings:
         recipe = recipe.model_copy(update={"evaluate_every": evaluations(recipe.steps)})
-    lesson = job.lesson(parts, tokenizer, recipe)
-    recipe = _budget(wish, recipe, lesson)
+    lesson = _lesson(job, parts, tokenizer, recipe)
+    recipe = _budget(wish, recipe, lesson, job.epochs)
     return Prepared(job, recipe, lesson, tokenizer, bundle)
 
 
@@ -120,7 +123,19 @@ def prepare_again(recipe: Recipe, tokenizer: Tokenizer) -> Prepared:
     parts = job.load(recipe.data, recipe.seed)
     _refuse_other_data(recipe.data, parts.sha256)
     origin = None if recipe.origin is None else load_origin(recipe.origin)
-    return Prepared(job, recipe, job.lesson(parts, tokenizer, recipe), tokenizer, origin)
+    return Prepared(job, recipe, _lesson(job, parts, tokenizer, recipe), tokenizer, origin)
+
+
+def _lesson(job: Job[Any], parts: Any, tokenizer: Tokenizer, recipe: Recipe) -> Lesson:
+    lesson = job.lesson(parts, tokenizer, recipe)
+    own = recipe.data.files or recipe.data.source
+    if job.synthetic and not own:
+        lesson.remarks.insert(0, "the built-in corpus is synthetic: a grammar made its sentences")
+    return lesson
+
+
+def _is_whole(model: Mapping[str, Any]) -> bool:
+    return {"kind", "length", "embedding"} <= model.keys()
 
 
 def _refuse_other_data(data: Data, sha256: str) -> None:
@@ -140,14 +155,17 @@ def _refuse_other_output(recipe: Recipe, fitted: Config) -> None:
 
 
 def _check_kind(job: Job[Any], wish: Wish) -> None:
-    if wish.size not in SIZES:
+    if wish.size is not None and wish.size not in SIZES:
         raise UsageError(unknown("size", wish.size, SIZES))
     if wish.tokenizer is not None and wish.tokenizer not in KINDS:
         raise UsageError(unknown("tokenizer", wish.tokenizer, KINDS))
     if wish.optimiser is not None and wish.optimiser not in ("muon", "adamw"):
         raise UsageError(unknown("optimiser", wish.optimiser, ("muon", "adamw")))
-    if wish.origin is not None and wish.preset is not None:
-        raise UsageError("with --from the model is that of the bundle; leave --preset out")
+    for option, value in (("--preset", wish.preset), ("--size", wish.size)):
+        if value is not None and wish.origin is not None:
+            raise UsageError(f"with --from the model is that of the bundle; leave {option} out")
+        if value is not None and _is_whole(wish.settings.get("model", {})):
+            raise UsageError(f"the settings describe a whole model; leave {option} out")
     if wish.freeze and job.name != "classify":
         raise UsageError(f"--freeze is for classify, not for {job.name}")
     if wish.freeze and wish.origin is None:
@@ -165,7 +183,7 @@ def _origin(wish: Wish) -> Origin | None:
 
 
 def _shape(job: Job[Any], wish: Wish) -> Config:
-    return preset(wish.preset or f"{job.name}-{wish.size}")
+    return preset(wish.preset or f"{job.name}-{wish.size or SIZE}")
 
 
 def _tokenizer(
@@ -178,7 +196,7 @@ def _tokenizer(
             raise UsageError("with --from the tokenizer is that of the bundle; leave it out")
         return None, bundle.tokenizer
     said = wish.settings.get("tokens", {})
-    usual = {"kind": job.tokens, "ceiling": config.embedding.vocabulary}
+    usual = {"kind": job.tokens, "ceiling": job.vocabulary or config.embedding.vocabulary}
     asked = {"kind": wish.tokenizer, "ceiling": wish.vocabulary}
     tokens = Tokens(**{**usual, **said, **{name: v for name, v in asked.items() if v is not None}})
     return tokens, Tokenizer.train(tokens.kind, job.texts(parts), tokens.ceiling)
@@ -211,12 +229,14 @@ def _learning(job: Job[Any], wish: Wish, model: Config, bundle: Bundle | None) -
     return {"optimiser": optimiser.model_dump(), "schedule": job.schedule().model_dump()}
 
 
-def _budget(wish: Wish, recipe: Recipe, lesson: Lesson) -> Recipe:
+def _budget(wish: Wish, recipe: Recipe, lesson: Lesson, epochs: float | None) -> Recipe:
     """Epochs and tokens are turned into steps; the recipe only knows those."""
     if wish.epochs is not None:
         steps = max(1, round(wish.epochs * len(lesson.order(0))))
     elif wish.tokens is not None:
         steps = max(1, round(wish.tokens / _tokens_a_step(lesson)))
+    elif wish.steps is None and "steps" not in wish.settings and epochs is not None:
+        steps = max(LEAST_STEPS, min(recipe.steps, round(epochs * len(lesson.order(0)))))
     else:
         return recipe
     every = wish.settings.get("evaluate_every", evaluations(steps))

@@ -2,13 +2,14 @@
 
 import copy
 import json
+import math
 import shutil
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from qkv.train.recipe import EVALUATIONS, evaluations
 from qkv.train.recompute import recompute
 from qkv.train.story import story
 
+WARMING = 3  # steps
 RECIPE, METRICS, CHECKPOINTS = "recipe.toml", "metrics.jsonl", "checkpoints"
 
 
@@ -114,13 +116,21 @@ class Run:
         """A checkpoint of where it is now."""
         return save_checkpoint(self.directory / CHECKPOINTS, self.trainer, self.progress)
 
-    def seconds_a_step(self, steps: int = 8) -> float:
-        """What a step takes here, measured on a copy that is thrown away."""
-        trial = self._trainer(copy.deepcopy(self.model), steps)
+    def seconds_a_step(self, seconds: float = 3.0) -> float:
+        """What a step takes here, measured for a while on a copy that is thrown away.
+
+        What is done between two steps counts too; the first steps, which warm up, do not.
+        """
+        trial = self._trainer(copy.deepcopy(self.model), 10**9)
         state = torch.get_rng_state()
-        times = [step.seconds for step in trial.steps(self._batches(0))]
+        start = time.perf_counter()
+        for step in trial.steps(self._batches(0)):
+            if step.number <= WARMING:
+                start = time.perf_counter()
+            elif time.perf_counter() - start > seconds:
+                break
         torch.set_rng_state(state)
-        return statistics.mean(sorted(times[2:])[:-1] or times)  # without the first and the worst
+        return (time.perf_counter() - start) / (step.number - WARMING)
 
     def seconds_an_evaluation(self) -> float:
         """What looking at the held-out part takes; a fresh model may ramble, so this is much."""
@@ -137,7 +147,10 @@ class Run:
 
     def fit_to(self, steps: int) -> None:
         """The same run with another number of steps; only before the first of them."""
-        changes = {"steps": steps, "evaluate_every": evaluations(steps)}
+        every = self.recipe.evaluate_every
+        if every == evaluations(self.recipe.steps):  # nobody asked for another
+            every = evaluations(steps)
+        changes = {"steps": steps, "evaluate_every": every}
         self.recipe = self.recipe.model_copy(update=changes)
         self.trainer.total = steps
 
@@ -215,7 +228,7 @@ class Run:
         path = self.directory / METRICS
         try:
             with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(json.dumps(_without_nan(line), allow_nan=False) + "\n")
         except OSError as error:
             raise TrainingError(f"cannot write {path}: {error.strerror or error}") from error
 
@@ -225,3 +238,12 @@ def compile_layers(model: Model) -> None:
     for module in model.modules():
         if isinstance(module, Layers):
             module.compile()
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no word for what is not finite; it is written as text, as in "nan"."""
+    if isinstance(value, dict):
+        return {name: _without_nan(inner) for name, inner in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -11,7 +11,7 @@ import torch
 
 from qkv.bundle import Bundle
 from qkv.data import Labelled, built_in, read_labelled
-from qkv.data.encoded import Encoded, encode
+from qkv.data.encoded import encode
 from qkv.data.grouping import Ids, near_length
 from qkv.engine.answer import answers
 from qkv.engine.texts import Texts
@@ -24,7 +24,7 @@ from qkv.report import Table
 from qkv.task.classify import ClassifyTask, LabelledTexts, LabelledVectors, head
 from qkv.text import Tokenizer
 from qkv.train.job.job import Job, fingerprint, paths
-from qkv.train.job.sentences import Cut, data_facts, tell_leaks
+from qkv.train.job.sentences import Cut, cut_texts, data_facts, tell_leaks
 from qkv.train.lesson import Judged, Lesson, Metric, Parts
 from qkv.train.recipe import Data, Recipe, TaskChoice
 
@@ -33,13 +33,15 @@ class Classifying(Job[Parts[Labelled]]):
     name, title = "classify", "A text classifier"
     roles = ("text", "label")
     tokens = "wordpiece"
-    batch = 1024
-    patience = 4
+    synthetic = True
+    vocabulary = 10_000
+    batch, steps, epochs = 1024, 3000, 6
+    average, patience = 0.99, 5
 
     def load(self, data: Data, seed: int) -> Parts[Labelled]:
         examples = _read(data.files, data)
         if data.validation:
-            train, held_out = examples, _read(data.validation, data)
+            train, held_out = examples, _read(data.validation, data, least=1)
             _refuse_new_labels(train, held_out)
         else:
             train, held_out = split_by_label(examples, seed, data.held_out)
@@ -72,7 +74,7 @@ class Classifying(Job[Parts[Labelled]]):
     def judge(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> Judged:
         assert isinstance(bundle.model, Encoder)
         assert bundle.tokenizer is not None
-        examples = _read(data.files, data)
+        examples = _read(data.files, data, least=1)
         known = labels_of(bundle.model)
         strange = {e.label for e in examples} - set(known)
         if strange:
@@ -113,8 +115,7 @@ class ClassifyLesson(Lesson):
         encoded = encode(texts, tokenizer, key)
         self.train = Cut(encoded, recipe.model.length)
         self.vectors: torch.Tensor | None = None  # of a frozen encoder, once it is asked
-        self.remarks = []
-        self.train.tell("training", self.remarks)
+        self.remarks = self.train.remarks("training")
         tell_leaks(texts, [e.text for e in parts.held_out], self.remarks)
         self.lengths = self.train.lengths
         lengths = self.lengths[:, None]
@@ -153,7 +154,8 @@ class ClassifyLesson(Lesson):
 
     def sample(self, model: Encoder) -> str:
         example = self.parts.held_out[0]
-        guess = guess_labels(model, self.tokenizer, [example.text])[0][0]
+        cut = cut_texts([example.text], self.tokenizer, model.config.length)
+        guess = guess_labels(model, cut, self.tokenizer.pad)[0][0]
         return f"{' '.join(example.text.split())[:60]} → {guess}"
 
     def judge(self, model: Encoder) -> Judged:
@@ -172,7 +174,8 @@ def judge_labels(
 ) -> Judged:
     """Accuracy and the rest; with what was learnt from, TF-IDF and logistic regression beside."""
     texts, truth, names = [e.text for e in examples], [e.label for e in examples], labels_of(model)
-    guesses, losses = guess_labels(model, tokenizer, texts, truth)
+    cut = cut_texts(texts, tokenizer, model.config.length)
+    guesses, losses = guess_labels(model, cut, tokenizer.pad, truth)
     found = score_labels(truth, guesses, names)
     loss = float(np.mean(losses))
     scores = {"accuracy": found.accuracy, "macro_f1": found.macro_f1, "loss": loss}
@@ -187,17 +190,16 @@ def judge_labels(
     table = Table("Texts it is most wrong about", ("text", "label", "answer"), rows)
     return Judged(
         scores, len(examples), baseline, baseline_is, names, found.confusion, {},
-        (table,) if rows else (),
+        (table,) if rows else (), tuple(cut.remarks("measured")),
     )  # fmt: skip
 
 
 def guess_labels(
-    model: Encoder, tokenizer: Tokenizer, texts: Sequence[str], truth: Sequence[str] = ()
+    model: Encoder, texts: Sequence[Ids], pad: int, truth: Sequence[str] = ()
 ) -> tuple[list[str], list[float]]:
     """The likeliest label of each text and, with the truth, how surprising that was."""
     names = labels_of(model)
-    cut = Cut(Encoded.of(tokenizer.encode_many(texts), tokenizer.size), model.config.length)
-    shares = answers(model, cut, tokenizer.pad).log_softmax(dim=-1)
+    shares = answers(model, texts, pad).log_softmax(dim=-1)
     best = [names[i] for i in shares.argmax(dim=-1).tolist()]
     wanted = torch.tensor([names.index(label) for label in truth], dtype=torch.long)
     losses = -shares[: len(wanted)].gather(1, wanted[:, None])[:, 0]
@@ -249,10 +251,10 @@ def with_output(job: str, config: Config, vocabulary: int, output: Any) -> Encod
     return config.model_copy(update={"embedding": embedding, "output": output})
 
 
-def _read(files: Sequence[str], data: Data) -> list[Labelled]:
+def _read(files: Sequence[str], data: Data, least: int = 2) -> list[Labelled]:
     if not files:
         return built_in("classify")
-    return read_labelled(paths(files), data.text, data.label)
+    return read_labelled(paths(files), data.text, data.label, least)
 
 
 def _refuse_new_labels(train: Sequence[Labelled], held_out: Sequence[Labelled]) -> None:

@@ -1,7 +1,7 @@
 """`qkv train embed`: texts that mean the same come near each other."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,9 +21,10 @@ from qkv.data import (
     read_scored,
     split,
 )
-from qkv.data.encoded import Encoded, encode
+from qkv.data.encoded import encode
 from qkv.data.endings import is_table
 from qkv.data.grouping import Ids, near_length
+from qkv.data.table import is_titled
 from qkv.engine.answer import answers
 from qkv.engine.texts import Texts
 from qkv.errors import DataError, UsageError
@@ -36,7 +37,7 @@ from qkv.task.embed import EmbedTask, Twins, contrast, vectors
 from qkv.text import Tokenizer
 from qkv.train.job.classify import with_output
 from qkv.train.job.job import Job, fingerprint, paths
-from qkv.train.job.sentences import Cut, data_facts, tell_leaks
+from qkv.train.job.sentences import Cut, cut_texts, data_facts, tell_leaks
 from qkv.train.job.translate import validation_pairs
 from qkv.train.lesson import Judged, Lesson, Metric, Parts
 from qkv.train.recipe import Data, Recipe, TaskChoice
@@ -47,6 +48,11 @@ METRICS: dict[Kind, Metric] = {
     "labels": Metric("v_measure", higher_is_better=True),
     "texts": Metric("loss", higher_is_better=False),
     "scores": Metric("spearman", higher_is_better=True),
+}
+READERS: dict[Kind, tuple[Callable[[list[Path]], Sequence[Any]], tuple[str, ...]]] = {
+    "scores": (read_scored, ("source", "target", "score")),
+    "labels": (read_labelled, ("text", "label")),
+    "pairs": (read_pairs, ("source", "target")),
 }
 WATCHED = 1000  # held-out examples looked at in each evaluation
 
@@ -65,7 +71,8 @@ class Embedding(Job[Parts[Related]]):
     name, title = "embed", "An embedding model"
     roles = ("text", "label", "source", "target", "score")
     tokens = "wordpiece"
-    batch = 3000
+    vocabulary = 10_000
+    batch, steps, epochs = 3000, 2000, 10
 
     def load(self, data: Data, seed: int) -> Parts[Related]:
         kind = kind_of(data)
@@ -121,7 +128,7 @@ class EmbedLesson(Lesson):
             self._cut((getattr(e, side) for e in parts.train), f"train-{side}", recipe)
             for side in ("one", "other")
         )
-        self.one.tell("training", self.remarks)
+        self.remarks += self.one.remarks("training")
         tell_leaks([e.one for e in parts.train], [e.one for e in parts.held_out], self.remarks)
         names = sorted({e.label for e in parts.train if e.label is not None})
         numbers = {name: number for number, name in enumerate(names)}
@@ -198,9 +205,7 @@ class EmbedLesson(Lesson):
     def _loss(self, model: Encoder) -> float:
         """How surprising it is, with dropout, which of the held-out texts is which."""
         texts = [e.one for e in self.parts.held_out[:WATCHED]]
-        cut = Cut(
-            Encoded.of(self.tokenizer.encode_many(texts), self.tokenizer.size), self.one.length
-        )
+        cut = cut_texts(texts, self.tokenizer, self.one.length)
         was, device = model.training, model.embedding.weight.device
         model.train()
         total = 0.0
@@ -232,12 +237,14 @@ def judge_vectors(
     counted = _scores(kind, examples, bag_of_words_vectors(both)) if baseline else {}
     rows = tuple((e.one, e.other if kind != "labels" else str(e.label)) for e in examples[:8])
     columns = ("text", "label" if kind == "labels" else "its twin")
+    cut = cut_texts(both, tokenizer, model.config.length)
     return Judged(
         found,
         len(examples),
         counted,
         "cosines of TF-IDF vectors" if baseline else "",
         samples=(Table("Held-out examples", columns, rows),),
+        remarks=tuple(cut.remarks("measured")),
     )
 
 
@@ -260,8 +267,7 @@ def _scores(kind: Kind, examples: Sequence[Related], found: Any) -> dict[str, fl
 
 def embed_texts(model: Encoder, tokenizer: Tokenizer, texts: Sequence[str]) -> Any:
     """A vector of length 1 for each text, (N, D) numpy."""
-    cut = Cut(Encoded.of(tokenizer.encode_many(texts), tokenizer.size), model.config.length)
-    found = answers(model, cut, tokenizer.pad)
+    found = answers(model, cut_texts(texts, tokenizer, model.config.length), tokenizer.pad)
     return torch.nn.functional.normalize(found, dim=-1).numpy()
 
 
@@ -283,20 +289,23 @@ def kind_of(data: Data) -> Kind:
         return "labels"
     if data.text is not None or not all(is_table(Path(file)) for file in data.files):
         return "texts"
-    readers: dict[Kind, Any] = {"scores": read_scored, "labels": read_labelled, "pairs": read_pairs}
-    fits = list[Kind]()
-    for kind, read in readers.items():
-        try:
-            read(paths(data.files))
-            fits.append(kind)
-        except DataError:
-            continue
+    fits = [kind for kind in READERS if _can_be_read(kind, data.files)]
+    if len(fits) > 1:  # two columns may be anything, unless their titles say what they are
+        fits = [kind for kind in fits if is_titled(Path(data.files[0]), READERS[kind][1])]
     if len(fits) == 1:
         return fits[0]
     raise UsageError(
         f"what do the columns of {data.files[0]} say? give --text and --label, or --source and "
         "--target (with --score if there is one), or --text alone"
     )
+
+
+def _can_be_read(kind: Kind, files: Sequence[str]) -> bool:
+    try:
+        READERS[kind][0](paths(files))
+    except DataError:
+        return False
+    return True
 
 
 def _read(kind: Kind, files: Sequence[str], data: Data) -> list[Related]:

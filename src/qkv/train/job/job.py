@@ -16,6 +16,9 @@ from qkv.train.optimiser import AdamW, MuonAdamW
 from qkv.train.recipe import Data, Recipe, TaskChoice
 from qkv.train.schedule import Linear, Schedule
 
+CHARACTERS_A_TOKEN = 4  # about
+STEPS_AN_EPOCH, LEAST_BATCH = 16, 128
+
 
 class Loaded(Protocol):
     """Examples in two parts, and the hash of all of them."""
@@ -34,8 +37,11 @@ class Job(ABC, Generic[P]):
     title: ClassVar[str]  # what comes out, for people: "A sentiment classifier"
     roles: ClassVar[tuple[str, ...]]  # columns it reads
     tokens: ClassVar[str] = "bpe"  # the tokenizer it is best served by
-    batch: ClassVar[int] = 2048  # tokens a step
-    steps: ClassVar[int] = 1000  # if nothing is said
+    vocabulary: ClassVar[int | None] = None  # at most; none: that of the model's size
+    batch: ClassVar[int] = 2048  # tokens a step, at most if nothing is said
+    steps: ClassVar[int] = 1000  # at most if nothing is said
+    epochs: ClassVar[float | None] = None  # if nothing is said; none: as many steps as above
+    synthetic: ClassVar[bool] = False  # its built-in corpus
     average: ClassVar[float] = 0.0
     patience: ClassVar[int] = 0
 
@@ -62,6 +68,11 @@ class Job(ABC, Generic[P]):
     @abstractmethod
     def judge(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> Judged:
         """How well a finished model does on other data; the recipe tells what it learnt from."""
+
+    def usual_batch(self, parts: P) -> int:
+        """Tokens a step: fewer where there are few examples, so that an epoch has some steps."""
+        tokens = sum(map(len, self.texts(parts))) // CHARACTERS_A_TOKEN
+        return max(LEAST_BATCH, min(self.batch, tokens // STEPS_AN_EPOCH))
 
     def optimiser(self) -> AdamW | MuonAdamW:
         return MuonAdamW()

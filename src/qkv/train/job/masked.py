@@ -33,6 +33,9 @@ class Masked(Job[Corpus]):
     def texts(self, parts: Corpus) -> Iterable[str]:
         return parts.texts()
 
+    def usual_batch(self, parts: Corpus) -> int:
+        return self.batch  # running text has no lack of windows
+
     def task(self, parts: Corpus) -> TaskChoice:
         return MaskedTask()
 

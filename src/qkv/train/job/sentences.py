@@ -7,6 +7,7 @@ import numpy as np
 from qkv.data import overlap
 from qkv.data.encoded import Encoded
 from qkv.data.grouping import Ids, near_length, padding
+from qkv.text import Tokenizer
 
 
 class Cut(Sequence[Ids]):
@@ -27,12 +28,19 @@ class Cut(Sequence[Ids]):
     def __getitem__(self, i: int) -> Ids:  # type: ignore[override]
         return np.asarray(self.encoded[i][: self.length], dtype=np.int64)
 
-    def tell(self, where: str, remarks: list[str]) -> None:
-        if self.long:
-            remarks.append(
-                f"{self.long:,} of {len(self):,} {where} texts have more than {self.length} "
-                f"tokens; only their beginnings are read"
-            )
+    def remarks(self, where: str) -> list[str]:
+        """What a person should know, if anything: no text is cut silently."""
+        if not self.long:
+            return []
+        return [
+            f"{self.long:,} of {len(self):,} {where} texts have more than {self.length} tokens; "
+            f"only their beginnings are read"
+        ]
+
+
+def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, length: int) -> Cut:
+    """The texts as ids in memory."""
+    return Cut(Encoded.of(tokenizer.encode_many(texts), tokenizer.size), length)
 
 
 def tell_leaks(train: Sequence[str], held_out: Sequence[str], remarks: list[str]) -> None:

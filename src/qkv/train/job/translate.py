@@ -19,7 +19,7 @@ from qkv.report import Table
 from qkv.task.translate import PairBatch, TranslateTask
 from qkv.text import Tokenizer
 from qkv.train.job.job import Job, fingerprint, paths
-from qkv.train.job.sentences import data_facts, tell_leaks
+from qkv.train.job.sentences import cut_texts, data_facts, tell_leaks
 from qkv.train.lesson import Judged, Lesson, Metric, Parts
 from qkv.train.optimiser import MuonAdamW
 from qkv.train.recipe import Data, Recipe, TaskChoice
@@ -32,7 +32,8 @@ WATCHED = 256  # held-out sentences translated at each evaluation
 class Translating(Job[Parts[Pair]]):
     name, title = "translate", "A translator"
     roles = ("source", "target")
-    batch = 3000
+    synthetic = True
+    batch, steps, epochs = 3000, 6000, 20
     average = 0.996
 
     def load(self, data: Data, seed: int) -> Parts[Pair]:
@@ -87,7 +88,7 @@ class TranslateLesson(Lesson):
         assert isinstance(recipe.task, TranslateTask)
         self.task = recipe.task
         self.remarks = []
-        room = recipe.model.length - MARKS
+        most = recipe.model.length - MARKS
         sides = [
             encode(
                 (getattr(pair, side) for pair in parts.train),
@@ -98,14 +99,14 @@ class TranslateLesson(Lesson):
         ]
         self.sources, self.targets = sides
         lengths = np.stack([side.lengths for side in sides], axis=1) + MARKS
-        self.kept = np.flatnonzero((lengths <= room + MARKS).all(axis=1))
+        self.kept = np.flatnonzero((lengths <= most + MARKS).all(axis=1))
         if len(self.kept) < len(lengths):
             self.remarks.append(
                 f"{len(lengths) - len(self.kept):,} of {len(lengths):,} training pairs have a "
-                f"side of more than {room} tokens and are left out"
+                f"side of more than {most} tokens and are left out"
             )
         if not len(self.kept):
-            raise DataError(f"no training pair fits into {room} tokens; raise model.length")
+            raise DataError(f"no training pair fits into {most} tokens; raise model.length")
         self.sides = lengths[self.kept]
         self.lengths = self.sides.sum(axis=1)
         self.held_out = [parts.held_out[i] for i in range(min(WATCHED, len(parts.held_out)))]
@@ -114,7 +115,7 @@ class TranslateLesson(Lesson):
             for side in ("source", "target")
         ]
         self.held_ids = [
-            (np.array(s[:room]), np.array(t[:room])) for s, t in zip(*ids, strict=True)
+            (np.array(s[:most]), np.array(t[:most])) for s, t in zip(*ids, strict=True)
         ]
         tell_leaks(
             [p.source for p in parts.train], [p.source for p in parts.held_out], self.remarks
@@ -175,8 +176,14 @@ def judge_translations(
         {"bleu": copied.bleu, "chrf": copied.chrf},
         "copying the source",
         signatures={"bleu": found.bleu_signature, "chrf": found.chrf_signature},
+        remarks=tuple(cut_texts(sources, tokenizer, room(model.config)).remarks("source")),
         samples=(Table("Translations", ("source", "translation", "reference"), rows),),
     )
+
+
+def room(config: EncoderDecoder) -> int:
+    """How many tokens of a text the model reads, its mark aside."""
+    return config.length - MARKS
 
 
 def translate_texts(
@@ -184,8 +191,8 @@ def translate_texts(
 ) -> list[str]:
     """The best translation found for each text."""
     t = tokenizer
-    room = model.config.length - MARKS
-    sources = [[*ids[:room], t.end] for ids in t.encode_many(texts)]
+    most = room(model.config)
+    sources = [[*ids[:most], t.end] for ids in t.encode_many(texts)]
     forbidden = (t.pad, t.start, t.mask, t.unknown)
     found = beam_search(model, sources, start=t.start, end=t.end, beams=beams, forbidden=forbidden)
     return [t.decode(best.ids) for best, *_ in found]
