@@ -19,7 +19,7 @@ from qkv.train.plan import Wish
 from qkv.train.recipe import Data
 from qkv.train.settings import read_settings
 
-FREE = ("model.layers=4",)
+FREE = ()
 
 
 def main(path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from qkv.bundle import Bundle
+from qkv.train.memory import keep_memory
 from qkv.train.plan import Wish, prepare
 from qkv.train.run import Evaluated, Run
 
@@ -23,6 +24,7 @@ def learn(
 
     The bundle is thrown away unless there is a place to `keep` it.
     """
+    keep_memory()
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) if keep is None else keep

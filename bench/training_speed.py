@@ -29,6 +29,7 @@ from qkv.model import (
 )
 from qkv.task.language import LanguageTask, Windows
 from qkv.train.loop import Trainer
+from qkv.train.memory import keep_memory
 from qkv.train.optimiser import AdamW
 from qkv.train.run import compile_layers
 from qkv.train.schedule import Constant
@@ -82,6 +83,7 @@ def transformers_gpt2() -> Callable[[], None]:
 
 
 def main() -> None:
+    keep_memory()
     peers: dict[str, Callable[[], None]] = {"qkv": ours(False), "qkv --compile": ours(True)}
     try:
         peers["transformers GPT-2"] = transformers_gpt2()

@@ -104,11 +104,13 @@ def train(
 
     from qkv.bundle.manifest import recover
     from qkv.device import resolve
+    from qkv.train.memory import keep_memory
 
     only_one({"--steps": steps, "--epochs": epochs, "--tokens": tokens, "--minutes": minutes})
     if threads is not None:
         torch.set_num_threads(threads)
     where = resolve(device)
+    keep_memory()
     recover(output)  # a run that was killed at its very end may have been moved aside
     if resume:
         _refuse_beside_resume(context)
