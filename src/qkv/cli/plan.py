@@ -4,70 +4,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.exclusive import only_one
-from qkv.cli.wish import (
-    Batch,
-    Compile,
-    Config,
-    Context,
-    Device,
-    Epochs,
-    Files,
-    Freeze,
-    From,
-    Job,
-    Label,
-    Minutes,
-    Optimiser,
-    Preset,
-    Score,
-    Seed,
-    Set,
-    Size,
-    Source,
-    Steps,
-    Target,
-    Text,
-    Threads,
-    Tokenizer,
-    Tokens,
-    Validation,
-    Vocabulary,
-    make_wish,
-)  # fmt: skip
+from qkv.cli.wish import Asked, begin, make_wish, takes_a_wish
 
 if TYPE_CHECKING:
     from qkv.train.forecast import Forecast
 
 
+@takes_a_wish
 def plan(
-    job: Job,
-    data: Files = None,
-    size: Size = None,
-    preset: Preset = None,
-    config: Config = None,
-    set_: Set = None,
-    steps: Steps = None,
-    epochs: Epochs = None,
-    tokens: Tokens = None,
-    minutes: Minutes = None,
-    from_: From = None,
-    freeze: Freeze = False,
-    text: Text = None,
-    label: Label = None,
-    source: Source = None,
-    target: Target = None,
-    score: Score = None,
-    validation: Validation = None,
-    tokenizer: Tokenizer = None,
-    vocabulary: Vocabulary = None,
-    context_length: Context = None,
-    batch: Batch = None,
-    optimiser: Optimiser = None,
-    seed: Seed = None,
-    compile_: Compile = False,
-    threads: Threads = None,
-    device: Device = "auto",
+    asked: Asked,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Say what `qkv train` with the same arguments would cost: memory, time, padding, advice.
@@ -79,25 +24,13 @@ def plan(
       qkv plan language book.txt
       qkv plan classify reviews.csv --size medium --epochs 5
     """
-    import torch
-
-    from qkv.device import resolve
     from qkv.train.forecast import forecast
     from qkv.train.plan import prepare
 
-    only_one({"--steps": steps, "--epochs": epochs, "--tokens": tokens, "--minutes": minutes})
-    if threads is not None:
-        torch.set_num_threads(threads)
-    wish = make_wish(
-        job=job, files=data, size=size, preset=preset, config=config, assignments=set_,
-        steps=steps, epochs=epochs, tokens=tokens, origin=from_, freeze=freeze, text=text,
-        label=label, source=source, target=target, score=score, validation=validation,
-        tokenizer=tokenizer, vocabulary=vocabulary, context=context_length, batch=batch,
-        optimiser=optimiser, seed=seed, compiled=compile_,
-    )  # fmt: skip
-    found = forecast(prepare(wish), resolve(device))
-    if minutes is not None:
-        found = found.in_minutes(minutes)
+    where = begin(asked)
+    found = forecast(prepare(make_wish(asked)), where)
+    if asked["minutes"] is not None:
+        found = found.in_minutes(asked["minutes"])
     if json:
         from dataclasses import asdict
         from json import dumps

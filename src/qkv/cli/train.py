@@ -5,38 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.exclusive import only_one
 from qkv.cli.progress import Stop, Teller, say
-from qkv.cli.wish import (
-    Batch,
-    Compile,
-    Config,
-    Context,
-    Device,
-    Epochs,
-    Files,
-    Freeze,
-    From,
-    Job,
-    Label,
-    Minutes,
-    Optimiser,
-    Preset,
-    Score,
-    Seed,
-    Set,
-    Size,
-    Source,
-    Steps,
-    Target,
-    Text,
-    Threads,
-    Tokenizer,
-    Tokens,
-    Validation,
-    Vocabulary,
-    make_wish,
-)  # fmt: skip
+from qkv.cli.wish import Asked, begin, make_wish, takes_a_wish
 from qkv.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -46,39 +16,14 @@ if TYPE_CHECKING:
     from qkv.train.run import Run
 
 
+@takes_a_wish
 def train(
     context: typer.Context,
-    job: Job,
+    asked: Asked,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the model goes.")],
-    data: Files = None,
-    size: Size = None,
-    preset: Preset = None,
-    config: Config = None,
-    set_: Set = None,
-    steps: Steps = None,
-    epochs: Epochs = None,
-    tokens: Tokens = None,
-    minutes: Minutes = None,
-    from_: From = None,
-    freeze: Freeze = False,
-    text: Text = None,
-    label: Label = None,
-    source: Source = None,
-    target: Target = None,
-    score: Score = None,
-    validation: Validation = None,
-    tokenizer: Tokenizer = None,
-    vocabulary: Vocabulary = None,
-    context_length: Context = None,
-    batch: Batch = None,
-    optimiser: Optimiser = None,
-    seed: Seed = None,
-    compile_: Compile = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --output.")
     ] = False,
-    threads: Threads = None,
-    device: Device = "auto",
 ) -> None:
     """Train a model on your own text, or on a built-in corpus.
 
@@ -100,31 +45,19 @@ def train(
       qkv train embed -o runs/vectors --minutes 1
       qkv train language -o runs/book --resume
     """
-    import torch
-
     from qkv.bundle.manifest import recover
-    from qkv.device import resolve
     from qkv.train.memory import keep_memory
 
-    only_one({"--steps": steps, "--epochs": epochs, "--tokens": tokens, "--minutes": minutes})
-    if threads is not None:
-        torch.set_num_threads(threads)
-    where = resolve(device)
+    where = begin(asked)
     keep_memory()
     recover(output)  # a run that was killed at its very end may have been moved aside
     if resume:
         _refuse_beside_resume(context)
-        run = _resumed(output, job, where)
+        run = _resumed(output, asked["job"], where)
     else:
-        wish = make_wish(
-            job=job, files=data, size=size, preset=preset, config=config, assignments=set_,
-            steps=steps, epochs=epochs, tokens=tokens, origin=from_, freeze=freeze, text=text,
-            label=label, source=source, target=target, score=score, validation=validation,
-            tokenizer=tokenizer, vocabulary=vocabulary, context=context_length, batch=batch,
-            optimiser=optimiser, seed=seed, compiled=compile_,
-        )  # fmt: skip
-        run = _started(output, wish, minutes, where)
-    _follow(run, minutes)
+        wish = make_wish(asked)
+        run = _started(output, wish, asked["minutes"], where)
+    _follow(run, asked["minutes"])
 
 
 def _started(output: Path, wish: "Wish", minutes: float | None, device: "torch.device") -> "Run":

@@ -1,17 +1,24 @@
 """The options that `qkv train` and `qkv plan` share, and what they ask for together."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qkv.cli.exclusive import only_one
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
+    import torch
+
     from qkv.train.plan import Wish
 
 option = typer.Option
+Asked = Mapping[str, Any]  # what was given for each shared option, by its name
 
 Job = Annotated[str, typer.Argument(help="language, masked, classify, translate or embed.")]
 Files = Annotated[
@@ -52,64 +59,131 @@ Threads = Annotated[int | None, option(min=1, help="Cores to use.")]
 Device = Annotated[str, option(help="auto, cpu, cuda or mps.")]
 
 
-def make_wish(
-    *,
-    job: str,
-    files: list[Path] | None,
-    config: Path | None,
-    assignments: list[str] | None,
-    validation: list[Path] | None,
-    text: str | None,
-    label: str | None,
-    source: str | None,
-    target: str | None,
-    score: str | None,
-    seed: int | None,
-    compiled: bool,
-    **others: Any,
-) -> "Wish":
-    """All of them as one wish: --config, over it the options, and over those --set."""
+def _shared(
+    job: Job,
+    data: Files = None,
+    size: Size = None,
+    preset: Preset = None,
+    config: Config = None,
+    set_: Set = None,
+    steps: Steps = None,
+    epochs: Epochs = None,
+    tokens: Tokens = None,
+    minutes: Minutes = None,
+    from_: From = None,
+    freeze: Freeze = False,
+    text: Text = None,
+    label: Label = None,
+    source: Source = None,
+    target: Target = None,
+    score: Score = None,
+    validation: Validation = None,
+    tokenizer: Tokenizer = None,
+    vocabulary: Vocabulary = None,
+    context_length: Context = None,
+    batch: Batch = None,
+    optimiser: Optimiser = None,
+    seed: Seed = None,
+    compile_: Compile = False,
+    threads: Threads = None,
+    device: Device = "auto",
+) -> None:
+    """The arguments and options themselves, written down once."""
+
+
+def takes_a_wish(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with all shared options besides its own; it gets them by name in `asked`."""
+    own, shared = (dict(signature(f).parameters) for f in (command, _shared))
+    del own["asked"]
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        asked = {name: given.pop(name) for name in shared}
+        only_one({f"--{name}": asked[name] for name in ("steps", "epochs", "tokens", "minutes")})
+        command(asked=asked, **given)
+
+    named = (p.replace(kind=Parameter.KEYWORD_ONLY) for p in (*own.values(), *shared.values()))
+    called.__signature__ = Signature(list(named))  # type: ignore[attr-defined]
+    called.__annotations__ = {**command.__annotations__, **_shared.__annotations__}
+    return called
+
+
+def begin(asked: Asked) -> "torch.device":
+    """Set the number of threads, and say where to compute."""
+    import torch
+
+    from qkv.device import resolve
+
+    if asked["threads"] is not None:
+        torch.set_num_threads(asked["threads"])
+    return resolve(asked["device"])
+
+
+def make_wish(asked: Asked) -> "Wish":
+    """All of it as one wish: --config, over it the options, and over those --set."""
     from qkv.train.plan import Wish
-    from qkv.train.recipe import Data, read_toml
+    from qkv.train.recipe import Data
     from qkv.train.settings import laid_over, read_settings
 
-    settings: dict[str, Any] = {}
-    if config is not None:
-        try:
-            settings = read_toml(config.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read {config}: {error}") from None
-    parallel = not files and source is not None and target is not None
-    said: dict[str, Any] = {
-        "files": tuple(str(path.absolute()) for path in files or ()),
-        "validation": tuple(str(path.absolute()) for path in validation or ()),
-        "text": text,
-        "label": label,
-        "source": str(Path(source).absolute()) if parallel and source else source,
-        "target": str(Path(target).absolute()) if parallel and target else target,
-        "score": score,
-    }
-    data = {name: value for name, value in said.items() if value}
-    if config is not None:
+    settings, data = _file_settings(asked["config"]), _data(asked)
+    if asked["config"] is not None:
         if data:
             settings.get("data", {}).pop("sha256", None)  # that of other data
-        settings = laid_over(settings, _options(data, seed, compiled, **others))
-    settings = laid_over(settings, read_settings(assignments or []))
-    wish = Wish(job=job, data=Data(**data), settings=settings, compile=compiled, **others)
-    return wish if seed is None else replace(wish, seed=seed)
+        settings = laid_over(settings, _options(asked, data))
+    settings = laid_over(settings, read_settings(asked["set_"] or []))
+    same = (
+        "job", "size", "preset", "steps", "epochs", "tokens", "tokenizer", "vocabulary", "batch",
+        "optimiser", "freeze",
+    )  # fmt: skip
+    wish = Wish(
+        **{name: asked[name] for name in same},
+        data=Data(**data),
+        origin=asked["from_"],
+        context=asked["context_length"],
+        compile=asked["compile_"],
+        settings=settings,
+    )
+    return wish if asked["seed"] is None else replace(wish, seed=asked["seed"])
 
 
-def _options(
-    data: dict[str, Any], seed: int | None, compiled: bool, **others: Any
-) -> dict[str, Any]:
-    """What was asked for by options, as settings to be laid over those of a file."""
-    asked = {
-        "seed": seed,
-        "compile": compiled or None,
-        "steps": others["steps"],
-        "batch": others["batch"],
-        "data": data or None,
-        "model": {"length": others["context"]} if others["context"] else None,
-        "optimiser": {"kind": others["optimiser"]} if others["optimiser"] else None,
+def _file_settings(config: Path | None) -> dict[str, Any]:
+    from qkv.train.recipe import read_toml
+
+    if config is None:
+        return {}
+    try:
+        return read_toml(config.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {config}: {error}") from None
+
+
+def _data(asked: Asked) -> dict[str, Any]:
+    """What is said of the data; names of files are made whole, so that a recipe can be moved."""
+    source, target = asked["source"], asked["target"]
+    if not asked["data"] and source is not None and target is not None:  # parallel files
+        source, target = (str(Path(side).absolute()) for side in (source, target))
+    said = {
+        "files": tuple(str(path.absolute()) for path in asked["data"] or ()),
+        "validation": tuple(str(path.absolute()) for path in asked["validation"] or ()),
+        "text": asked["text"],
+        "label": asked["label"],
+        "source": source,
+        "target": target,
+        "score": asked["score"],
     }
-    return {name: value for name, value in asked.items() if value is not None}
+    return {name: value for name, value in said.items() if value}
+
+
+def _options(asked: Asked, data: dict[str, Any]) -> dict[str, Any]:
+    """What was asked for by options, as settings to be laid over those of a file."""
+    length, optimiser = asked["context_length"], asked["optimiser"]
+    said = {
+        "seed": asked["seed"],
+        "compile": asked["compile_"] or None,
+        "steps": asked["steps"],
+        "batch": asked["batch"],
+        "data": data or None,
+        "model": {"length": length} if length else None,
+        "optimiser": {"kind": optimiser} if optimiser else None,
+    }
+    return {name: value for name, value in said.items() if value is not None}

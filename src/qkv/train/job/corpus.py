@@ -12,7 +12,7 @@ from qkv.data.part import part
 from qkv.data.pieces import Piece
 from qkv.task.language import Ids, Windows, epoch_windows, window_starts, windows
 from qkv.text import Tokenizer
-from qkv.train.job.job import paths
+from qkv.train.job.job import Job, paths
 from qkv.train.recipe import Data, Recipe
 
 
@@ -33,6 +33,21 @@ class Corpus:
 
     def texts(self) -> Iterator[str]:
         return (piece.text for piece in self.train)
+
+
+class OnRunningText(Job[Corpus]):
+    """A job whose examples are windows of documents."""
+
+    roles = ("text",)
+
+    def load(self, data: Data, seed: int) -> Corpus:
+        return Corpus(data, seed)
+
+    def texts(self, parts: Corpus) -> Iterable[str]:
+        return parts.texts()
+
+    def usual_batch(self, parts: Corpus) -> int:
+        return self.batch  # running text has no lack of windows
 
 
 class Streams:

@@ -15,24 +15,13 @@ from qkv.model.family import Config
 from qkv.report import Table
 from qkv.task.language import Ids, LanguageTask, Windows, in_order
 from qkv.text import Tokenizer
-from qkv.train.job.corpus import Corpus, Streams, read_documents
-from qkv.train.job.job import Job
+from qkv.train.job.corpus import Corpus, OnRunningText, Streams, read_documents
 from qkv.train.lesson import Judged, Lesson, Metric
 from qkv.train.recipe import Data, Recipe, TaskChoice
 
 
-class Language(Job[Corpus]):
+class Language(OnRunningText):
     name, title = "language", "A language model"
-    roles = ("text",)
-
-    def load(self, data: Data, seed: int) -> Corpus:
-        return Corpus(data, seed)
-
-    def texts(self, parts: Corpus) -> Iterable[str]:
-        return parts.texts()
-
-    def usual_batch(self, parts: Corpus) -> int:
-        return self.batch  # running text has no lack of windows
 
     def task(self, parts: Corpus) -> TaskChoice:
         return LanguageTask()

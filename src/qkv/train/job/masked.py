@@ -1,7 +1,7 @@
 """`qkv train masked`: hidden tokens of running text, which teaches an encoder what words mean."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -15,26 +15,22 @@ from qkv.task.language import Ids, Windows, in_order
 from qkv.task.masked import Hidden, MaskedTask
 from qkv.text import Tokenizer
 from qkv.train.job.classify import with_output
-from qkv.train.job.corpus import Corpus, Streams, device_of, frequencies_loss, read_documents
-from qkv.train.job.job import Job
+from qkv.train.job.corpus import (
+    Corpus,
+    OnRunningText,
+    Streams,
+    device_of,
+    frequencies_loss,
+    read_documents,
+)
 from qkv.train.lesson import Judged, Lesson, Metric
 from qkv.train.recipe import Data, Recipe, TaskChoice
 
 SPECIAL = 5  # the first tokens of every tokenizer of ours are marks
 
 
-class Masked(Job[Corpus]):
+class Masked(OnRunningText):
     name, title = "masked", "An encoder that knows hidden words"
-    roles = ("text",)
-
-    def load(self, data: Data, seed: int) -> Corpus:
-        return Corpus(data, seed)
-
-    def texts(self, parts: Corpus) -> Iterable[str]:
-        return parts.texts()
-
-    def usual_batch(self, parts: Corpus) -> int:
-        return self.batch  # running text has no lack of windows
 
     def task(self, parts: Corpus) -> TaskChoice:
         return MaskedTask()
