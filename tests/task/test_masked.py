@@ -110,9 +110,9 @@ def test_loss_and_hits_are_those_of_the_scores_the_model_gives() -> None:
         expected = torch.nn.functional.cross_entropy(scores, batch.wanted, reduction="sum")
         assert float(MaskedTask().loss(network, batch)) == pytest.approx(float(expected), rel=1e-5)
         right = int((scores.argmax(dim=-1) == batch.wanted).sum())
-        assert MaskedTask().hits(network, batch) == right
+        assert MaskedTask().judge(network, batch)[1] == right
         knowing = Hidden(batch.windows, batch.places, scores.argmax(dim=-1))
-        assert MaskedTask().hits(network, knowing) == batch.targets
+        assert MaskedTask().judge(network, knowing)[1] == batch.targets
 
 
 def test_a_model_with_another_output_is_refused() -> None:

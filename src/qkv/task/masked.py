@@ -73,11 +73,12 @@ class MaskedTask(Choice):
     def loss(self, model: Encoder, batch: Hidden) -> Tensor:
         return scored_cross_entropy(*self._scored(model, batch), batch.wanted)
 
-    def hits(self, model: Encoder, batch: Hidden) -> int:
-        """How many hidden tokens are the model's first choice."""
-        states, table, bias = self._scored(model, batch)
-        best = torch.nn.functional.linear(states, table, bias).argmax(dim=-1)
-        return int((best == batch.wanted).sum())
+    def judge(self, model: Encoder, batch: Hidden) -> tuple[float, int]:
+        """The loss, and how many hidden tokens are the model's first choice."""
+        factors = self._scored(model, batch)
+        best = torch.nn.functional.linear(*factors).argmax(dim=-1)
+        hits = int((best == batch.wanted).sum())
+        return float(scored_cross_entropy(*factors, batch.wanted)), hits
 
     def _scored(self, model: Encoder, batch: Hidden) -> tuple[Tensor, Tensor, Tensor | None]:
         output, w = model.output, batch.windows

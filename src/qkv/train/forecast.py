@@ -1,7 +1,6 @@
 """What a training would cost here, before it starts: its speed measured, the rest counted."""
 
 import os
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -49,7 +48,7 @@ def forecast(prepared: Prepared, device: torch.device, seconds: float = 5.0) -> 
     recipe, lesson = prepared.recipe, prepared.lesson
     needed = memory_needed(recipe)
     refuse_too_large(recipe)
-    speed, a_step = _measure(Run(prepared, Path(), device), seconds)
+    a_step, speed = Run(prepared, Path(), device).speed(seconds)
     steps, an_epoch = recipe.steps, len(lesson.order(0))
     parameters = recipe.model.parameters()
     per_parameter = recipe.batch * steps / parameters
@@ -110,19 +109,6 @@ def histogram(lengths: np.ndarray, bars: int = 8) -> tuple[tuple[str, int], ...]
     ranges = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
     named = (f"{low}" if high - low == 1 else f"{low}–{high - 1}" for low, high in ranges)
     return tuple(zip(named, counts.tolist(), strict=True))
-
-
-def _measure(run: Run, seconds: float) -> tuple[float, float]:
-    """Tokens a second and seconds a step, without the first step, which warms up."""
-    start, tokens, times = time.perf_counter(), 0, list[float]()
-    run.trainer.total = 10**9
-    for step in run.trainer.steps(run._batches(0)):
-        if step.number > 1:
-            tokens += step.tokens
-            times.append(step.seconds)
-        if time.perf_counter() - start > seconds and times:
-            break
-    return tokens / sum(times), sum(times) / len(times)
 
 
 def _advice(recipe: Recipe, lesson: Lesson, epochs: float) -> list[str]:

@@ -117,20 +117,27 @@ class Run:
         return save_checkpoint(self.directory / CHECKPOINTS, self.trainer, self.progress)
 
     def seconds_a_step(self, seconds: float = 3.0) -> float:
-        """What a step takes here, measured for a while on a copy that is thrown away.
+        """What a step takes here."""
+        return self.speed(seconds)[0]
+
+    def speed(self, seconds: float) -> tuple[float, float]:
+        """Seconds a step and tokens a second, measured for a while on a copy thrown away.
 
         What is done between two steps counts too; the first steps, which warm up, do not.
         """
         trial = self._trainer(copy.deepcopy(self.model), 10**9)
         state = torch.get_rng_state()
-        start = time.perf_counter()
+        start, tokens = time.perf_counter(), 0
         for step in trial.steps(self._batches(0)):
             if step.number <= WARMING:
                 start = time.perf_counter()
-            elif time.perf_counter() - start > seconds:
+                continue
+            tokens += step.tokens
+            if time.perf_counter() - start > seconds:
                 break
         torch.set_rng_state(state)
-        return (time.perf_counter() - start) / (step.number - WARMING)
+        spent = time.perf_counter() - start
+        return spent / (step.number - WARMING), tokens / spent
 
     def seconds_an_evaluation(self) -> float:
         """What looking at the held-out part takes; a fresh model may ramble, so this is much."""

@@ -23,7 +23,7 @@ from qkv.model.family import Config
 from qkv.report import Table
 from qkv.task.classify import ClassifyTask, LabelledTexts, LabelledVectors, head
 from qkv.text import Tokenizer
-from qkv.train.job.job import Job, fingerprint, paths
+from qkv.train.job.job import Job, fingerprint, part_key, paths
 from qkv.train.job.sentences import Cut, cut_texts, data_facts, tell_leaks
 from qkv.train.lesson import Judged, Lesson, Metric, Parts
 from qkv.train.recipe import Data, Recipe, TaskChoice
@@ -111,8 +111,7 @@ class ClassifyLesson(Lesson):
         weights = counts.clamp(min=1).pow(-recipe.task.balance)
         self.weights = weights / (weights * counts).sum() * counts.sum()  # on average 1
         texts = [e.text for e in parts.train]
-        key = f"{parts.sha256}-train-{recipe.seed}-{recipe.data.held_out}"
-        encoded = encode(texts, tokenizer, key)
+        encoded = encode(texts, tokenizer, part_key(parts, "train", recipe))
         self.train = Cut(encoded, recipe.model.length)
         self.vectors: torch.Tensor | None = None  # of a frozen encoder, once it is asked
         self.remarks = self.train.remarks("training")

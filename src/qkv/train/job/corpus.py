@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import torch
 
 from qkv.data import built_in
 from qkv.data.documents import Documents
@@ -12,7 +11,7 @@ from qkv.data.part import part
 from qkv.data.pieces import Piece
 from qkv.task.language import Ids, Windows, epoch_windows, window_starts, windows
 from qkv.text import Tokenizer
-from qkv.train.job.job import Job, paths
+from qkv.train.job.job import Job, part_key, paths
 from qkv.train.recipe import Data, Recipe
 
 
@@ -60,7 +59,7 @@ class Streams:
             encode(
                 pieces,
                 tokenizer,
-                f"{corpus.sha256}-{name}-{recipe.seed}-{recipe.data.held_out}",
+                part_key(corpus, name, recipe),
                 end=tokenizer.end,
             )
             for name, pieces in (("train", corpus.train), ("held-out", corpus.held_out))
@@ -89,10 +88,6 @@ class Streams:
 def read_documents(files: Iterable[str], text: str | None) -> Documents:
     names = list(files)
     return Documents(paths(names), text) if names else Documents.of(built_in("language"))
-
-
-def device_of(model: torch.nn.Module) -> torch.device:
-    return next(model.parameters()).device
 
 
 def frequencies_loss(learnt: Encoded, vocabulary: int, wanted: Ids) -> float:

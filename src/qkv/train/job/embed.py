@@ -36,7 +36,7 @@ from qkv.report import Table
 from qkv.task.embed import EmbedTask, Twins, contrast, vectors
 from qkv.text import Tokenizer
 from qkv.train.job.classify import with_output
-from qkv.train.job.job import Job, fingerprint, paths
+from qkv.train.job.job import Job, fingerprint, part_key, paths
 from qkv.train.job.sentences import Cut, cut_texts, data_facts, tell_leaks
 from qkv.train.job.translate import validation_pairs
 from qkv.train.lesson import Judged, Lesson, Metric, Parts
@@ -124,10 +124,10 @@ class EmbedLesson(Lesson):
         self.seed, self.budget = recipe.seed, recipe.batch
         self.metric = METRICS[recipe.task.learns_from]
         self.remarks = []
-        self.one, self.other = (
-            self._cut((getattr(e, side) for e in parts.train), f"train-{side}", recipe)
-            for side in ("one", "other")
-        )
+        self.one = self._cut((e.one for e in parts.train), "train-one", recipe)
+        self.other = self.one  # a twin is one of the same texts,
+        if recipe.task.learns_from in ("pairs", "scores"):  # unless it is given
+            self.other = self._cut((e.other for e in parts.train), "train-other", recipe)
         self.remarks += self.one.remarks("training")
         tell_leaks([e.one for e in parts.train], [e.one for e in parts.held_out], self.remarks)
         names = sorted({e.label for e in parts.train if e.label is not None})
@@ -148,9 +148,9 @@ class EmbedLesson(Lesson):
         return [np.stack([batch, twins[batch]], axis=1) for batch in batches]
 
     def batch(self, numbers: Ids, draws: np.random.Generator) -> Twins:
-        pad, partners, own = self.tokenizer.pad, self._partners(), numbers[:, 0]
+        pad, own = self.tokenizer.pad, numbers[:, 0]
         one = Texts.of([self.one[i] for i in own], pad)
-        other = Texts.of([partners[i] for i in numbers[:, 1]], pad)
+        other = Texts.of([self.other[i] for i in numbers[:, 1]], pad)
         labels = torch.from_numpy(self.labels[own]) if len(self.labels) else None
         scores = torch.from_numpy(self.scores[own]).float() if len(self.scores) else None
         return Twins(one, other, labels, scores)
@@ -166,7 +166,8 @@ class EmbedLesson(Lesson):
         texts = list(dict.fromkeys(e.one for e in self.parts.held_out[:200]))
         if len(texts) < 2:
             return ""
-        found = embed_texts(model, self.tokenizer, texts)
+        cut = cut_texts(texts, self.tokenizer, model.config.length)
+        found = embed_texts(model, cut, self.tokenizer.pad)
         likeness = found @ found[0]
         likeness[0] = -np.inf
         return f"{texts[0][:50]} ~ {texts[int(likeness.argmax())][:50]}"
@@ -177,14 +178,11 @@ class EmbedLesson(Lesson):
         return judge_vectors(model, self.tokenizer, self.task.learns_from, self.parts.held_out)
 
     def _cut(self, texts: Iterable[str], part: str, recipe: Recipe) -> Cut:
-        key = f"{self.parts.sha256}-{part}-{recipe.seed}-{recipe.data.held_out}"
+        key = part_key(self.parts, part, recipe)
         return Cut(encode(texts, self.tokenizer, key), recipe.model.length)
 
-    def _partners(self) -> Cut:
-        return self.one if self.task.learns_from in ("labels", "texts") else self.other
-
     def _sides(self, twins: Ids) -> Ids:
-        sides = [self.one.lengths, self._partners().lengths[twins]]
+        sides = [self.one.lengths, self.other.lengths[twins]]
         return np.maximum(1, np.stack(sides, axis=1))
 
     def _twins(self, epoch: int) -> Ids:
@@ -233,11 +231,11 @@ def judge_vectors(
     one = [e.one for e in examples]
     other = [e.other for e in examples]
     both = one if kind == "labels" else [*one, *other]
-    found = _scores(kind, examples, embed_texts(model, tokenizer, both))
+    cut = cut_texts(both, tokenizer, model.config.length)
+    found = _scores(kind, examples, embed_texts(model, cut, tokenizer.pad))
     counted = _scores(kind, examples, bag_of_words_vectors(both)) if baseline else {}
     rows = tuple((e.one, e.other if kind != "labels" else str(e.label)) for e in examples[:8])
     columns = ("text", "label" if kind == "labels" else "its twin")
-    cut = cut_texts(both, tokenizer, model.config.length)
     return Judged(
         found,
         len(examples),
@@ -265,10 +263,9 @@ def _scores(kind: Kind, examples: Sequence[Related], found: Any) -> dict[str, fl
     return {"retrieval": float((nearest == np.arange(half)).mean())}
 
 
-def embed_texts(model: Encoder, tokenizer: Tokenizer, texts: Sequence[str]) -> Any:
+def embed_texts(model: Encoder, texts: Sequence[Ids], pad: int) -> Any:
     """A vector of length 1 for each text, (N, D) numpy."""
-    found = answers(model, cut_texts(texts, tokenizer, model.config.length), tokenizer.pad)
-    return torch.nn.functional.normalize(found, dim=-1).numpy()
+    return torch.nn.functional.normalize(answers(model, texts, pad), dim=-1).numpy()
 
 
 def known_of(examples: Sequence[Related]) -> Kind:

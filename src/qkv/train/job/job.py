@@ -94,6 +94,11 @@ def fingerprint(texts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
+def part_key(examples: Loaded, part: str, recipe: Recipe) -> str:
+    """Names a part of the examples in the token cache: seed and share decide what is in it."""
+    return f"{examples.sha256}-{part}-{recipe.seed}-{recipe.data.held_out}"
+
+
 def paths(files: Sequence[str]) -> list[Path]:
     return [Path(file) for file in files]
 

@@ -9,6 +9,7 @@ import torch
 
 from qkv.bundle import Bundle
 from qkv.data.encoded import Encoded, encode
+from qkv.engine.answering import answering
 from qkv.errors import TrainingError
 from qkv.model import Decoder, DecoderOnly, Model
 from qkv.model.family import Config
@@ -107,31 +108,26 @@ def judge_language(model: Decoder, stream: Encoded, texts: Iterable[str]) -> Jud
     )
 
 
-@torch.no_grad()
 def stream_loss(model: Decoder, stream: Encoded, length: int, rows: int) -> float:
     """Nats a token over the whole stream, each token predicted once."""
-    device, was = model.embedding.weight.device, model.training
-    model.eval()
+    device = model.embedding.weight.device
     task, total, count = LanguageTask(), 0.0, 0
-    for windows in in_order(stream, length, rows):
-        total += float(task.loss(model, windows.to(device)))
-        count += windows.targets
-    model.train(was)
+    with answering(model):
+        for windows in in_order(stream, length, rows):
+            total += float(task.loss(model, windows.to(device)))
+            count += windows.targets
     return total / max(1, count)
 
 
-@torch.no_grad()
 def continue_greedily(model: Decoder, tokenizer: Tokenizer, count: int, length: int) -> str:
     """The most likely continuation of nothing, read with a cache."""
-    was = model.training
-    model.eval()
     device = model.embedding.weight.device
     new = torch.tensor([[tokenizer.end]], device=device)
     cache, written = model.empty_cache(1, length), list[int]()
-    while len(written) < min(count, length - 1):
-        scores = model(new, cache=cache)[0, -1]
-        scores[[tokenizer.pad, tokenizer.end]] = -torch.inf
-        written.append(int(scores.argmax()))
-        new = torch.tensor([[written[-1]]], device=device)
-    model.train(was)
+    with answering(model):
+        while len(written) < min(count, length - 1):
+            scores = model(new, cache=cache)[0, -1]
+            scores[[tokenizer.pad, tokenizer.end]] = -torch.inf
+            written.append(int(scores.argmax()))
+            new = torch.tensor([[written[-1]]], device=device)
     return tokenizer.decode(written)

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-import torch
 
 from qkv.bundle import Bundle
 from qkv.data.encoded import Encoded, encode
+from qkv.engine.answering import answering
 from qkv.model import Encoder, MaskedToken, Model
 from qkv.model.family import Config
 from qkv.report import Table
@@ -19,7 +19,6 @@ from qkv.train.job.corpus import (
     Corpus,
     OnRunningText,
     Streams,
-    device_of,
     frequencies_loss,
     read_documents,
 )
@@ -93,16 +92,14 @@ class MaskedLesson(Lesson):
             judged.scores, judged.examples, judged.baseline, judged.baseline_is, samples=(table,)
         )
 
-    @torch.no_grad()
     def _guess(self, model: Encoder, count: int) -> list[tuple[str, str, str]]:
         """The first hidden tokens of the held-out part: their surroundings, they, the guess."""
         s, t = self.streams, self.tokenizer
-        batch = next(_covered(self.task, s.held_out, s.length, 1, t)).to(device_of(model))
-        was = model.training
-        model.eval()
+        device = model.embedding.weight.device
+        batch = next(_covered(self.task, s.held_out, s.length, 1, t)).to(device)
         w = batch.windows
-        best = model(w.ids, positions=w.positions)[0].argmax(dim=-1)  # one window: (T, V)
-        model.train(was)
+        with answering(model):
+            best = model(w.ids, positions=w.positions)[0].argmax(dim=-1)  # one window: (T, V)
         rows = []
         for place, wanted in list(zip(batch.places.tolist(), batch.wanted.tolist(), strict=True)):
             near = w.ids[0, max(0, place - 8) : place + 8].tolist()
@@ -123,20 +120,16 @@ def judge_hidden(
     return Judged(scores, len(stream), {"loss": baseline}, "token frequencies")
 
 
-@torch.no_grad()
 def hidden_scores(
     model: Encoder, task: MaskedTask, stream: Encoded, length: int, rows: int, tokenizer: Tokenizer
 ) -> dict[str, float]:
     """Nats a hidden token, and the share guessed right; the same tokens are hidden every time."""
-    device, was = device_of(model), model.training
-    model.eval()
+    device = model.embedding.weight.device
     total, hits, count = 0.0, 0, 0
-    for batch in _covered(task, stream, length, rows, tokenizer):
-        there = batch.to(device)
-        total += float(task.loss(model, there))
-        hits += task.hits(model, there)
-        count += batch.targets
-    model.train(was)
+    with answering(model):
+        for batch in _covered(task, stream, length, rows, tokenizer):
+            loss, right = task.judge(model, batch.to(device))
+            total, hits, count = total + loss, hits + right, count + batch.targets
     return {"loss": total / max(1, count), "accuracy": hits / max(1, count)}
 
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from qkv.bundle import Bundle
 from qkv.data import Pair, built_in, read_pairs, split
 from qkv.data.encoded import encode
 from qkv.data.grouping import Ids, near_length
+from qkv.engine.answering import answering
 from qkv.engine.beam import beam_search
 from qkv.errors import DataError, TrainingError
 from qkv.measure.translations import score_translations
@@ -18,7 +18,7 @@ from qkv.model.family import Config
 from qkv.report import Table
 from qkv.task.translate import PairBatch, TranslateTask
 from qkv.text import Tokenizer
-from qkv.train.job.job import Job, fingerprint, paths
+from qkv.train.job.job import Job, fingerprint, part_key, paths
 from qkv.train.job.sentences import cut_texts, data_facts, tell_leaks
 from qkv.train.lesson import Judged, Lesson, Metric, Parts
 from qkv.train.optimiser import MuonAdamW
@@ -93,7 +93,7 @@ class TranslateLesson(Lesson):
             encode(
                 (getattr(pair, side) for pair in parts.train),
                 tokenizer,
-                f"{parts.sha256}-train-{recipe.seed}-{recipe.data.held_out}-{side}",
+                part_key(parts, f"train-{side}", recipe),
             )
             for side in ("source", "target")
         ]
@@ -142,19 +142,17 @@ class TranslateLesson(Lesson):
     def judge(self, model: Translator) -> Judged:
         return judge_translations(model, self.tokenizer, self.parts.held_out, beams=5)
 
-    @torch.no_grad()
     def _loss(self, model: Translator) -> float:
         """Nats a target token, without smoothing."""
-        device, was = model.embedding.weight.device, model.training
-        model.eval()
+        device = model.embedding.weight.device
         plain, total, count = TranslateTask(smoothing=0.0), 0.0, 0
         lengths = np.array([[len(s), len(t)] for s, t in self.held_ids]) + MARKS
-        for numbers in near_length(lengths, self.budget, np.random.default_rng(0)):
-            sides = zip(*(self.held_ids[i] for i in numbers), strict=True)
-            batch = self._pairs(*sides).to(device)
-            total += float(plain.loss(model, batch))
-            count += batch.targets
-        model.train(was)
+        with answering(model):
+            for numbers in near_length(lengths, self.budget, np.random.default_rng(0)):
+                sides = zip(*(self.held_ids[i] for i in numbers), strict=True)
+                batch = self._pairs(*sides).to(device)
+                total += float(plain.loss(model, batch))
+                count += batch.targets
         return total / max(1, count)
 
     def _pairs(self, sources: Sequence[Any], targets: Sequence[Any]) -> PairBatch:
