@@ -193,3 +193,32 @@ def test_no_queries_or_no_keys_give_what_the_reference_gives(T: int, S: int) -> 
     q, k, v = torch.ones(2, 3, T, 5), torch.ones(2, 3, S, 5), torch.ones(2, 3, S, 7)
     for mask in (Mask.full(), Mask.causal(), Mask.window(1)):
         assert torch.equal(fused(q, k, v, mask), reference(q, k, v, mask).output)
+
+
+@PRECISIONS
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [2, 256])
+@few
+@given(data=st.data())
+def test_the_capped_kernel_agrees_for_every_mask_in_strips_and_whole(
+    kind: str, dtype: torch.dtype, size: int, data: st.DataObject
+) -> None:
+    problem, cap = data.draw(problems(dtype, kind)), 0.8
+    module = importlib.import_module("qkv.attention.fused")
+    usual, module.STRIP = module.STRIP, size
+    try:
+        expected = backward(problem, lambda *given: reference(*given, cap).output)
+        found = backward(problem, lambda *given: attend(*given, cap))
+    finally:
+        module.STRIP = usual
+    for got, want in zip(found, expected, strict=True):
+        torch.testing.assert_close(got, want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+def test_a_cap_bounds_the_scores_and_leaves_small_ones_nearly_alone() -> None:
+    q, k, v = numbers((1, 1, 3, 4), (1, 1, 5, 4), (1, 1, 5, 4), dtype=torch.float64)
+    steps = reference(100 * q, k, v, cap=2.0)
+    assert (steps.capped.abs() <= 2.0).all()
+    torch.testing.assert_close(steps.capped, 2.0 * torch.tanh(steps.scaled / 2.0))
+    gentle = reference(q, k, v, cap=1e4)
+    torch.testing.assert_close(gentle.capped, gentle.scaled, rtol=1e-6, atol=1e-6)

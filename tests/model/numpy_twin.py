@@ -123,16 +123,31 @@ def stack(choice, w, x, seen, memory=None, memory_seen=None):
     x = x + added_positions(choice["position"], part(w, "position"), *x.shape)
     if choice["input_norm"] is not None:
         x = norm(choice["input_norm"], part(w, "norm_in"), x)
+    if choice["table_width"] is not None:  # Lan et al. 2020, section 3.1
+        x = linear(part(w, "widen"), x)
+    together = choice["layers"] // (choice["distinct"] or choice["layers"])
     for layer in range(choice["layers"]):
-        x = block(choice, part(w, str(layer)), part(w, "position"), x, seen, memory, memory_seen)
-    if choice["residual"]["kind"] == "pre_norm":
+        here, sees = looks(choice, layer, seen)
+        weights = part(w, str(layer // together))
+        x = block(choice, here, weights, part(w, "position"), x, sees, memory, memory_seen)
+    if choice["residual"]["kind"] in ("pre_norm", "parallel_norm", "sandwich_norm"):
         x = norm(choice["norm"], part(w, "norm_out"), x)
     return x
 
 
-def block(choice, w, position_weights, x, seen, memory, memory_seen):
+def looks(choice, layer, seen):
+    """The position scheme of that layer, and what it sees."""
+    local = choice["local"]
+    if local is None or (local["layers"] is not None and layer not in local["layers"]):
+        return choice["position"], seen
+    T = len(seen)
+    near = [[-local["before"] <= s - t <= local["after"] for s in range(T)] for t in range(T)]
+    return local["position"] or choice["position"], seen & np.array(near)
+
+
+def block(choice, position, w, position_weights, x, seen, memory, memory_seen):
     def self_attention(y):
-        return attention(choice, part(w, "attention"), y, y, seen, position_weights)
+        return attention(choice, part(w, "attention"), y, y, seen, position, position_weights)
 
     def cross_attention(y):
         return attention(choice, part(w, "cross"), y, memory, memory_seen)
@@ -145,6 +160,9 @@ def block(choice, w, position_weights, x, seen, memory, memory_seen):
         parts.insert(1, ("cross", cross_attention))
 
     kind = choice["residual"]["kind"]
+    if kind == "parallel_norm":  # Black et al. 2022, section 2.1
+        one = self_attention(norm(choice["norm"], part(w, "attention_in"), x))
+        return x + one + change(norm(choice["norm"], part(w, "feed_forward_in"), x))
     if kind == "notes_norm":  # A = Attention(X), then LayerNorm(FFN(A) + A)
         x = self_attention(x)
         x = x if memory is None else x + cross_attention(x)
@@ -152,6 +170,11 @@ def block(choice, w, position_weights, x, seen, memory, memory_seen):
     for name, compute in parts:
         if kind == "post_norm":
             x = norm(choice["norm"], part(w, f"{name}_out"), x + compute(x))
+        elif kind == "sandwich_norm":
+            made = compute(norm(choice["norm"], part(w, f"{name}_in"), x))
+            x = x + norm(choice["norm"], part(w, f"{name}_join.norm"), made)
+        elif not part(w, f"{name}_in"):  # bare
+            x = x + compute(x)
         else:
             x = x + compute(norm(choice["norm"], part(w, f"{name}_in"), x))
     return x
@@ -163,7 +186,8 @@ def linear(w, x):
 
 def norm(choice, w, x):
     if choice["kind"] == "rms_norm":  # Zhang and Sennrich 2019
-        return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + choice["eps"]) * w["weight"]
+        gain = w["weight"] + choice["around_one"]
+        return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + choice["eps"]) * gain
     mean = x.mean(axis=-1, keepdims=True)  # Ba et al. 2016
     variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
     return (x - mean) / np.sqrt(variance + choice["eps"]) * w["weight"] + w.get("bias", 0.0)
@@ -187,6 +211,7 @@ def activation(choice):
     return {
         "relu": lambda x: np.maximum(x, 0.0),
         "relu2": lambda x: np.maximum(x, 0.0) ** 2,
+        "silu": lambda x: x / (1.0 + np.exp(-x)),
         "swiglu": lambda x: x / (1.0 + np.exp(-x)),
     }[choice["kind"]]
 
@@ -204,10 +229,10 @@ def gelu_by_tanh(x):
 # --- attention --------------------------------------------------------------------------------
 
 
-def attention(choice, w, x, source, seen, position_weights=None):
-    """Every head by itself, then side by side; without position weights, positions are not used."""
+def attention(choice, w, x, source, seen, position=None, position_weights=None):
+    """Every head by itself, then side by side; without a position scheme, none is used."""
     heads, D = choice["attention"], x.shape[1]
-    position = {"kind": "none"} if position_weights is None else choice["position"]
+    position = position or {"kind": "none"}
     project = project_slice if heads["kind"] == "sliced_heads" else project_head
     mixed = []
     for h in range(heads["heads"]):
@@ -216,7 +241,9 @@ def attention(choice, w, x, source, seen, position_weights=None):
             q, k = turned(position, q), turned(position, k)
         scale = 1 / math.sqrt(q.shape[1]) if heads["scale"] is None else heads["scale"]
         bias = score_bias(position, position_weights, heads["heads"], h, *seen.shape)
-        mixed.append(shares(q @ k.T * scale + bias, seen) @ v)
+        scores, cap = q @ k.T * scale, heads.get("cap")
+        scores = scores if cap is None else cap * np.tanh(scores / cap)
+        mixed.append(shares(scores + bias, seen) @ v)
     joined = np.concatenate(mixed, axis=1)
     return joined if heads["kind"] == "sliced_heads" else linear(part(w, "output"), joined)
 
@@ -291,6 +318,8 @@ def turned(choice, x):
     first, second = pairs(width, choice["adjacent"])
     angles = np.outer(np.arange(len(x)), speeds(choice, width))
     numbers = (x[:, first] + 1j * x[:, second]) * np.exp(1j * angles)
+    if choice["stretch"]["kind"] == "by_turns":
+        numbers = numbers * grown(choice["stretch"])
     out = x.copy()
     out[:, first], out[:, second] = numbers.real, numbers.imag
     return out
@@ -313,7 +342,29 @@ def speeds(choice, width):
         return thetas / stretch["factor"]
     if stretch["kind"] == "by_wavelength":
         return np.array([slowed(stretch, theta) for theta in thetas])
+    if stretch["kind"] == "by_turns":
+        return np.array([yarn(stretch, base, width, i, theta) for i, theta in enumerate(thetas)])
     return thetas
+
+
+def yarn(stretch, base, width, i, theta):
+    """Peng et al. 2023, section 3.2, with the bounds rounded to whole pairs as in their code."""
+
+    def bound(turns):
+        return (
+            width
+            * math.log(stretch["trained_length"] / (2 * math.pi * turns))
+            / (2 * math.log(base))
+        )
+
+    low = max(math.floor(bound(stretch["fast"])), 0)
+    high = min(math.ceil(bound(stretch["slow"])), width - 1)
+    ramp = min(max((i - low) / (high - low), 0.0), 1.0)
+    return ramp * theta / stretch["factor"] + (1 - ramp) * theta
+
+
+def grown(stretch):
+    return stretch["length"] or 0.1 * math.log(stretch["factor"]) + 1
 
 
 def slowed(stretch, theta):
@@ -381,11 +432,22 @@ def outputs(config, weights, states, lengths):
 
 def next_token(choice, w, table, x, length):
     matrix = table if choice["tied"] else w["weight"]
-    return x @ matrix.T * choice["multiplier"] + w.get("bias", 0.0)
+    scores = x @ matrix.T * choice["multiplier"] + w.get("bias", 0.0)
+    return scores if choice["cap"] is None else choice["cap"] * np.tanh(scores / choice["cap"])
+
+
+BENDS = {
+    "gelu": gelu,
+    "gelu_tanh": gelu_by_tanh,
+    "relu": lambda x: np.maximum(x, 0.0),
+    "silu": lambda x: x / (1.0 + np.exp(-x)),
+    "tanh": np.tanh,
+}
 
 
 def masked_token(choice, w, table, x, length):
-    x = norm(choice["norm"], part(w, "change.2"), gelu(linear(part(w, "change.0"), x)))
+    bent = BENDS[choice["activation"]](linear(part(w, "change.0"), x))
+    x = norm(choice["norm"], part(w, "change.2"), bent)
     return x @ (table if choice["tied"] else w["output.weight"]).T + w["output.bias"]
 
 
@@ -400,7 +462,9 @@ def text_vector(choice, w, table, x, length):
 def classify(choice, w, table, x, length):
     vector = pooled(choice["pooling"], x[:length])
     if choice["hidden"] is not None:
-        vector = np.tanh(linear(part(w, "change.0"), vector))
+        vector = BENDS[choice["activation"]](linear(part(w, "change.0"), vector))
+    if choice["norm"] is not None:
+        vector = norm(choice["norm"], part(w, "change.2"), vector)
     return linear(part(w, "output.1"), vector)
 
 

@@ -20,11 +20,13 @@ from qkv.model import (
     MultiHead,
     NoPosition,
     NotesNorm,
+    ParallelNorm,
     PostNorm,
     ReLU,
     ReLU2,
     RMSNorm,
     Rotary,
+    SandwichNorm,
     Sinusoidal,
     SlicedHeads,
     Stack,
@@ -58,6 +60,20 @@ FACTORED = Stack(
     feed_forward=ReLU(width=53), position=NoPosition(),
 )  # fmt: skip
 
+ALBERT = Stack(
+    layers=4, distinct=2, width=36, table_width=11, attention=MultiHead(heads=6),
+    feed_forward=GELU(width=77), position=Sinusoidal(), residual=PostNorm(), input_norm=LayerNorm(),
+)  # fmt: skip
+NEOX = Stack(
+    layers=3, width=36, attention=MultiHead(heads=6), feed_forward=GELU(width=77),
+    position=Rotary(), residual=ParallelNorm(),
+)  # fmt: skip
+GEMMA = Stack(
+    layers=2, width=30, position=Rotary(), norm=RMSNorm(around_one=True),
+    feed_forward=SwiGLU(width=71), residual=SandwichNorm(),
+    attention=MultiHead(heads=6, kv_heads=3, head_width=10, bias=False, output_bias=False),
+)  # fmt: skip
+
 TABLE = Embedding(vocabulary=V)
 CONFIGS: dict[str, Config] = {
     "gpt": DecoderOnly(length=32, embedding=TABLE, decoder=GPT),
@@ -66,6 +82,11 @@ CONFIGS: dict[str, Config] = {
     "classify": EncoderOnly(
         length=32, embedding=TABLE, encoder=NOTES, output=Classify(labels=("a", "b"))
     ),
+    "albert": EncoderOnly(
+        length=32, embedding=TABLE, encoder=ALBERT, output=MaskedToken(narrow=11)
+    ),
+    "neox": DecoderOnly(length=32, embedding=TABLE, decoder=NEOX),
+    "gemma": DecoderOnly(length=32, embedding=TABLE, decoder=GEMMA),
     "factored": DecoderOnly(length=32, embedding=TABLE, decoder=FACTORED),
     "translate": EncoderDecoder(length=32, embedding=TABLE, encoder=PAPER, decoder=PAPER),
 }

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from qkv.model.output import Factors
 from qkv.task.loss import IGNORED, cross_entropy, scored_cross_entropy
 
 N, D, V = 23, 11, 37
@@ -21,16 +22,21 @@ def problem(bias: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("cap", [None, 2.5])
 @pytest.mark.parametrize("chunk", [1, 7, N, 100])
-def test_in_chunks_equals_all_at_once(smoothing: float, bias: bool, chunk: int) -> None:
+def test_in_chunks_equals_all_at_once(
+    smoothing: float, bias: bool, cap: float | None, chunk: int
+) -> None:
     states, table, shift, targets = problem(bias)
     mine = [t.double().requires_grad_() for t in (states, table, shift) if t is not None]
     his = [t.detach().clone().requires_grad_() for t in mine]
     scores = torch.nn.functional.linear(*his)
+    scores = scores if cap is None else cap * torch.tanh(scores / cap)
     plain = torch.nn.functional.cross_entropy(
         scores, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing
     )
-    ours = scored_cross_entropy(*mine, *([] if bias else [None]), targets, smoothing, chunk)
+    factors = Factors(*mine, *([] if bias else [None]), cap)
+    ours = scored_cross_entropy(factors, targets, smoothing, chunk)
     assert ours.item() == pytest.approx(plain.item(), rel=1e-6)
     (3.0 * plain).backward()
     (3.0 * ours).backward()
@@ -52,7 +58,7 @@ def test_the_plain_loss_is_a_sum_over_real_targets(smoothing: float) -> None:
 def test_a_batch_without_targets_costs_nothing() -> None:
     states, table, _, _ = problem(bias=False)
     states.requires_grad_()
-    loss = scored_cross_entropy(states, table, None, torch.full((N,), IGNORED))
+    loss = scored_cross_entropy(Factors(states, table, None, None), torch.full((N,), IGNORED))
     loss.backward()
     assert loss.item() == 0.0
     assert (states.grad == 0).all()
@@ -75,14 +81,16 @@ def test_no_tensor_is_as_large_as_all_scores() -> None:
     states = torch.randn(2048, 16, requires_grad=True)
     table = torch.randn(8000, 16, requires_grad=True)
     with Largest() as seen:
-        scored_cross_entropy(states, table, None, torch.randint(8000, (2048,))).backward()
+        factors = Factors(states, table, None, None)
+        scored_cross_entropy(factors, torch.randint(8000, (2048,))).backward()
     assert seen.numel <= 0.25 * 2048 * 8000
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 100])
 def test_without_gradients_the_loss_is_the_same(chunk: int) -> None:
     states, table, shift, targets = problem(bias=True)
-    learning = scored_cross_entropy(states, table, shift, targets, 0.1, chunk)
+    factors = Factors(states, table, shift, None)
+    learning = scored_cross_entropy(factors, targets, 0.1, chunk)
     with torch.no_grad():
-        looking = scored_cross_entropy(states, table, shift, targets, 0.1, chunk)
+        looking = scored_cross_entropy(factors, targets, 0.1, chunk)
     assert looking.item() == pytest.approx(learning.item(), rel=1e-6)

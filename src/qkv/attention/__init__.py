@@ -5,7 +5,7 @@ from qkv.attention.cache import NO_SLOT, CrossSlot, KVCache, NoSlot, Slot
 from qkv.attention.fused import fused
 from qkv.attention.heads import join_heads, project_factored, project_slices, split_heads
 from qkv.attention.mask import SEE_ALL, Mask, Part, Tile
-from qkv.attention.reference import Steps, reference, softmax
+from qkv.attention.reference import Steps, reference, soft_cap, softmax
 from qkv.attention.relative import Alibi, Buckets, alibi_slopes, distance_buckets
 from qkv.attention.rotary import UNTURNED, Rotation, Unturned, frequencies, rotation
 from qkv.attention.sinusoid import sinusoids
@@ -37,6 +37,7 @@ __all__ = [
     "reference",
     "rotation",
     "sinusoids",
+    "soft_cap",
     "softmax",
     "split_heads",
 ]

@@ -4,6 +4,9 @@ What the kernel cannot express is given to it in strips of queries, each with th
 reach. While training, a strip's mask is made again in the backward pass instead of being kept.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -28,32 +31,42 @@ def fused(
     q, k, v, width = *_one_width(q, k, v), n["value"]
     if mask.only_causal() and n["T"] == n["S"]:
         out = _sdpa(q, k, v, None, scale, causal=True)
-    elif not mask.by_query() or n["T"] <= STRIP:
+    elif not mask.by_query():
         out = _strip(q, k, v, mask, Tile.whole(n["T"], n["S"], q.device), scale)
     else:
-        out = _strips(q, k, v, mask, n["T"], n["S"], scale)
+        out = in_strips(partial(_strip, scale=scale), q, k, v, mask, n["T"], n["S"])
     return out[..., :width]
 
 
-def _strips(q: Tensor, k: Tensor, v: Tensor, mask: Mask, T: int, S: int, scale: float) -> Tensor:
+def in_strips(
+    compute: Callable[[Tensor, Tensor, Tensor, Mask, Tile], Tensor],
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask, T: int, S: int,
+) -> Tensor:  # fmt: skip
+    """What `compute` makes of a strip of queries at a time, made again in the backward pass."""
+    if T <= STRIP:
+        return compute(q, k, v, mask, Tile.whole(T, S, q.device))
     parts = []
     for start in range(0, T, STRIP):
         tile = Tile(range(start, min(start + STRIP, T)), range(S), S - T, q.device)
         rows = q[:, :, tile.queries.start : tile.queries.stop]
         parts.append(
             checkpoint(
-                _strip, rows, k, v, mask, tile, scale, use_reentrant=False, preserve_rng_state=False
+                compute, rows, k, v, mask, tile, use_reentrant=False, preserve_rng_state=False
             )
         )
     return torch.cat(parts, dim=2)
 
 
 def _strip(q: Tensor, k: Tensor, v: Tensor, mask: Mask, tile: Tile, scale: float) -> Tensor:
-    """Some queries against the keys they can reach."""
-    keys = mask.reach(tile) or tile.keys[:1]  # out of reach of all: one key, which the mask hides
-    tile = Tile(tile.queries, keys, tile.offset, tile.device)
-    k, v = (t[:, :, keys.start : keys.stop] for t in (k, v))
+    k, v, tile = within_reach(k, v, mask, tile)
     return _sdpa(q, k, v, _added(q, mask, tile), scale)
+
+
+def within_reach(k: Tensor, v: Tensor, mask: Mask, tile: Tile) -> tuple[Tensor, Tensor, Tile]:
+    """Only the keys and values that the queries of this tile can see at all."""
+    keys = mask.reach(tile) or tile.keys[:1]  # out of reach of all: one key, which the mask hides
+    k, v = (t[:, :, keys.start : keys.stop] for t in (k, v))
+    return k, v, Tile(tile.queries, keys, tile.offset, tile.device)
 
 
 def _added(q: Tensor, mask: Mask, tile: Tile) -> Tensor | None:

@@ -20,13 +20,19 @@ class Steps:
 
     scores: Tensor  # Q·Kᵀ                                  (B, H, T, S)
     scaled: Tensor  # scores × scale                        (B, H, T, S)
-    masked: Tensor  # scaled + bias, −∞ where not seen      (B, H, T, S)
+    capped: Tensor  # cap·tanh(scaled ÷ cap), or scaled     (B, H, T, S)
+    masked: Tensor  # capped + bias, −∞ where not seen      (B, H, T, S)
     weights: Tensor  # softmax of each row                  (B, H, T, S)
     output: Tensor  # weights · V                           (B, H, T, width of v)
 
 
 def reference(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask = SEE_ALL, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask = SEE_ALL,
+    scale: float | None = None,
+    cap: float | None = None,
 ) -> Steps:
     """All steps from queries to the mean of the values each query may see.
 
@@ -34,18 +40,32 @@ def reference(
     -> weights whose rows sum to 1, or to 0 for a query that may see nothing.
 
     scale: None for 1/√E, 1.0 to leave the scaling out, or any factor.
+    cap: no scaled score is larger; they near it along a tanh (Gemma Team 2024).
     """
     n = check_sizes(q, k, v, mask)
+    return steps_in(q, k, v, mask, Tile.whole(n["T"], n["S"], q.device), scale, cap)
+
+
+def steps_in(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask, tile: Tile, scale: float | None, cap: float | None
+) -> Steps:
+    """The steps of one tile, whose queries q and keys k, v are given."""
+    group = q.shape[1] // k.shape[1]
     q, k, v, narrow = *(at_least_float32(t) for t in (q, k, v)), v.dtype
-    k, v = (t.repeat_interleave(n["H"] // n["K"], dim=1) for t in (k, v))  # (B, H, S, E)
-    tile = Tile.whole(n["T"], n["S"], q.device)
+    k, v = (t.repeat_interleave(group, dim=1) for t in (k, v))  # (B, H, S, E)
 
     scores = q @ k.transpose(-2, -1)  # (B, H, T, S)
-    scaled = scores * scale_factor(n["E"], scale)
-    masked = add_mask(scaled, mask.bias_in(tile), mask.seen_in(tile))
+    scaled = scores * scale_factor(q.shape[-1], scale)
+    capped = scaled if cap is None else soft_cap(scaled, cap)
+    masked = add_mask(capped, mask.bias_in(tile), mask.seen_in(tile))
     weights = softmax(masked)
     output = weights @ v  # (B, H, T, E)
-    return Steps(scores, scaled, masked, weights.to(narrow), output.to(narrow))
+    return Steps(scores, scaled, capped, masked, weights.to(narrow), output.to(narrow))
+
+
+def soft_cap(x: Tensor, cap: float) -> Tensor:
+    """Numbers kept between −cap and cap: small ones hardly change."""
+    return (x / cap).tanh() * cap
 
 
 def softmax(scores: Tensor) -> Tensor:

@@ -70,13 +70,20 @@ class Unturned:
 UNTURNED = Unturned()
 
 
-def rotation(positions: Tensor, frequencies: Tensor, adjacent: bool = False) -> Rotation:
-    """positions (T,) or (B, T) and frequencies (R/2,) -> the rotation of each position."""
+def rotation(
+    positions: Tensor, frequencies: Tensor, adjacent: bool = False, factor: float = 1.0
+) -> Rotation:
+    """positions (T,) or (B, T) and frequencies (R/2,) -> the rotation of each position.
+
+    What is turned also becomes `factor` times as long.
+    """
     angles = positions.to(frequencies.dtype)[..., None] * frequencies  # (..., T, R/2)
     if positions.dim() == 2:
         angles = angles[:, None]  # (B, 1, T, R/2)
     both = angles.repeat_interleave(2, dim=-1) if adjacent else torch.cat((angles, angles), dim=-1)
-    return Rotation(both.cos(), both.sin(), adjacent)  # (..., T, R)
+    if factor == 1.0:
+        return Rotation(both.cos(), both.sin(), adjacent)  # (..., T, R)
+    return Rotation(both.cos() * factor, both.sin() * factor, adjacent)
 
 
 def frequencies(
@@ -111,3 +118,22 @@ def stretch_by_wavelength(
     turns = trained_length * frequencies / (2 * math.pi)
     keep = ((turns - low) / (high - low)).clamp(0.0, 1.0)
     return frequencies * keep + frequencies / factor * (1.0 - keep)
+
+
+def stretch_by_turns(
+    frequencies: Tensor, base: float, factor: float, fast: float, slow: float, trained_length: int
+) -> Tensor:
+    """YaRN (Peng et al. 2023): pairs that turn more than `fast` times within the trained length
+    stay, those that turn fewer than `slow` times are slowed by `factor`, and between them the
+    share grows evenly from pair to pair.
+    """
+    pairs = len(frequencies)
+
+    def pair_that_turns(times: float) -> float:
+        return pairs * math.log(trained_length / (times * 2 * math.pi)) / math.log(base)
+
+    first = max(math.floor(pair_that_turns(fast)), 0)
+    last = min(math.ceil(pair_that_turns(slow)), 2 * pairs - 1)
+    places = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device)
+    slowed = ((places - first) / max(last - first, 0.001)).clamp(0.0, 1.0)
+    return frequencies / factor * slowed + frequencies * (1.0 - slowed)

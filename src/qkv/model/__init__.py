@@ -9,8 +9,9 @@ from qkv.model.embedding import Embedding
 from qkv.model.encoder import Encoder, EncoderOnly
 from qkv.model.encoder_decoder import EncoderDecoder, Translator
 from qkv.model.family import Config, Model, build, read_config, skeleton
-from qkv.model.feed_forward import GEGLU, GELU, ReLU, ReLU2, SwiGLU
+from qkv.model.feed_forward import GEGLU, GELU, ReLU, ReLU2, SiLU, SwiGLU
 from qkv.model.heads import MultiHead, SlicedHeads
+from qkv.model.local import Local
 from qkv.model.norm import LayerNorm, RMSNorm
 from qkv.model.output import Classify, MaskedToken, NextToken, TextVector
 from qkv.model.pooling import First, Last, Max, Mean
@@ -23,10 +24,12 @@ from qkv.model.position import (
     RelativeBuckets,
     Rotary,
     Sinusoidal,
+    TurnsStretch,
+    Unstretched,
     WavelengthStretch,
 )
 from qkv.model.presets import preset, presets
-from qkv.model.residual import NotesNorm, PostNorm, PreNorm
+from qkv.model.residual import NotesNorm, ParallelNorm, PostNorm, PreNorm, SandwichNorm
 from qkv.model.stack import Layers, Stack
 from qkv.model.view import View
 
@@ -53,6 +56,7 @@ __all__ = [
     "Layers",
     "Learned",
     "LinearStretch",
+    "Local",
     "MaskedToken",
     "Max",
     "Mean",
@@ -63,6 +67,7 @@ __all__ = [
     "NoPosition",
     "NotesNorm",
     "NtkStretch",
+    "ParallelNorm",
     "PostNorm",
     "PreNorm",
     "RMSNorm",
@@ -70,6 +75,8 @@ __all__ = [
     "ReLU2",
     "RelativeBuckets",
     "Rotary",
+    "SandwichNorm",
+    "SiLU",
     "Sinusoidal",
     "SlicedHeads",
     "Stack",
@@ -77,6 +84,8 @@ __all__ = [
     "Tap",
     "TextVector",
     "Translator",
+    "TurnsStretch",
+    "Unstretched",
     "View",
     "WavelengthStretch",
     "build",

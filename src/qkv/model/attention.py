@@ -19,11 +19,12 @@ class Attention(nn.Module):
         query_norm: nn.Module,
         key_norm: nn.Module,
         scale: float | None,
+        cap: float | None = None,
     ) -> None:
         super().__init__()
         self.query, self.key, self.value = query, key, value
         self.query_norm, self.key_norm = query_norm, key_norm
-        self.mix = Mix(scale)
+        self.mix = Mix(scale, cap)
         self.output = output
 
     def forward(self, x: Tensor, view: View) -> Tensor:
@@ -48,15 +49,15 @@ class CrossAttention(Attention):
 class Mix(nn.Module):
     """softmax(Q·Kᵀ·scale + mask)·V, fused; a hook on `steps` makes it show every intermediate."""
 
-    def __init__(self, scale: float | None) -> None:
+    def __init__(self, scale: float | None, cap: float | None = None) -> None:
         super().__init__()
-        self.scale = scale
+        self.scale, self.cap = scale, cap
         self.steps = Tap()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         if self.steps.watched:
-            return self.steps(reference(q, k, v, mask, self.scale)).output
-        return attend(q, k, v, mask, self.scale)
+            return self.steps(reference(q, k, v, mask, self.scale, self.cap)).output
+        return attend(q, k, v, mask, self.scale, self.cap)
 
 
 class Tap(nn.Module):

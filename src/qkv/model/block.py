@@ -21,9 +21,11 @@ class Block(nn.Module):
         residual: ArrangementChoice,
         dropout: float,
         cross: bool,
+        first: bool = False,
     ) -> None:
         super().__init__()
-        joint = residual.attention(norm, width, dropout)
+        around = residual.first_attention if first else residual.attention
+        joint = around(norm, width, dropout)
         self.attention_in, self.attention_join, self.attention_out = joint
         self.attention = attention.build(width)
 
@@ -41,6 +43,16 @@ class Block(nn.Module):
         read = self.cross(self.cross_in(x), view)
         x = self.cross_out(self.cross_join(x, read))
         changed = self.feed_forward(self.feed_forward_in(x))
+        return self.feed_forward_out(self.feed_forward_join(x, changed))
+
+
+class ParallelBlock(Block):
+    """Attention and feed-forward side by side: both read what comes in."""
+
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        mixed = self.attention(self.attention_in(x), view)
+        changed = self.feed_forward(self.feed_forward_in(x))
+        x = self.attention_out(self.attention_join(x, mixed))
         return self.feed_forward_out(self.feed_forward_join(x, changed))
 
 

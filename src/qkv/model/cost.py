@@ -67,7 +67,9 @@ def _stack(stack: Stack, length: int) -> float:
     heads, width = stack.attention, stack.width
     projections = heads.own_multiplications(width) + heads.source_multiplications(width)
     pairs = heads.pair_multiplications(width) * length
-    return stack.layers * (projections + pairs + stack.feed_forward.multiplications(width))
+    widened = 0 if stack.table_width is None else stack.table_width * width
+    layer = projections + pairs + stack.feed_forward.multiplications(width)
+    return stack.layers * layer + widened
 
 
 def _cross(stack: Stack, source: int, share: float) -> float:
@@ -84,8 +86,10 @@ def _kept(stack: Stack) -> int:
     attention = width + heads.own_kept(width) + heads.source_kept(width)
     feed_forward = width + stack.feed_forward.kept()
     norms = stack.residual.norms(stack.layers, cross=False) * stack.norm.kept(width)
-    first = 0 if stack.input_norm is None else stack.input_norm.kept(width)
-    return stack.layers * (attention + feed_forward) + norms + first
+    first = 0 if stack.input_norm is None else stack.input_norm.kept(stack.embedded)
+    first += stack.table_width or 0
+    twice = width if stack.residual.parallel else 0  # two norms keep one and the same input
+    return stack.layers * (attention + feed_forward - twice) + norms + first
 
 
 def _kept_cross(stack: Stack, share: float) -> float:

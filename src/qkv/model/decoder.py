@@ -27,8 +27,9 @@ class DecoderOnly(Choice):
     output: Output = NextToken()
 
     @model_validator(mode="after")
-    def _no_types(self) -> "DecoderOnly":
+    def _parts_fit(self) -> "DecoderOnly":
         self.embedding.expect_no_types()
+        self.output.fit(self.decoder.width, self.decoder.embedded)
         return self
 
     def build(self) -> "Decoder":
@@ -36,7 +37,8 @@ class DecoderOnly(Choice):
 
     def parameters(self) -> int:
         width, vocabulary = self.decoder.width, self.embedding.vocabulary
-        ends = self.embedding.parameters(width) + self.output.parameters(width, vocabulary)
+        ends = self.embedding.parameters(self.decoder.embedded)
+        ends += self.output.parameters(width, vocabulary)
         return ends + self.decoder.parameters(self.length)
 
 
@@ -47,7 +49,7 @@ class Decoder(nn.Module):
         super().__init__()
         width = config.decoder.width
         self.config = config
-        self.embedding = config.embedding.build(width)
+        self.embedding = config.embedding.build(config.decoder.embedded)
         self.decoder = config.decoder.build(config.length)
         self.output = config.output.build(width, config.embedding.vocabulary)
 

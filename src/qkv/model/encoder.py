@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from qkv.attention import Mask
@@ -15,21 +16,34 @@ from qkv.model.stack import Stack
 class EncoderOnly(Choice):
     """The shape of an encoder-only model.
 
-    `length` is the number of positions a learned table has; other schemes read further.
+    `length` is the number of positions a learned table has; other schemes read further. Of a text
+    the first `cut` tokens are read, or as many as that length if it is not given.
     """
 
     kind: Literal["encoder_only"] = "encoder_only"
     length: Size
+    cut: Size | None = None
     embedding: Embedding
     encoder: Stack
     output: Output
+
+    @model_validator(mode="after")
+    def _output_fits(self) -> "EncoderOnly":
+        self.output.fit(self.encoder.width, self.encoder.embedded)
+        return self
+
+    @property
+    def reads(self) -> int:
+        """How many tokens of a text are read."""
+        return self.length if self.cut is None else min(self.cut, self.length)
 
     def build(self) -> "Encoder":
         return Encoder(self)
 
     def parameters(self) -> int:
         width, vocabulary = self.encoder.width, self.embedding.vocabulary
-        ends = self.embedding.parameters(width) + self.output.parameters(width, vocabulary)
+        ends = self.embedding.parameters(self.encoder.embedded)
+        ends += self.output.parameters(width, vocabulary)
         return ends + self.encoder.parameters(self.length)
 
 
@@ -40,7 +54,7 @@ class Encoder(nn.Module):
         super().__init__()
         width = config.encoder.width
         self.config = config
-        self.embedding = config.embedding.build(width)
+        self.embedding = config.embedding.build(config.encoder.embedded)
         self.encoder = config.encoder.build(config.length)
         self.output = config.output.build(width, config.embedding.vocabulary)
 

@@ -38,6 +38,12 @@ class EncoderDecoder(Choice):
                 f"encoder.width={self.encoder.width} and decoder.width={self.decoder.width} "
                 f"must be equal"
             )
+        if self.source is None and self.encoder.embedded != self.decoder.embedded:
+            raise ValueError(
+                f"encoder.table_width={self.encoder.table_width} and "
+                f"decoder.table_width={self.decoder.table_width} must be equal to share one table"
+            )
+        self.output.fit(self.decoder.width, self.decoder.embedded)
         return self
 
     def build(self) -> "Translator":
@@ -45,9 +51,9 @@ class EncoderDecoder(Choice):
 
     def parameters(self) -> int:
         width = self.decoder.width
-        tables = self.embedding.parameters(width)
+        tables = self.embedding.parameters(self.decoder.embedded)
         if self.source is not None:
-            tables += self.source.parameters(width)
+            tables += self.source.parameters(self.encoder.embedded)
         stacks = self.encoder.parameters(self.length)
         stacks += self.decoder.parameters(self.length, cross=True)
         return tables + stacks + self.output.parameters(width, self.embedding.vocabulary)
@@ -60,8 +66,9 @@ class Translator(nn.Module):
         super().__init__()
         width = config.decoder.width
         self.config = config
-        self.embedding = config.embedding.build(width)
-        self.source = None if config.source is None else config.source.build(width)
+        self.embedding = config.embedding.build(config.decoder.embedded)
+        own = config.source
+        self.source = None if own is None else own.build(config.encoder.embedded)
         self.encoder = config.encoder.build(config.length)
         self.decoder = config.decoder.build(config.length, cross=True)
         self.output = config.output.build(width, config.embedding.vocabulary)

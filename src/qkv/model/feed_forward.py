@@ -143,6 +143,15 @@ class ReLU2(_Plain):
         return SquaredReLU()
 
 
+class SiLU(_Plain):
+    """x·σ(x) (Elfwing et al. 2017), also called swish."""
+
+    kind: Literal["silu"] = "silu"
+
+    def activation(self) -> nn.Module:
+        return nn.SiLU()
+
+
 class SwiGLU(_Gated):
     """Gated by x·σ(x)."""
 
@@ -162,4 +171,6 @@ class GEGLU(_Gated):
         return nn.GELU(approximate="tanh" if self.tanh else "none")
 
 
-FeedForwardChoice = Annotated[ReLU | GELU | ReLU2 | SwiGLU | GEGLU, Field(discriminator="kind")]
+FeedForwardChoice = Annotated[
+    ReLU | GELU | ReLU2 | SiLU | SwiGLU | GEGLU, Field(discriminator="kind")
+]

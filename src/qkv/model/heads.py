@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 from torch import nn
 
 from qkv.errors import ConfigError
@@ -29,6 +29,7 @@ class MultiHead(Choice):
     output_bias: bool = True
     qk_norm: Norm | None = None
     scale: float | None = None
+    cap: PositiveFloat | None = None  # no scaled score is larger
 
     def fit(self, width: int) -> None:
         if self.head_width is None and width % self.heads:
@@ -61,6 +62,7 @@ class MultiHead(Choice):
             query_norm=build_norm(self.qk_norm, keys),
             key_norm=build_norm(self.qk_norm, keys),
             scale=self.scale,
+            cap=self.cap,
         )
 
     def parameters(self, width: int) -> int:

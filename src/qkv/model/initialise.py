@@ -8,6 +8,7 @@ from torch import nn
 from qkv.model.attention import Attention
 from qkv.model.embedding import Table, Times
 from qkv.model.feed_forward import FeedForward
+from qkv.model.norm import RMSNormAroundOne
 from qkv.model.stack import Layers
 
 
@@ -23,7 +24,9 @@ def initialise(model: nn.Module, seed: int) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             owner = model.get_submodule(name.rpartition(".")[0])
-            if isinstance(owner, nn.LayerNorm | nn.RMSNorm):
+            if isinstance(owner, RMSNormAroundOne):
+                parameter.zero_()
+            elif isinstance(owner, nn.LayerNorm | nn.RMSNorm):
                 parameter.fill_(1.0 if name.endswith("weight") else 0.0)
             elif parameter.dim() == 1:
                 parameter.zero_()

@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal
 
+import torch.nn.functional as F
 from pydantic import Field, PositiveFloat
-from torch import nn
+from torch import Tensor, nn
 
 from qkv.model.choice import Choice
 
@@ -27,13 +28,18 @@ class LayerNorm(Choice):
 
 
 class RMSNorm(Choice):
-    """Root mean square 1 over the features, then a gain (Zhang and Sennrich 2019)."""
+    """Root mean square 1 over the features, then a gain (Zhang and Sennrich 2019).
+
+    Around one, the gain is 1 + weight, so that decay pulls it towards 1 (Gemma Team 2024).
+    """
 
     kind: Literal["rms_norm"] = "rms_norm"
     eps: PositiveFloat = 1e-6
+    around_one: bool = False
 
     def build(self, width: int) -> nn.Module:
-        return nn.RMSNorm(width, eps=self.eps)
+        kind = RMSNormAroundOne if self.around_one else nn.RMSNorm
+        return kind(width, eps=self.eps)
 
     def parameters(self, width: int) -> int:
         return width
@@ -41,6 +47,13 @@ class RMSNorm(Choice):
     def kept(self, width: int) -> int:
         """The input, the normalised input and its size; torch does not fuse this one."""
         return 2 * width + 1
+
+
+class RMSNormAroundOne(nn.RMSNorm):
+    """Its weights say how much the gains differ from 1."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, 1.0 + self.weight, self.eps)
 
 
 Norm = Annotated[LayerNorm | RMSNorm, Field(discriminator="kind")]

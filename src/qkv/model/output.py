@@ -4,34 +4,56 @@ Every output reads the states (B, T, D), the true lengths (B,) and the embedding
 which it may share.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, field_validator
+from pydantic import Field, PositiveFloat, field_validator
 from torch import Tensor, nn
 
+from qkv.attention import soft_cap
+from qkv.errors import ConfigError
 from qkv.model.choice import Choice, Share, Size
 from qkv.model.dropout import Dropout
 from qkv.model.embedding import Times
-from qkv.model.norm import LayerNorm, Norm
+from qkv.model.norm import LayerNorm, Norm, build_norm, norm_parameters
 from qkv.model.pooling import Mean, Pooling
+
+Bend = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
+BENDS: dict[Bend, Callable[[], nn.Module]] = {
+    "gelu": nn.GELU,
+    "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
 
 
 class NextToken(Choice):
     """A score for each token of the vocabulary at each position: (B, T, V).
 
-    Tied: the embedding table itself is the matrix (Press and Wolf 2017).
+    Tied: the embedding table itself is the matrix (Press and Wolf 2017). Capped: no score is
+    larger than that, they near it along a tanh.
     """
 
     kind: Literal["next_token"] = "next_token"
     tied: bool = True
     bias: bool = False
     multiplier: float = 1.0
+    cap: PositiveFloat | None = None
+
+    def fit(self, width: int, table_width: int) -> None:
+        """Raise a ConfigError if a tied table has another width than the states."""
+        if self.tied and width != table_width:
+            raise ConfigError(
+                f"a tied output scores states of width={width} with the embedding table, which "
+                f"has table_width={table_width}; they must be equal"
+            )
 
     def build(self, width: int, vocabulary: int) -> nn.Module:
         kind = TiedScores if self.tied else OwnScores
-        return kind(width, vocabulary, self.bias, self.multiplier)
+        return kind(width, vocabulary, self.bias, self.multiplier, self.cap)
 
     def parameters(self, width: int, vocabulary: int) -> int:
         return (not self.tied) * vocabulary * width + self.bias * vocabulary
@@ -46,28 +68,45 @@ class NextToken(Choice):
 
 
 class MaskedToken(Choice):
-    """BERT's head: a dense layer, GELU and a norm, then a score for each token: (B, T, V)."""
+    """BERT's head: a dense layer, GELU and a norm, then a score for each token: (B, T, V).
+
+    narrow: the width of the dense layer's result, where the embedding table has that width.
+    """
 
     kind: Literal["masked_token"] = "masked_token"
     tied: bool = True
     norm: Norm = LayerNorm()
+    bias: bool = True  # of the dense layer
+    activation: Bend = "gelu"
+    narrow: Size | None = None
+
+    def fit(self, width: int, table_width: int) -> None:
+        scored = self.narrow or width
+        if self.tied and scored != table_width:
+            raise ConfigError(
+                f"a tied output scores vectors of width {scored} with the embedding table, which "
+                f"has width {table_width}; set narrow={table_width}"
+            )
 
     def build(self, width: int, vocabulary: int) -> nn.Module:
-        kind = TiedScores if self.tied else OwnScores
+        kind, scored = (TiedScores if self.tied else OwnScores), self.narrow or width
+        dense = nn.Linear(width, scored, self.bias)
         return Transformed(
-            nn.Sequential(nn.Linear(width, width), nn.GELU(), self.norm.build(width)),
-            kind(width, vocabulary, bias=True, multiplier=1.0),
+            nn.Sequential(dense, BENDS[self.activation](), self.norm.build(scored)),
+            kind(scored, vocabulary, bias=True, multiplier=1.0),
         )
 
     def parameters(self, width: int, vocabulary: int) -> int:
-        matrix = (not self.tied) * vocabulary * width
-        return width * (width + 1) + self.norm.parameters(width) + matrix + vocabulary
+        scored = self.narrow or width
+        matrix = (not self.tied) * vocabulary * scored
+        return scored * (width + self.bias) + self.norm.parameters(scored) + matrix + vocabulary
 
     def multiplications(self, width: int, vocabulary: int) -> int:
-        return width * (width + vocabulary)
+        return (self.narrow or width) * (width + vocabulary)
 
     def kept(self, width: int) -> int:
-        return 3 * width + self.norm.kept(width)
+        scored = self.narrow or width
+        return width + 2 * scored + self.norm.kept(scored)
 
 
 class TextVector(Choice):
@@ -80,6 +119,9 @@ class TextVector(Choice):
     pooling: Pooling = Mean()
     dense: bool = False
     unit: bool = True
+
+    def fit(self, width: int, table_width: int) -> None:
+        """Any width will do."""
 
     def build(self, width: int, vocabulary: int) -> nn.Module:
         change = nn.Sequential(nn.Linear(width, width), nn.Tanh()) if self.dense else nn.Identity()
@@ -96,12 +138,18 @@ class TextVector(Choice):
 
 
 class Classify(Choice):
-    """A score for each label: (B, labels), by a small network on the text's vector."""
+    """A score for each label: (B, labels), by a small network on the text's vector.
+
+    hidden: through a layer of that width first, with its activation and perhaps a norm.
+    """
 
     kind: Literal["classify"] = "classify"
     labels: Annotated[tuple[str, ...], Field(strict=False)]  # JSON has lists
     pooling: Pooling = Mean()
     hidden: Size | None = None
+    hidden_bias: bool = True
+    activation: Bend = "tanh"
+    norm: Norm | None = None
     dropout: Share = 0.0
 
     @field_validator("labels")
@@ -111,16 +159,22 @@ class Classify(Choice):
             raise ValueError(f"a classifier needs two or more different labels, given {labels}")
         return labels
 
+    def fit(self, width: int, table_width: int) -> None:
+        """Any width will do."""
+
     def build(self, width: int, vocabulary: int) -> nn.Module:
         last = nn.Linear(self.hidden or width, len(self.labels))
         change: nn.Module = nn.Identity()
         if self.hidden is not None:
-            change = nn.Sequential(nn.Linear(width, self.hidden), nn.Tanh())
+            dense = nn.Linear(width, self.hidden, self.hidden_bias)
+            norm = () if self.norm is None else (build_norm(self.norm, self.hidden),)
+            change = nn.Sequential(dense, BENDS[self.activation](), *norm)
         return Pooled(self.pooling, change, nn.Sequential(Dropout(self.dropout), last))
 
     def parameters(self, width: int, vocabulary: int) -> int:
-        inner = self.hidden or width
-        first = 0 if self.hidden is None else (width + 1) * self.hidden
+        inner, first = self.hidden or width, 0
+        if self.hidden is not None:
+            first = (width + self.hidden_bias) * inner + norm_parameters(self.norm, inner)
         return first + (inner + 1) * len(self.labels)
 
     def multiplications(self, width: int, vocabulary: int) -> int:
@@ -133,30 +187,58 @@ class Classify(Choice):
 Output = Annotated[NextToken | MaskedToken | TextVector | Classify, Field(discriminator="kind")]
 
 
+class Factors(NamedTuple):
+    """What scores are made of, for a loss that multiplies them in parts."""
+
+    states: Tensor
+    table: Tensor
+    bias: Tensor | None
+    cap: float | None
+
+    def scores(self) -> Tensor:
+        """states · tableᵀ + bias, capped if there is a cap."""
+        plain = F.linear(self.states, self.table, self.bias)
+        return plain if self.cap is None else soft_cap(plain, self.cap)
+
+
 class TiedScores(nn.Module):
     """states · tableᵀ, with the embedding's table."""
 
-    def __init__(self, width: int, vocabulary: int, bias: bool, multiplier: float) -> None:
+    def __init__(
+        self,
+        width: int,
+        vocabulary: int,
+        bias: bool,
+        multiplier: float,
+        cap: float | None = None,
+    ) -> None:
         super().__init__()
         self.scale = nn.Identity() if multiplier == 1.0 else Times(multiplier)
         self.bias = nn.Parameter(torch.empty(vocabulary)) if bias else None
+        self.cap = cap
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
-        return F.linear(*self.factors(states, table))
+        return self.factors(states, table).scores()
 
-    def factors(self, states: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """States, table and bias, for a loss that multiplies them in parts."""
-        return self.scale(states), table, self.bias
+    def factors(self, states: Tensor, table: Tensor) -> Factors:
+        return Factors(self.scale(states), table, self.bias, self.cap)
 
 
 class OwnScores(TiedScores):
     """states · tableᵀ, with a table of its own."""
 
-    def __init__(self, width: int, vocabulary: int, bias: bool, multiplier: float) -> None:
-        super().__init__(width, vocabulary, bias, multiplier)
+    def __init__(
+        self,
+        width: int,
+        vocabulary: int,
+        bias: bool,
+        multiplier: float,
+        cap: float | None = None,
+    ) -> None:
+        super().__init__(width, vocabulary, bias, multiplier, cap)
         self.weight = nn.Parameter(torch.empty(vocabulary, width))
 
-    def factors(self, states: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def factors(self, states: Tensor, table: Tensor) -> Factors:
         return super().factors(states, self.weight)
 
 
@@ -168,9 +250,9 @@ class Transformed(nn.Module):
         self.change, self.output = change, output
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
-        return F.linear(*self.factors(states, table))
+        return self.factors(states, table).scores()
 
-    def factors(self, states: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def factors(self, states: Tensor, table: Tensor) -> Factors:
         return self.output.factors(self.change(states), table)
 
 

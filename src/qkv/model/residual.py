@@ -4,11 +4,12 @@ An arrangement gives each part of a block three things: a norm before it, how it
 what came in, and a norm after.
 """
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 from torch import Tensor, nn
 
+from qkv.errors import ConfigError
 from qkv.model.choice import Choice
 from qkv.model.dropout import Dropout
 from qkv.model.norm import LayerNorm, RMSNorm
@@ -32,6 +33,17 @@ class Replace(Add):
         return self.dropout(y)
 
 
+class AddNormed(Add):
+    """x + norm(y): what the part adds is brought to size first."""
+
+    def __init__(self, norm: nn.Module, dropout: float) -> None:
+        super().__init__(dropout)
+        self.norm = norm
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + self.dropout(self.norm(y))
+
+
 class Keep(nn.Module):
     """x: the part is not there, and nothing joins."""
 
@@ -49,6 +61,12 @@ class Joint(NamedTuple):
 
 class Arrangement(Choice):
     """Around attention, cross attention and feed-forward; all three alike unless it says so."""
+
+    parallel: ClassVar[bool] = False  # attention and feed-forward both read what comes in
+
+    def first_attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+        """Around the attention of the first layer."""
+        return self.attention(norm, width, dropout)
 
     def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
         raise NotImplementedError
@@ -78,9 +96,18 @@ class PostNorm(Arrangement):
 
 
 class PreNorm(Arrangement):
-    """x + part(norm(x)), and one norm after the last block (Xiong et al. 2020)."""
+    """x + part(norm(x)), and one norm after the last block (Xiong et al. 2020).
+
+    Bare first: the first attention reads the embeddings as they are, as in ModernBERT, where an
+    input norm stands right before it.
+    """
 
     kind: Literal["pre_norm"] = "pre_norm"
+    bare_first: bool = False
+
+    def first_attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+        usual = self.attention(norm, width, dropout)
+        return usual._replace(before=nn.Identity()) if self.bare_first else usual
 
     def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
         return Joint(norm.build(width), Add(dropout), nn.Identity())
@@ -89,7 +116,43 @@ class PreNorm(Arrangement):
         return norm.build(width)
 
     def norms(self, layers: int, cross: bool) -> int:
+        return super().norms(layers, cross) + 1 - self.bare_first
+
+
+class ParallelNorm(Arrangement):
+    """x + attention(norm(x)) + feed_forward(norm(x)), each with a norm of its own, and one norm
+    after the last block (Black et al. 2022, "GPT-NeoX-20B").
+    """
+
+    kind: Literal["parallel_norm"] = "parallel_norm"
+    parallel: ClassVar[bool] = True
+
+    def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+        return Joint(norm.build(width), Add(dropout), nn.Identity())
+
+    def cross(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+        raise ConfigError("parallel_norm has no place for cross attention; use pre_norm")
+
+    def final(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
+        return norm.build(width)
+
+    def norms(self, layers: int, cross: bool) -> int:
         return super().norms(layers, cross) + 1
+
+
+class SandwichNorm(Arrangement):
+    """x + norm(part(norm(x))), and one norm after the last block (Ding et al. 2021)."""
+
+    kind: Literal["sandwich_norm"] = "sandwich_norm"
+
+    def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+        return Joint(norm.build(width), AddNormed(norm.build(width), dropout), nn.Identity())
+
+    def final(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
+        return norm.build(width)
+
+    def norms(self, layers: int, cross: bool) -> int:
+        return 2 * super().norms(layers, cross) + 1
 
 
 class NotesNorm(Arrangement):
@@ -114,4 +177,6 @@ class NotesNorm(Arrangement):
         return layers
 
 
-ArrangementChoice = Annotated[PostNorm | PreNorm | NotesNorm, Field(discriminator="kind")]
+ArrangementChoice = Annotated[
+    PostNorm | PreNorm | ParallelNorm | SandwichNorm | NotesNorm, Field(discriminator="kind")
+]

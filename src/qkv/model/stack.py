@@ -8,11 +8,12 @@ from torch import Tensor, nn
 
 from qkv.attention import NO_SLOT, SEE_ALL, KVCache, Mask
 from qkv.errors import CacheError, ShapeError
-from qkv.model.block import Block
+from qkv.model.block import Block, ParallelBlock
 from qkv.model.choice import Choice, Share, Size
 from qkv.model.dropout import Dropout
 from qkv.model.feed_forward import FeedForwardChoice
 from qkv.model.heads import AttentionChoice
+from qkv.model.local import Local, Way
 from qkv.model.norm import LayerNorm, Norm, build_norm, norm_parameters
 from qkv.model.position import PositionChoice, Room
 from qkv.model.residual import ArrangementChoice, PreNorm
@@ -20,27 +21,48 @@ from qkv.model.view import View
 
 
 class Stack(Choice):
-    """The shape of an encoder or a decoder."""
+    """The shape of an encoder or a decoder.
+
+    distinct: so many blocks have weights of their own and share out the layers, neighbours
+    together; table_width: embeddings are narrower and widened by a matrix (both Lan et al. 2020).
+    """
 
     layers: Size
+    distinct: Size | None = None
     width: Size
+    table_width: Size | None = None
     attention: AttentionChoice
     feed_forward: FeedForwardChoice
     position: PositionChoice
     norm: Norm = LayerNorm()
     residual: ArrangementChoice = PreNorm()
     input_norm: Norm | None = None
+    local: Local | None = None
     dropout: Share = 0.0
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "Stack":
         self.attention.fit(self.width)
         self.position.fit(self.room(length=1))
+        if self.layers % self.blocks:
+            raise ValueError(f"distinct={self.distinct} must divide layers={self.layers}")
+        if self.local is not None:
+            self.local.fit(self.layers, self.room(length=1))
         return self
+
+    @property
+    def blocks(self) -> int:
+        """Blocks with weights of their own."""
+        return self.distinct or self.layers
+
+    @property
+    def embedded(self) -> int:
+        """The width of the embeddings it reads."""
+        return self.table_width or self.width
 
     def room(self, length: int) -> Room:
         heads = self.attention
-        return Room(self.width, heads.heads, heads.key_width(self.width), length)
+        return Room(self.embedded, heads.heads, heads.key_width(self.width), length)
 
     def build(self, length: int, cross: bool = False) -> "Layers":
         return Layers(self, length, cross)
@@ -48,11 +70,13 @@ class Stack(Choice):
     def parameters(self, length: int, cross: bool = False) -> int:
         attention = self.attention.parameters(self.width) * (2 if cross else 1)
         block = attention + self.feed_forward.parameters(self.width)
-        norms = self.residual.norms(self.layers, cross) * self.norm.parameters(self.width)
-        ends = norm_parameters(self.input_norm, self.width) + self.position.parameters(
+        norms = self.residual.norms(self.blocks, cross) * self.norm.parameters(self.width)
+        ends = norm_parameters(self.input_norm, self.embedded) + self.position.parameters(
             self.room(length)
         )
-        return self.layers * block + norms + ends
+        if self.table_width is not None:
+            ends += (self.table_width + 1) * self.width
+        return self.blocks * block + norms + ends
 
     def empty_cache(
         self,
@@ -80,18 +104,27 @@ class Layers(nn.Module):
         super().__init__()
         s = stack
         self.position = s.position.build(s.room(length))
-        self.norm_in = build_norm(s.input_norm, s.width)
+        self.norm_in = build_norm(s.input_norm, s.embedded)
         self.dropout = Dropout(s.dropout)
-        for i in range(s.layers):
-            block = Block(
-                s.width, s.attention, s.feed_forward, s.norm, s.residual, s.dropout, cross
+        self.widen = nn.Identity() if s.table_width is None else nn.Linear(s.embedded, s.width)
+        kind = ParallelBlock if s.residual.parallel else Block
+        for i in range(s.blocks):
+            block = kind(
+                s.width, s.attention, s.feed_forward, s.norm, s.residual, s.dropout, cross, i == 0
             )
             self.add_module(str(i), block)
         self.norm_out = s.residual.final(s.norm, s.width)
         self.count = s.layers
+        self.runs = [i * s.blocks // s.layers for i in range(s.layers)]  # the block of each layer
+        self.ways = [Way(SEE_ALL, self.position)]  # to look around
+        self.way_of = [0] * s.layers
+        if s.local is not None:
+            self.ways.append(s.local.way(self.position, s.room(length)))
+            self.way_of = [int(s.local.covers(i)) for i in range(s.layers)]
 
     def blocks(self) -> Iterator[Block]:
-        for i in range(self.count):
+        """The block of each layer; where layers share one, it comes again."""
+        for i in self.runs:
             block = self.get_submodule(str(i))
             assert isinstance(block, Block)
             yield block
@@ -109,17 +142,20 @@ class Layers(nn.Module):
         if cache is not None and len(cache.slots) != self.count:
             raise CacheError(f"the cache has {len(cache.slots)} layers, the model {self.count}")
         positions = self._positions(x, positions, 0 if cache is None else cache.length)
-        x = self.dropout(self.norm_in(self.position.embed(x, positions)))
-        view = View(  # named in full: torch.compile cannot trace a default that is an object
-            mask=mask & self.position.mask(x.dtype),
-            rotation=self.position.rotation(positions, x.dtype),
-            slot=NO_SLOT,
-            cross_slot=NO_SLOT,
-            memory=memory,
-            memory_mask=SEE_ALL if memory_mask is None else memory_mask,
-        )
+        x = self.widen(self.dropout(self.norm_in(self.position.embed(x, positions))))
+        views = [
+            View(  # named in full: torch.compile cannot trace a default that is an object
+                mask=mask & way.window & self.position.mask(x.dtype),
+                rotation=way.position.rotation(positions, x.dtype),
+                slot=NO_SLOT,
+                cross_slot=NO_SLOT,
+                memory=memory,
+                memory_mask=SEE_ALL if memory_mask is None else memory_mask,
+            )
+            for way in self.ways
+        ]
         for i, block in enumerate(self.blocks()):
-            x = block(x, view.of_layer(i, cache))
+            x = block(x, views[self.way_of[i]].of_layer(i, cache))
         return self.norm_out(x)
 
     def _positions(self, x: Tensor, given: Tensor | None, start: int) -> Tensor:

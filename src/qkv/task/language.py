@@ -109,4 +109,4 @@ class LanguageTask(Choice):
         if not isinstance(score, TiedScores | Transformed):
             raise ConfigError("to learn the next token, a model needs the output NextToken")
         factors = score.factors(states.flatten(0, 1), model.embedding.weight)
-        return scored_cross_entropy(*factors, batch.following.flatten(), self.smoothing)
+        return scored_cross_entropy(factors, batch.following.flatten(), self.smoothing)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qkv.model.output import Factors
 from qkv.shapes import expect
 
 IGNORED = -100  # a target that is not real
@@ -29,27 +30,24 @@ def cross_entropy(scores: Tensor, targets: Tensor, smoothing: float = 0.0) -> Te
 
 
 def scored_cross_entropy(
-    states: Tensor,
-    table: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    smoothing: float = 0.0,
-    chunk: int | None = None,
+    factors: Factors, targets: Tensor, smoothing: float = 0.0, chunk: int | None = None
 ) -> Tensor:
-    """`cross_entropy(states · tableᵀ + bias, targets)` without ever holding all scores.
+    """`cross_entropy(factors.scores(), targets)` without ever holding all scores.
 
     states (N, D), table (V, D), bias (V,), targets (N,) -> a single number. `chunk` is the number
     of positions scored at a time, by default as many as CHUNK scores.
     """
+    states, table, bias, cap = factors
     expect(states=(states, "N D"), table=(table, "V D"), targets=(targets, "N"))
     rows = max(1, CHUNK // len(table)) if chunk is None else chunk
     if not torch.is_grad_enabled():
         parts = (slice(start, start + rows) for start in range(0, len(states), rows))
         losses = [
-            cross_entropy(F.linear(states[p], table, bias), targets[p], smoothing) for p in parts
+            cross_entropy(factors._replace(states=states[p]).scores(), targets[p], smoothing)
+            for p in parts
         ]
         return torch.stack(losses).sum() if losses else states.new_zeros(())
-    total: Tensor = _Scored.apply(states, table, bias, targets, smoothing, rows)  # type: ignore[no-untyped-call]
+    total: Tensor = _Scored.apply(states, table, bias, cap, targets, smoothing, rows)  # type: ignore[no-untyped-call]
     return total
 
 
@@ -62,6 +60,7 @@ class _Scored(torch.autograd.Function):
         states: Tensor,
         table: Tensor,
         bias: Tensor | None,
+        cap: float | None,
         targets: Tensor,
         smoothing: float,
         rows: int,
@@ -71,8 +70,10 @@ class _Scored(torch.autograd.Function):
         to_bias = None if bias is None else torch.zeros_like(bias)
         for start in range(0, len(states), rows):
             part = slice(start, start + rows)
-            scores = F.linear(states[part], table, bias)  # (rows, V)
-            loss, slope = _loss_and_slope(scores.float(), targets[part], smoothing)
+            scores = Factors(states[part], table, bias, cap).scores().float()  # (rows, V)
+            loss, slope = _loss_and_slope(scores, targets[part], smoothing)
+            if cap is not None:  # the slope of cap·tanh(x ÷ cap) is 1 − tanh²
+                slope *= 1.0 - (scores / cap) ** 2
             total += loss
             slope = slope.to(states.dtype)
             torch.matmul(slope, table, out=to_states[part])
@@ -90,6 +91,7 @@ class _Scored(torch.autograd.Function):
             to_states * factor,
             to_table * factor,
             None if to_bias is None else to_bias * factor,
+            None,
             None,
             None,
             None,

@@ -11,7 +11,7 @@ from qkv.attention import Mask
 from qkv.errors import ConfigError
 from qkv.model import Encoder
 from qkv.model.choice import Choice, Share
-from qkv.model.output import TiedScores, Transformed
+from qkv.model.output import Factors, TiedScores, Transformed
 from qkv.task.language import Windows
 from qkv.task.loss import scored_cross_entropy
 
@@ -71,16 +71,16 @@ class MaskedTask(Choice):
         return Hidden(covered, torch.from_numpy(np.flatnonzero(chosen)), wanted)
 
     def loss(self, model: Encoder, batch: Hidden) -> Tensor:
-        return scored_cross_entropy(*self._scored(model, batch), batch.wanted)
+        return scored_cross_entropy(self._scored(model, batch), batch.wanted)
 
     def judge(self, model: Encoder, batch: Hidden) -> tuple[float, int]:
         """The loss, and how many hidden tokens are the model's first choice."""
         factors = self._scored(model, batch)
-        best = torch.nn.functional.linear(*factors).argmax(dim=-1)
+        best = factors.scores().argmax(dim=-1)
         hits = int((best == batch.wanted).sum())
-        return float(scored_cross_entropy(*factors, batch.wanted)), hits
+        return float(scored_cross_entropy(factors, batch.wanted)), hits
 
-    def _scored(self, model: Encoder, batch: Hidden) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _scored(self, model: Encoder, batch: Hidden) -> Factors:
         output, w = model.output, batch.windows
         if not isinstance(output, TiedScores | Transformed):
             raise ConfigError("to learn hidden tokens, a model needs the output MaskedToken")

@@ -69,13 +69,13 @@ class TranslateTask(Choice):
         if not self.agreement:
             states = _states(model, source.ids, source.lengths, target.ids)
             factors = _scores(model).factors(states.flatten(0, 1), model.embedding.weight)
-            return scored_cross_entropy(*factors, wanted, self.smoothing)
+            return scored_cross_entropy(factors, wanted, self.smoothing)
         # Both answers are needed whole, so this is not done in chunks.
         states = _states(model, *map(twice, (source.ids, source.lengths, target.ids)))  # type: ignore[arg-type]
         states = states.flatten(0, 1)[(wanted != IGNORED).repeat(2)]
         wanted = wanted[wanted != IGNORED]
         factors = _scores(model).factors(states, model.embedding.weight)
-        one, other = torch.nn.functional.linear(*factors).chunk(2)
+        one, other = factors.scores().chunk(2)
         losses = [cross_entropy(scores, wanted, self.smoothing) for scores in (one, other)]
         return (losses[0] + losses[1]) / 2 + self.agreement * disagreement(one, other).sum()
 

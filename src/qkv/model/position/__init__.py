@@ -6,7 +6,14 @@ from pydantic import Field
 
 from qkv.model.position.learned import Learned
 from qkv.model.position.relative import AlibiSlopes, RelativeBuckets
-from qkv.model.position.rotary import LinearStretch, NtkStretch, Rotary, WavelengthStretch
+from qkv.model.position.rotary import (
+    LinearStretch,
+    NtkStretch,
+    Rotary,
+    TurnsStretch,
+    Unstretched,
+    WavelengthStretch,
+)
 from qkv.model.position.scheme import NoPosition, Position, Room
 from qkv.model.position.sinusoidal import Sinusoidal
 
@@ -27,5 +34,7 @@ __all__ = [
     "Room",
     "Rotary",
     "Sinusoidal",
+    "TurnsStretch",
+    "Unstretched",
     "WavelengthStretch",
 ]

@@ -1,5 +1,6 @@
 """Queries and keys turned by their position (Su et al. 2021), with the ways to reach further."""
 
+import math
 from typing import Annotated, Literal
 
 import torch
@@ -7,13 +8,25 @@ from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor
 
 from qkv.attention import Rotation, frequencies, rotation
-from qkv.attention.rotary import stretch_base, stretch_by_wavelength, stretch_linear
+from qkv.attention.rotary import (
+    stretch_base,
+    stretch_by_turns,
+    stretch_by_wavelength,
+    stretch_linear,
+)
 from qkv.errors import ConfigError
 from qkv.model.choice import Choice, Size
 from qkv.model.position.scheme import Position, Room, Scheme, exact
 
 
-class Unstretched(Choice):
+class _Stretch(Choice):
+    """How fast each pair turns, and how much longer turning makes it."""
+
+    def lengthening(self) -> float:
+        return 1.0
+
+
+class Unstretched(_Stretch):
     """The speeds of the paper."""
 
     kind: Literal["none"] = "none"
@@ -23,7 +36,7 @@ class Unstretched(Choice):
         return frequencies(width, base, device, dtype)
 
 
-class LinearStretch(Choice):
+class LinearStretch(_Stretch):
     """Every pair turns `factor` times slower."""
 
     kind: Literal["linear"] = "linear"
@@ -33,7 +46,7 @@ class LinearStretch(Choice):
         return stretch_linear(frequencies(width, base, device, dtype), self.factor)
 
 
-class NtkStretch(Choice):
+class NtkStretch(_Stretch):
     """A larger base: slow pairs turn slower, fast ones hardly change."""
 
     kind: Literal["ntk"] = "ntk"
@@ -43,7 +56,7 @@ class NtkStretch(Choice):
         return frequencies(width, stretch_base(base, self.factor, width), device, dtype)
 
 
-class WavelengthStretch(Choice):
+class WavelengthStretch(_Stretch):
     """Llama 3's rule: only what turned fewer than `high` times in training turns slower."""
 
     kind: Literal["by_wavelength"] = "by_wavelength"
@@ -63,8 +76,32 @@ class WavelengthStretch(Choice):
         return stretch_by_wavelength(plain, self.factor, self.low, self.high, self.trained_length)
 
 
+class TurnsStretch(_Stretch):
+    """YaRN: what turned often in training stays, what hardly turned is slowed (Peng et al. 2023).
+
+    Queries and keys also grow, by `length` or, if that is not given, by the paper's rule.
+    """
+
+    kind: Literal["by_turns"] = "by_turns"
+    factor: PositiveFloat
+    fast: PositiveFloat = 32.0
+    slow: PositiveFloat = 1.0
+    trained_length: Size
+    length: PositiveFloat | None = None
+
+    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        plain = frequencies(width, base, device, dtype)
+        return stretch_by_turns(plain, base, self.factor, self.fast, self.slow, self.trained_length)
+
+    def lengthening(self) -> float:
+        if self.length is not None:
+            return self.length
+        return 1.0 if self.factor <= 1.0 else 0.1 * math.log(self.factor) + 1.0
+
+
 Stretch = Annotated[
-    Unstretched | LinearStretch | NtkStretch | WavelengthStretch, Field(discriminator="kind")
+    Unstretched | LinearStretch | NtkStretch | WavelengthStretch | TurnsStretch,
+    Field(discriminator="kind"),
 ]
 
 
@@ -105,4 +142,4 @@ class Turning(Position):
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
         c = self.choice
         speeds = c.stretch.speeds(c.base, self.turned, exact(dtype), positions.device)
-        return rotation(positions, speeds, c.adjacent)
+        return rotation(positions, speeds, c.adjacent, c.stretch.lengthening())
