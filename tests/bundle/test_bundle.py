@@ -465,7 +465,9 @@ def test_weights_of_another_model_are_refused(saved: Path, tmp_path: Path) -> No
 def test_a_file_that_is_no_safetensors_is_named(saved: Path) -> None:
     (saved / "model.safetensors").write_bytes(b"PK\x03\x04 not weights at all")
     seal(saved)
-    assert f"{saved / 'model.safetensors'} is not a safetensors file" in message(saved)
+    said = message(saved)
+    assert str(saved / "model.safetensors") in said
+    assert "no safetensors file" in said
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/hostname", "sub/x", "..", "."])

@@ -448,7 +448,7 @@ BENDS = {
 def masked_token(choice, w, table, x, length):
     bent = BENDS[choice["activation"]](linear(part(w, "change.0"), x))
     x = norm(choice["norm"], part(w, "change.2"), bent)
-    return x @ (table if choice["tied"] else w["output.weight"]).T + w["output.bias"]
+    return x @ (table if choice["tied"] else w["output.weight"]).T + w.get("output.bias", 0.0)
 
 
 def text_vector(choice, w, table, x, length):

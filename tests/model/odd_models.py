@@ -163,8 +163,8 @@ ENCODERS = {
         input_norm=LayerNorm(bias=False),
         local=Local(before=3, after=2, layers=(1, 2), position=Rotary(base=10.0)),
     ),
-    "masked token without a bias": encoder(
-        MaskedToken(bias=False, activation="relu"),
+    "masked token without biases": encoder(
+        MaskedToken(bias=False, score_bias=False, activation="relu"),
         feed_forward=SiLU(width=31),
         local=Local(before=2, after=4),
         position=Sinusoidal(),

@@ -27,7 +27,8 @@ def window(*lengths: int) -> Windows:
 
 
 def hide(text: Windows, task: MaskedTask | None = None, seed: int = 0) -> Hidden:
-    return (task or MaskedTask()).hide(text, MASK, SPECIAL, VOCABULARY, np.random.default_rng(seed))
+    words = np.arange(VOCABULARY) >= SPECIAL
+    return (task or MaskedTask()).hide(text, MASK, words, np.random.default_rng(seed))
 
 
 def model() -> Encoder:

@@ -25,7 +25,7 @@ def model(dropout: float = 0.0) -> Translator:
 def batch(rows: slice = slice(None), pad: int = PAD) -> PairBatch:
     draws = np.random.default_rng(0)
     sides = [[draws.integers(5, 97, n) for n in sizes] for sizes in zip(*SIZES, strict=True)]
-    return PairBatch.of(sides[0][rows], sides[1][rows], START, END, pad)
+    return PairBatch.of(sides[0][rows], sides[1][rows], [START], END, pad)
 
 
 def gradients(network: Translator) -> dict[str, Tensor]:
@@ -35,11 +35,18 @@ def gradients(network: Translator) -> dict[str, Tensor]:
 
 
 def test_a_pair_as_a_literal() -> None:
-    made = PairBatch.of([[7, 8], [9]], [[10], [11, 12]], START, END, PAD)
+    made = PairBatch.of([[7, 8, END], [9, END]], [[10], [11, 12]], [START], END, PAD)
     assert made.source.ids.tolist() == [[7, 8, END], [9, END, PAD]]
     assert made.target.ids.tolist() == [[START, 10, PAD], [START, 11, 12]]
     assert made.following.tolist() == [[10, END, IGNORED], [11, 12, END]]
     assert (made.tokens, made.targets) == (5 + 5, 5)
+
+
+def test_of_two_start_marks_only_the_second_is_followed_by_what_is_learnt() -> None:
+    made = PairBatch.of([[7, END]], [[10, 11]], [START, 4], END, PAD)
+    assert made.target.ids.tolist() == [[START, 4, 10, 11]]
+    assert made.following.tolist() == [[IGNORED, 10, 11, END]]
+    assert made.targets == 3
 
 
 TASKS = [

@@ -55,14 +55,17 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path: Path) -> Non
     data = Data(files=(str(path),), validation=more)
     prepared = prepare(wish_for("translate", data, vocabulary=400, context=30))
     (said,) = prepared.lesson.remarks
-    assert said == "2 of 22 training pairs have a side of more than 29 tokens and are left out"
+    assert said == (
+        "2 of 22 training pairs have a side of more than 30 tokens, marks included, "
+        "and are left out"
+    )
     read = sorted(int(i) for batch in prepared.lesson.order(0) for i in batch)
     assert read == list(range(20))
 
 
 def test_if_no_pair_is_short_enough_that_is_said(tmp_path: Path) -> None:
     data = written(tmp_path / "pairs.csv", pairs(20))
-    with pytest.raises(QkvError, match="no training pair fits into 1 tokens; raise"):
+    with pytest.raises(QkvError, match="no training pair fits into 2 tokens; raise"):
         prepare(wish_for("translate", data, context=2))
 
 

@@ -1,24 +1,31 @@
-"""A model as a directory: config, tokenizer, weights, and a manifest with their hashes."""
+"""A model as a directory: config, tokenizer, weights, and a manifest with their hashes.
+
+A public checkpoint is opened just as well: the two are told apart by looking.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import save_file
 
-from qkv.bundle.manifest import publish, settled, verify
+from qkv.bundle.manifest import MANIFEST, publish, read_json, settled, sha256_of, verify
 from qkv.device import resolve
 from qkv.errors import BundleError, ConfigError
+from qkv.layout import Card, is_checkpoint, read_checkpoint
 from qkv.model import Model, read_config, skeleton
 from qkv.text import Tokenizer
+from qkv.weights import Weights, open_weights
 
-CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+CONFIG, WEIGHTS, TOKENIZER, CARD = (
+    "config.json", "model.safetensors", "tokenizer.json", "import.json",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,7 @@ class Bundle:
 
     model: Model
     tokenizer: Tokenizer | None = None
+    card: Card | None = None  # of what was imported
 
     def save(
         self,
@@ -50,9 +58,15 @@ class Bundle:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str], device: torch.device | str = "cpu") -> Bundle:
-        """The bundle in that directory, every file checked against the manifest."""
+        """The bundle in that directory, every file checked against the manifest.
+
+        A public checkpoint, a directory or a .gguf file, becomes a bundle on the way in.
+        """
         place = Path(directory)
         where = resolve(device)
+        if not (place / MANIFEST).exists() and is_checkpoint(place):
+            found = read_checkpoint(place)
+            return cls(found.model.to(where), found.tokenizer, found.card)
         return settled(place, lambda: cls._read(place, where))
 
     @classmethod
@@ -65,9 +79,11 @@ class Bundle:
             model = skeleton(read_config((place / CONFIG).read_bytes()))
         except ConfigError as error:
             raise ConfigError(f"{place / CONFIG}: {error}") from None
-        _fill(model, _weights(place / WEIGHTS, device), place / WEIGHTS)
+        with open_weights(place / WEIGHTS) as weights:
+            _fill(model, weights, place / WEIGHTS)
         tokenizer = Tokenizer.load(place / TOKENIZER) if TOKENIZER in listed else None
-        return cls(model.eval(), tokenizer)
+        card = Card(**read_json(place / CARD)) if CARD in listed else None
+        return cls(model.to(device).eval(), tokenizer, card)
 
     def _write(self, staging: Path) -> None:
         config = self.model.config.model_dump_json(indent=2)
@@ -76,30 +92,41 @@ class Bundle:
         save_file(weights, staging / WEIGHTS, metadata={"format": "pt"})
         if self.tokenizer is not None:
             self.tokenizer.save(staging / TOKENIZER)
+        if self.card is not None:
+            card = json.dumps(self.card.fields(), indent=2, ensure_ascii=False)
+            (staging / CARD).write_text(card + "\n", encoding="utf-8")
 
 
-def _weights(path: Path, device: torch.device) -> dict[str, Tensor]:
-    try:
-        return load_file(path, device=str(device))
-    except SafetensorError as error:
-        raise BundleError(f"{path} is not a safetensors file: {error}") from error
+def hash_of(directory: Path) -> str:
+    """What tells this model from every other: of a bundle the hash of its manifest."""
+    if (directory / MANIFEST).is_file():
+        return sha256_of(directory / MANIFEST)
+    if not is_checkpoint(directory):
+        raise BundleError(
+            f"{directory} is no model: it has neither a {MANIFEST} nor the config.json of a "
+            f"public checkpoint"
+        )
+    files = [directory] if directory.is_file() else sorted(directory.rglob("*"))
+    told = (f"{path.name} {sha256_of(path)}" for path in files if path.is_file())
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
 
-def _fill(model: Model, weights: dict[str, Tensor], path: Path) -> None:
+def _fill(model: Model, weights: Weights, path: Path) -> None:
     """Every parameter from the file and nothing left over; a wrong shape is named."""
     wanted = {name: tuple(t.shape) for name, t in model.state_dict().items()}
-    for name in sorted(wanted.keys() | weights.keys()):
+    for name in sorted(wanted.keys() | set(weights)):
         if name not in weights:
             raise BundleError(f"{path} lacks the tensor {name} {wanted[name]}")
         if name not in wanted:
             raise BundleError(f"{path} holds a tensor the model does not have: {name}")
-        if not weights[name].is_floating_point():
+        if not weights.dtype(name).is_floating_point:
             raise BundleError(
-                f"{path}: {name} holds {weights[name].dtype}, not numbers with decimals"
+                f"{path}: {name} holds {weights.dtype(name)}, not numbers with decimals"
             )
-        if tuple(weights[name].shape) != wanted[name]:
+        if weights.shape(name) != wanted[name]:
             raise BundleError(
-                f"{path}: {name} has shape {tuple(weights[name].shape)} "
+                f"{path}: {name} has shape {weights.shape(name)} "
                 f"but the config needs {wanted[name]}"
             )
-    model.load_state_dict(weights, strict=True, assign=True)
+    filled = {name: weights.mapped(name) for name in weights}
+    model.load_state_dict(filled, strict=True, assign=True)

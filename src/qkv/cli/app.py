@@ -10,9 +10,11 @@ from typing import Annotated, NoReturn
 import typer
 
 import qkv
+from qkv.cli.convert import export, import_
 from qkv.cli.data import data
 from qkv.cli.evaluate import evaluate
 from qkv.cli.explain import explain
+from qkv.cli.inspect import inspect
 from qkv.cli.lemma import lemma
 from qkv.cli.plan import plan
 from qkv.cli.tour import tour
@@ -66,6 +68,9 @@ app.command()(train)
 app.command()(plan)
 app.command()(evaluate)
 app.command()(data)
+app.command()(inspect)
+app.command("import")(import_)
+app.command()(export)
 
 
 def main() -> NoReturn:

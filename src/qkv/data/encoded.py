@@ -60,17 +60,22 @@ def encode(
     key: str,
     folder: Path | None = None,
     end: int | None = None,
+    start: Sequence[int] = (),
+    target: bool = False,
 ) -> Encoded:
     """The ids of each text, or of each document whose pieces are given; kept in `folder`.
 
-    With `end`, that token closes each of them. `key` names the content: where it was encoded
-    before by an equal tokenizer, the ids are taken from there and `texts` is not iterated.
+    With `end`, that token closes each of them, and those of `start` open it. `key` names the
+    content: where it was encoded before by an equal tokenizer, the ids are taken from there and
+    `texts` is not iterated. target: they are what is translated to, which some tokenizers cut
+    in a way of its own.
     """
     folder = cache_folder() if folder is None else folder
-    entry = folder / entry_name(f"{key} end {end}", tokenizer)
+    opened = (f" start {list(start)}" if start else "") + (" target" if target else "")
+    entry = folder / entry_name(f"{key} end {end}{opened}", tokenizer)
     found = open_entry(entry)
     if found is None:
-        write_entry(entry, _encoded(_pieces(texts), tokenizer, end))
+        write_entry(entry, _encoded(_pieces(texts), tokenizer, end, start, target))
         found = open_entry(entry)
         if found is None:
             raise DataError(f"{entry} was removed while it was being written; start again")
@@ -78,14 +83,22 @@ def encode(
 
 
 def _encoded(
-    pieces: Iterable[Piece], tokenizer: Tokenizer, end: int | None
+    pieces: Iterable[Piece],
+    tokenizer: Tokenizer,
+    end: int | None,
+    start: Sequence[int],
+    target: bool,
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
     """Chunk by chunk: the ids, and behind how many of them a text ends."""
     if _sees_seams(tokenizer):
         pieces = _pieces(whole(pieces))
-    kind = _id_type(tokenizer.size)
+    kind, fresh = _id_type(tokenizer.size), True  # fresh: the next piece begins a text
     for chunk in _chunks(pieces):
-        found = tokenizer.encode_many([piece.text for piece in chunk])
+        found = tokenizer.encode_many([piece.text for piece in chunk], target=target)
+        begins = [fresh, *(piece.last for piece in chunk)]
+        fresh = begins[-1]
+        if start:
+            found = [[*start, *a] if new else a for a, new in zip(found, begins, strict=False)]
         if end is not None:
             found = [[*a, end] if p.last else a for a, p in zip(found, chunk, strict=True)]
         ids, starts = _joined(found, kind)

@@ -48,10 +48,10 @@ def cache_folder() -> Path:
 def entry_name(key: str, tokenizer: Tokenizer) -> str:
     """The name of the tokens this tokenizer makes of the content named by `key`."""
     with tempfile.TemporaryDirectory() as folder:
-        saved = Path(folder) / "tokenizer.json"
-        tokenizer.save(saved)
-        content = saved.read_text(encoding="utf-8")
-    return hashlib.sha256(json.dumps([FORMAT, key, content]).encode()).hexdigest()
+        tokenizer.save(Path(folder) / "tokenizer.json")
+        files = sorted(Path(folder).iterdir())
+        content = [file.read_text(encoding="utf-8") for file in files]
+    return hashlib.sha256(json.dumps([FORMAT, key, *content]).encode()).hexdigest()
 
 
 def open_entry(entry: Path) -> tuple[Ids, Places] | None:

@@ -30,6 +30,7 @@ def beam_search(
     *,
     start: int,
     end: int,
+    before: Sequence[int] = (),
     beams: int = 1,
     best: int = 1,
     longest: int | Callable[[int], int] | None = None,
@@ -40,20 +41,21 @@ def beam_search(
     """The `best` most probable targets of each source, best first, in the order of the sources.
 
     A source has all marks the model was trained with; `forbidden` tokens are never written.
+    before: what the decoder reads ahead of `start`, where a target begins with several marks.
     longest: how many tokens a target may have, its end included, as a number or as a function of
     the length of the source; if not given, `usual_longest`, or less where the model reads less.
     batch_tokens: source tokens times beams that are decoded together.
 
     There are fewer than `best` where so few targets can be written at all.
     """
-    rules = Rules(start, end, tuple(forbidden), beams, best, length_penalty)
+    rules = Rules(start, end, tuple(forbidden), beams, best, length_penalty, tuple(before))
     rules.check(model.config.embedding.vocabulary)
     if batch_tokens < 1:
         raise UsageError(f"batch_tokens={batch_tokens} must be 1 or more")
     if not sources:
         return []
     _check_sources(model, sources)
-    limits = [_limit(model, len(source), longest) for source in sources]
+    limits = [_limit(model, len(source), longest, len(before)) for source in sources]
     lengths = np.array([[len(source)] for source in sources])
     found: list[list[Hypothesis]] = [[] for _ in sources]
     with answering(model):
@@ -74,7 +76,9 @@ def _decode(
     model: Translator, sources: Sequence[Sequence[int]], limits: list[int], rules: Rules
 ) -> list[list[Hypothesis]]:
     longest = max(limits)
-    decoding = Decoding(model, sources, longest, rules.forbidden)
+    decoding = Decoding(model, sources, longest + len(rules.before), rules.forbidden)
+    for token in rules.before:
+        decoding.read(torch.full((len(sources),), token, device=decoding.device))
     front = Greedy if rules.beams == 1 else Survivors
     return search(decoding, front(torch.tensor(limits, device=decoding.device), longest, rules))
 
@@ -91,9 +95,12 @@ def _check_sources(model: Translator, sources: Sequence[Sequence[int]]) -> None:
             )
 
 
-def _limit(model: Translator, source: int, longest: int | Callable[[int], int] | None) -> int:
+def _limit(
+    model: Translator, source: int, longest: int | Callable[[int], int] | None, before: int
+) -> int:
     """How many tokens the target of a source of that length may have."""
     most = model.decoder.position.limit  # the start is read in place of the last token
+    most = None if most is None else most - before
     if longest is None:
         usual = usual_longest(source)
         return usual if most is None else min(usual, most)

@@ -16,6 +16,7 @@ class Rules:
     beams: int
     best: int
     length_penalty: float
+    before: tuple[int, ...] = ()
 
     def check(self, vocabulary: int) -> None:
         """Raise a UsageError if no search can go by these rules."""
@@ -33,8 +34,9 @@ class Rules:
             )
         for name in ("start", "end"):
             self._expect_token(name, getattr(self, name), vocabulary)
-        for token in self.forbidden:
-            self._expect_token("forbidden", token, vocabulary)
+        for name in ("forbidden", "before"):
+            for token in getattr(self, name):
+                self._expect_token(name, token, vocabulary)
         if self.end in self.forbidden:
             raise UsageError(f"end={self.end} is forbidden, so no target could end; allow it")
 

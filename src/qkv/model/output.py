@@ -77,6 +77,7 @@ class MaskedToken(Choice):
     tied: bool = True
     norm: Norm = LayerNorm()
     bias: bool = True  # of the dense layer
+    score_bias: bool = True
     activation: Bend = "gelu"
     narrow: Size | None = None
 
@@ -93,13 +94,13 @@ class MaskedToken(Choice):
         dense = nn.Linear(width, scored, self.bias)
         return Transformed(
             nn.Sequential(dense, BENDS[self.activation](), self.norm.build(scored)),
-            kind(scored, vocabulary, bias=True, multiplier=1.0),
+            kind(scored, vocabulary, self.score_bias, multiplier=1.0),
         )
 
     def parameters(self, width: int, vocabulary: int) -> int:
         scored = self.narrow or width
-        matrix = (not self.tied) * vocabulary * scored
-        return scored * (width + self.bias) + self.norm.parameters(scored) + matrix + vocabulary
+        scores = vocabulary * ((not self.tied) * scored + self.score_bias)
+        return scored * (width + self.bias) + self.norm.parameters(scored) + scores
 
     def multiplications(self, width: int, vocabulary: int) -> int:
         return (self.narrow or width) * (width + vocabulary)

@@ -5,6 +5,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from qkv.attention import Mask
@@ -14,6 +15,8 @@ from qkv.model.choice import Choice, Share
 from qkv.model.output import Factors, TiedScores, Transformed
 from qkv.task.language import Windows
 from qkv.task.loss import scored_cross_entropy
+
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -52,19 +55,20 @@ class MaskedTask(Choice):
     changed: Share = 0.1
 
     def hide(
-        self, windows: Windows, mask: int, special: int, vocabulary: int, draws: np.random.Generator
+        self, windows: Windows, mask: int, words_only: Flags, draws: np.random.Generator
     ) -> Hidden:
-        """Cover some of the text; tokens below `special` are marks and are left alone."""
+        """Cover some of the text; tokens that `words_only` (V,) calls no words are left alone."""
         ids = windows.ids.numpy().copy()
-        chosen = (draws.random(ids.shape) < self.hidden) & (ids >= special)
+        is_word = words_only[ids]
+        chosen = (draws.random(ids.shape) < self.hidden) & is_word
         if not chosen.any():  # a tiny batch: judge something rather than nothing
-            words = np.flatnonzero(ids >= special)
+            words = np.flatnonzero(is_word)
             chosen.flat[draws.choice(words if len(words) else ids.size)] = True
         wanted = torch.from_numpy(ids[chosen])
         fate = draws.random(ids.shape)
         ids[chosen & (fate < self.covered)] = mask
         random = chosen & (fate >= self.covered) & (fate < self.covered + self.changed)
-        ids[random] = draws.integers(special, vocabulary, int(random.sum()))
+        ids[random] = draws.choice(np.flatnonzero(words_only), int(random.sum()))
         covered = Windows(
             torch.from_numpy(ids), windows.following, windows.documents, windows.positions
         )

@@ -32,15 +32,19 @@ class PairBatch:
         cls,
         sources: Sequence[ArrayLike],
         targets: Sequence[ArrayLike],
-        start: int,
+        start: Sequence[int],
         end: int,
         pad: int,
     ) -> "PairBatch":
-        """From ids without marks: a source is closed by `end`, a target begins with `start`."""
-        closed = [np.append(source, end) for source in sources]
-        begun = [np.insert(np.asarray(target, dtype=np.int64), 0, start) for target in targets]
-        following = Texts.of([np.append(target, end) for target in targets], IGNORED)
-        return cls(Texts.of(closed, pad), Texts.of(begun, pad), following.ids)
+        """From sources with their marks and targets without: these begin with `start`.
+
+        Of several start marks only the last is followed by something that is learnt.
+        """
+        begun = [np.concatenate([start, target]).astype(np.int64) for target in targets]
+        given = [IGNORED] * (len(start) - 1)
+        wanted = [np.concatenate([given, target, [end]]).astype(np.int64) for target in targets]
+        following = Texts.of(wanted, IGNORED)
+        return cls(Texts.of(sources, pad), Texts.of(begun, pad), following.ids)
 
     @property
     def tokens(self) -> int:
@@ -48,7 +52,7 @@ class PairBatch:
 
     @property
     def targets(self) -> int:
-        return self.target.tokens  # each one is followed by something
+        return int((self.following != IGNORED).sum())
 
     def to(self, device: torch.device) -> "PairBatch":
         return PairBatch(self.source.to(device), self.target.to(device), self.following.to(device))

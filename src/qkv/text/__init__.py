@@ -1,6 +1,8 @@
-"""Text into ids and back: tokenizers learned from the user's own text, saved as tokenizer.json."""
+"""Text into ids and back: tokenizers learned from the user's own text, or read as published."""
 
 from qkv.text.kinds import KINDS
+from qkv.text.marks import OWN, Marks
+from qkv.text.public import read_tokenizer
 from qkv.text.tokenizer import Tokenizer
 
-__all__ = ["KINDS", "Tokenizer"]
+__all__ = ["KINDS", "OWN", "Marks", "Tokenizer", "read_tokenizer"]

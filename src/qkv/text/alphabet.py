@@ -6,6 +6,8 @@ characters from U+0100 on, in order (GPT-2, Radford et al. 2019). So a space is 
 two letters, "Ã©".
 """
 
+import re
+
 SPECIAL = ("<pad>", "<unknown>", "<start>", "<end>", "<mask>")
 UNKNOWN = SPECIAL[1]
 
@@ -25,3 +27,17 @@ def spell(token: str) -> str:
     if not BYTES.keys() >= set(token):
         return token
     return bytes(BYTES[letter] for letter in token).decode("utf-8", errors="backslashreplace")
+
+
+def people_read(token: str, spelling: str) -> str:
+    """A token of the vocabulary as text; what cannot be seen is escaped.
+
+    In `bytes` each letter is a byte; in `pieces` "▁" is a space and "<0x0A>" a byte; `plain`
+    tokens are what they say.
+    """
+    if spelling == "bytes":
+        token = spell(token)
+    elif spelling == "pieces":
+        byte = re.fullmatch("<0x([0-9A-F]{2})>", token)
+        token = spell(LETTERS[int(byte[1], 16)]) if byte else token.replace("▁", " ")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)

@@ -98,7 +98,7 @@ def learn(name: str, texts: Iterable[str], vocabulary: int) -> Backend:
 
 
 def kind_of(backend: Backend) -> str:
-    """Which of KINDS a tokenizer is, told from its parts."""
+    """Which of KINDS a tokenizer is, told from its parts; whole words alone are none of them."""
     model, cuts = backend.model, backend.pre_tokenizer
     if isinstance(model, models.WordPiece):
         return "wordpiece"
@@ -110,6 +110,16 @@ def kind_of(backend: Backend) -> str:
         if cuts is not None and cuts.__getstate__() == runs.__getstate__():
             return kind
     return "bpe"
+
+
+def spelling_of(backend: Backend) -> str:
+    """How its tokens are to be read: letter by letter as `bytes`, as `pieces`, or `plain`."""
+    kind, decoder = kind_of(backend), backend.decoder
+    if kind == "unigram":
+        return "pieces"
+    if kind == "bpe" and b"ByteLevel" not in (decoder.__getstate__() if decoder else b""):
+        return "pieces"
+    return "bytes" if kind in ("bpe", "bytes") else "plain"
 
 
 def _numbered(tokens: Iterable[str]) -> dict[str, int]:

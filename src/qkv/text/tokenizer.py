@@ -1,36 +1,52 @@
-"""Text ⇄ ids, with offsets back to the text; a whole tokenizer is one tokenizer.json."""
+"""Text ⇄ ids, with offsets back to the text; a whole tokenizer is one tokenizer.json.
+
+One that was not learned here has its marks beside it, in marks.json.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError
-from qkv.text.alphabet import SPECIAL, spell
-from qkv.text.kinds import kind_of, learn
+from qkv.text.alphabet import people_read
+from qkv.text.around import around
+from qkv.text.chat import render
+from qkv.text.files import refusing
+from qkv.text.kinds import kind_of, learn, spelling_of
+from qkv.text.marks import FILE, OWN, Marks, read_marks, write_marks
+from qkv.text.pair import FILES, Cutters, Pair, read_pair, reading_special, write_pair
 from qkv.text.words import refuse_half_characters
+
+BESIDE = (FILE, *FILES)  # what may lie beside a tokenizer.json and belongs to it
 
 
 class Tokenizer:
     """Cuts text into numbered tokens, and says which characters each one covers.
 
-    Encoding adds no special tokens and takes none from the text: they are for the caller to
-    place. `bpe` and `bytes` give every text back exactly; the other kinds read a character they
-    never saw as `unknown`, and `wordpiece` also drops case, accents and spaces.
+    Encoding adds no special tokens and, unless asked to, takes none from the text: they are for
+    the caller to place, or for `wrap`. Of those learned here `bpe` and `bytes` give every text
+    back exactly; the other kinds read a character they never saw as `unknown`, and `wordpiece`
+    also drops case, accents and spaces.
     """
 
-    def __init__(self, backend: Backend) -> None:
-        # What a file says of these is for other programs: nothing is cut or filled up here, and
-        # the last one is never saved.
-        backend.no_truncation()
-        backend.no_padding()
-        backend.encode_special_tokens = True
-        self._backend = backend
+    def __init__(self, backend: Backend, marks: Marks = OWN, pair: Cutters | None = None) -> None:
+        """`pair` cuts texts of the source and of the target language, if each has its own way."""
+        for part in (backend, *(pair or ())):
+            # What a file says of these is for other programs: nothing is cut or filled up here,
+            # and the last one is never saved.
+            part.no_truncation()
+            part.no_padding()
+            part.encode_special_tokens = True
+        self._backend, self.marks = backend, marks
+        self._pair = None if pair is None else Pair(*pair, backend)
         self._kind, self._size = kind_of(backend), backend.get_vocab_size()
+        self.before, self.after = around(backend)  # the marks its own template puts around a text
 
     @classmethod
     def train(cls, kind: str, texts: Iterable[str], vocabulary: int) -> Tokenizer:
@@ -39,22 +55,38 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
+        """The tokenizer in this file, its marks from the marks.json beside it if there is one."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             raise DataError(f"cannot use {path} as a tokenizer: it is not UTF-8 text") from error
-        try:
-            return cls(Backend.from_str(text))
-        except Exception as error:  # the library knows no narrower one
-            raise DataError(f"cannot use {path} as a tokenizer: {error}") from error
+        beside = Path(path).with_name(FILE)
+        marks = read_marks(beside) if beside.exists() else OWN
+        pair = None if marks == OWN else read_pair(Path(path))
+        with refusing(path):
+            tokenizer = cls(Backend.from_str(text), marks, pair)
+        if beside.exists():
+            tokenizer.expect_marks(str(beside))
+        return tokenizer
 
     def save(self, path: str | os.PathLike[str]) -> None:
         try:
-            Path(path).write_text(self._backend.to_str(pretty=True) + "\n", encoding="utf-8")
+            Path(path).write_text(self.json(), encoding="utf-8")
+            write_marks(self.marks, Path(path).with_name(FILE))
+            write_pair(self._pair, Path(path))
         except OSError as error:
             raise DataError(f"cannot write {path}: {error.strerror or error}") from error
+
+    @property
+    def two_languages(self) -> bool:
+        """Whether a text to translate from and one to translate to are cut in different ways."""
+        return self._pair is not None
+
+    def json(self) -> str:
+        """What tokenizer.json holds."""
+        return self._backend.to_str(pretty=True) + "\n"
 
     @property
     def kind(self) -> str:
@@ -68,37 +100,83 @@ class Tokenizer:
 
     @property
     def pad(self) -> int:
-        return self._special("<pad>")
+        return self._mark("pad")
 
     @property
     def unknown(self) -> int:
-        return self._special("<unknown>")
+        return self._mark("unknown")
 
     @property
     def start(self) -> int:
-        return self._special("<start>")
+        return self._mark("start")
 
     @property
     def end(self) -> int:
-        return self._special("<end>")
+        return self._mark("end")
 
     @property
     def mask(self) -> int:
-        return self._special("<mask>")
+        return self._mark("mask")
 
-    def encode(self, text: str) -> list[int]:
-        return self.encode_many([text])[0]
+    @property
+    def first(self) -> int | None:
+        """The token every target must begin with, if there is one."""
+        return None if self.marks.first is None else self._mark("first")
 
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+    @cached_property
+    def stops(self) -> tuple[int, ...]:
+        """All tokens that end a text, `end` first."""
+        named = (self.marks.end, *self.marks.stops)
+        ids = (self._backend.token_to_id(token) for token in named if token is not None)
+        return tuple(dict.fromkeys(id for id in ids if id is not None))
+
+    @cached_property
+    def special(self) -> frozenset[int]:
+        """Every token that is no text: those the file calls special, and the marks."""
+        added = self._backend.get_added_tokens_decoder().items()
+        marks = (self._backend.token_to_id(token) for token in self.marks.tokens)
+        named = {id for id in marks if id is not None}
+        return frozenset(named | {id for id, token in added if token.special})
+
+    def encode(self, text: str, special: bool = False, target: bool = False) -> list[int]:
+        """Without marks around. What looks like a special token is text, or with `special` one.
+
+        But a published unigram vocabulary holds its special tokens as pieces, and finds them in
+        any text (as in transformers). `target` is for a text of the language translated to, where
+        that makes a difference.
+        """
+        return self.encode_many([text], special, target)[0]
+
+    def encode_many(
+        self, texts: Sequence[str], special: bool = False, target: bool = False
+    ) -> list[list[int]]:
         """What `encode` gives for each text, on all cores."""
+        if self._pair is not None:
+            for text in texts:
+                refuse_half_characters(text)
+            return self._pair.encode_many(texts, special, target, self.unknown)
+        backend = self._reads_special if special else self._backend
         # "fast" leaves out the offsets, which cost twice as much as the ids.
         try:
-            found = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+            found = backend.encode_batch_fast(texts, add_special_tokens=False)
         except TypeError:
             for text in texts:
                 refuse_half_characters(text)
             raise
         return [encoding.ids for encoding in found]
+
+    @property
+    def marked(self) -> bool:
+        """Whether it puts marks around a text."""
+        return bool(self.before or self.after)
+
+    def wrap(self, ids: Sequence[int], longest: int | None = None) -> list[int]:
+        """The ids with the template's marks around them, cut so that all is at most `longest`."""
+        marks = len(self.before) + len(self.after)
+        if longest is not None and longest < marks:
+            raise DataError(f"longest={longest} leaves no room for the {marks} marks around a text")
+        room = None if longest is None else longest - marks
+        return [*self.before, *ids[:room], *self.after]
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """The characters each token covers, as (first, after the last).
@@ -106,33 +184,71 @@ class Tokenizer:
         Tokens that share the bytes of one character all cover the whole of it.
         """
         refuse_half_characters(text)
+        if self._pair is not None:
+            return self._pair.offsets(text)
         return self._backend.encode(text, add_special_tokens=False).offsets
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of these tokens, special ones left out; bytes that make no character are �."""
         return self._backend.decode([self._known(id) for id in ids])
 
+    def chat(
+        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        """The messages as the one text the model was trained on; encode it with `special`."""
+        if self.marks.chat is None:
+            raise DataError(f"this {self.kind} tokenizer has no chat template")
+        return render(self.marks.chat, messages, add_generation_prompt, self.marks.variables)
+
     def token(self, id: int) -> str:
         """One token as people read it: a space as a space, what cannot be seen escaped."""
         token = self._backend.id_to_token(self._known(id))
-        if token is None or token in SPECIAL:
+        if token is None or id in self._added:
             return token or ""
-        if self.kind in ("bpe", "bytes"):
-            token = spell(token)
-        elif self.kind == "unigram":
-            token = token.replace("▁", " ")
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)
+        return people_read(token, self._spelling)
+
+    def id_of(self, token: str) -> int:
+        """The id of a token of the vocabulary, spelled as it is kept there."""
+        id = self._backend.token_to_id(token)
+        if id is None:
+            raise DataError(f"this {self.kind} tokenizer has no {token} token")
+        return id
+
+    def cut_by(self, pair: Cutters) -> Tokenizer:
+        """The same vocabulary, for texts that each language cuts in its own way."""
+        return type(self)(self._backend, self.marks, pair)
+
+    def expect_marks(self, source: str) -> None:
+        """Refuses marks that are no tokens of this vocabulary."""
+        for token in self.marks.tokens:
+            if self._backend.token_to_id(token) is None:
+                raise DataError(f"{source}: the vocabulary has no token {token!r}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._backend,)
+        return type(self), (self._backend, self.marks, self._pair and self._pair.cutters)
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.kind}, {self.size} tokens>"
 
-    def _special(self, token: str) -> int:
+    @cached_property
+    def _reads_special(self) -> Backend:
+        return reading_special(self._backend)
+
+    @cached_property
+    def _added(self) -> frozenset[int]:
+        return frozenset(self._backend.get_added_tokens_decoder())
+
+    @cached_property
+    def _spelling(self) -> str:
+        return spelling_of(self._backend)
+
+    def _mark(self, role: str) -> int:
+        token = getattr(self.marks, role)
+        if token is None:
+            raise DataError(f"this {self.kind} tokenizer has no token for {role}")
         id = self._backend.token_to_id(token)
         if id is None:
-            raise DataError(f"this {self.kind} tokenizer has no {token} token")
+            raise DataError(f"this {self.kind} tokenizer has no {token} token, its {role}")
         return id
 
     def _known(self, id: int) -> int:

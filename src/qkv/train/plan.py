@@ -107,7 +107,7 @@ def prepare(wish: Wish) -> Prepared:
     if _is_whole(settings["model"]):
         del fields["model"]  # a whole one, of a recipe: what it does not name, it does not have
     fields = laid_over(fields, settings)
-    fields["model"]["embedding"]["vocabulary"] = tokenizer.size
+    fields["model"]["embedding"]["vocabulary"] = model.embedding.vocabulary
     recipe = make_recipe(fields)
     _refuse_other_output(recipe, model)
     if "evaluate_every" not in settings:
@@ -214,7 +214,9 @@ def _fitted(
     letters = tokens is not None and tokens.kind in ("characters", "bytes")
     if letters and job.name == "language" and wish.context is None:
         length = FEW_CHARACTERS
-    fitted = job.fit(config, tokenizer.size, parts)
+    # A table learnt elsewhere may have rows to spare.
+    vocabulary = config.embedding.vocabulary if tokens is None else tokenizer.size
+    fitted = job.fit(config, vocabulary, parts)
     return fitted.model_copy(update={"length": length})
 
 

@@ -20,6 +20,7 @@ from qkv.errors import TrainingError
 from qkv.model import Layers, Model
 from qkv.report import write_report
 from qkv.task.task import Batch
+from qkv.text.tokenizer import BESIDE
 from qkv.train.average import Average
 from qkv.train.checkpoint import Progress, load_checkpoint, load_newest, save_checkpoint
 from qkv.train.lesson import Judged
@@ -172,7 +173,7 @@ class Run:
             Bundle(self.model.eval(), self.tokenizer).save(
                 self.directory,
                 beside=lambda staging: self._write_beside(staging, judged),
-                replaces=(RECIPE, METRICS, TOKENIZER),
+                replaces=(RECIPE, METRICS, TOKENIZER, *BESIDE),
                 moves=(CHECKPOINTS,),
             )
         return self.directory, judged

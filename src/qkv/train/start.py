@@ -4,8 +4,7 @@ from pathlib import Path
 
 import torch
 
-from qkv.bundle import Bundle
-from qkv.bundle.manifest import MANIFEST, sha256_of
+from qkv.bundle import Bundle, hash_of
 from qkv.errors import TrainingError
 from qkv.model import Classify, Model, build
 from qkv.model.output import Output
@@ -13,11 +12,8 @@ from qkv.train.recipe import Origin, Recipe
 
 
 def origin_of(directory: Path) -> Origin:
-    """The bundle in that directory, by path and content."""
-    manifest = directory / MANIFEST
-    if not manifest.is_file():
-        raise TrainingError(f"{directory} is no bundle to train further; it has no {MANIFEST}")
-    return Origin(path=str(directory.absolute()), sha256=sha256_of(manifest))
+    """The bundle or public checkpoint in that place, by path and content."""
+    return Origin(path=str(directory.absolute()), sha256=hash_of(directory))
 
 
 def load_origin(origin: Origin) -> Bundle:

@@ -18,7 +18,7 @@ from qkv.engine.texts import Texts
 from qkv.errors import DataError, TrainingError
 from qkv.measure.labels import score_labels
 from qkv.measure.words import bag_of_words
-from qkv.model import Classify, Encoder, EncoderOnly, Model
+from qkv.model import Classify, Encoder, EncoderOnly, Model, TextVector
 from qkv.model.family import Config
 from qkv.report import Table
 from qkv.task.classify import ClassifyTask, LabelledTexts, LabelledVectors, head
@@ -58,11 +58,12 @@ class Classifying(Job[Parts[Labelled]]):
     def fit(self, config: Config, vocabulary: int, parts: Parts[Labelled]) -> Config:
         labels = tuple(sorted({example.label for example in parts.train}, key=_natural))
         output = config.output
-        changed = (
-            output.model_copy(update={"labels": labels})
-            if isinstance(output, Classify)
-            else Classify(labels=labels)
-        )
+        if isinstance(output, Classify):
+            changed = output.model_copy(update={"labels": labels})
+        elif isinstance(output, TextVector):  # what was pooled well for a vector is for a label
+            changed = Classify(labels=labels, pooling=output.pooling)
+        else:
+            changed = Classify(labels=labels)
         return with_output(self.name, config, vocabulary, changed)
 
     def lesson(self, parts: Parts[Labelled], tokenizer: Tokenizer, recipe: Recipe) -> Lesson:
@@ -112,7 +113,7 @@ class ClassifyLesson(Lesson):
         self.weights = weights / (weights * counts).sum() * counts.sum()  # on average 1
         texts = [e.text for e in parts.train]
         encoded = encode(texts, tokenizer, part_key(parts, "train", recipe))
-        self.train = Cut(encoded, recipe.model.length)
+        self.train = Cut(encoded, tokenizer, recipe.model.reads)
         self.vectors: torch.Tensor | None = None  # of a frozen encoder, once it is asked
         self.remarks = self.train.remarks("training")
         tell_leaks(texts, [e.text for e in parts.held_out], self.remarks)
@@ -153,7 +154,7 @@ class ClassifyLesson(Lesson):
 
     def sample(self, model: Encoder) -> str:
         example = self.parts.held_out[0]
-        cut = cut_texts([example.text], self.tokenizer, model.config.length)
+        cut = cut_texts([example.text], self.tokenizer, model.config.reads)
         guess = guess_labels(model, cut, self.tokenizer.pad)[0][0]
         return f"{' '.join(example.text.split())[:60]} → {guess}"
 
@@ -162,6 +163,7 @@ class ClassifyLesson(Lesson):
 
     def _blanked(self, text: Ids, draws: np.random.Generator) -> Ids:
         hidden = draws.random(len(text)) < self.task.blanked
+        hidden &= ~np.isin(text, list(self.tokenizer.special))
         return np.where(hidden, self.tokenizer.mask, text)
 
 
@@ -173,7 +175,7 @@ def judge_labels(
 ) -> Judged:
     """Accuracy and the rest; with what was learnt from, TF-IDF and logistic regression beside."""
     texts, truth, names = [e.text for e in examples], [e.label for e in examples], labels_of(model)
-    cut = cut_texts(texts, tokenizer, model.config.length)
+    cut = cut_texts(texts, tokenizer, model.config.reads)
     guesses, losses = guess_labels(model, cut, tokenizer.pad, truth)
     found = score_labels(truth, guesses, names)
     loss = float(np.mean(losses))

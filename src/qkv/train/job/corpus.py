@@ -56,12 +56,7 @@ class Streams:
         self.length, self.seed = recipe.model.length, recipe.seed
         self.rows = max(1, recipe.batch // self.length)
         self.train, self.held_out = (
-            encode(
-                pieces,
-                tokenizer,
-                part_key(corpus, name, recipe),
-                end=tokenizer.end,
-            )
+            stream_of(pieces, tokenizer, part_key(corpus, name, recipe))
             for name, pieces in (("train", corpus.train), ("held-out", corpus.held_out))
         )
         epoch_windows(self.train, self.length)  # too little text is said at once
@@ -83,6 +78,11 @@ class Streams:
 
     def windows(self, starts: Ids) -> Windows:
         return windows(self.train, starts, self.length)
+
+
+def stream_of(pieces: Iterable[Piece], tokenizer: Tokenizer, key: str) -> Encoded:
+    """The documents behind each other, each with the tokenizer's own start, closed by its end."""
+    return encode(pieces, tokenizer, key, end=tokenizer.end, start=tokenizer.before)
 
 
 def read_documents(files: Iterable[str], text: str | None) -> Documents:

@@ -166,7 +166,7 @@ class EmbedLesson(Lesson):
         texts = list(dict.fromkeys(e.one for e in self.parts.held_out[:200]))
         if len(texts) < 2:
             return ""
-        cut = cut_texts(texts, self.tokenizer, model.config.length)
+        cut = cut_texts(texts, self.tokenizer, model.config.reads)
         found = embed_texts(model, cut, self.tokenizer.pad)
         likeness = found @ found[0]
         likeness[0] = -np.inf
@@ -179,7 +179,8 @@ class EmbedLesson(Lesson):
 
     def _cut(self, texts: Iterable[str], part: str, recipe: Recipe) -> Cut:
         key = part_key(self.parts, part, recipe)
-        return Cut(encode(texts, self.tokenizer, key), recipe.model.length)
+        assert isinstance(recipe.model, EncoderOnly)
+        return Cut(encode(texts, self.tokenizer, key), self.tokenizer, recipe.model.reads)
 
     def _sides(self, twins: Ids) -> Ids:
         sides = [self.one.lengths, self.other.lengths[twins]]
@@ -231,7 +232,7 @@ def judge_vectors(
     one = [e.one for e in examples]
     other = [e.other for e in examples]
     both = one if kind == "labels" else [*one, *other]
-    cut = cut_texts(both, tokenizer, model.config.length)
+    cut = cut_texts(both, tokenizer, model.config.reads)
     found = _scores(kind, examples, embed_texts(model, cut, tokenizer.pad))
     counted = _scores(kind, examples, bag_of_words_vectors(both)) if baseline else {}
     rows = tuple((e.one, e.other if kind != "labels" else str(e.label)) for e in examples[:8])

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from qkv.bundle import Bundle
-from qkv.data.encoded import Encoded, encode
+from qkv.data.encoded import Encoded
 from qkv.engine.answering import answering
 from qkv.errors import TrainingError
 from qkv.model import Decoder, DecoderOnly, Model
@@ -16,7 +16,7 @@ from qkv.model.family import Config
 from qkv.report import Table
 from qkv.task.language import Ids, LanguageTask, Windows, in_order
 from qkv.text import Tokenizer
-from qkv.train.job.corpus import Corpus, OnRunningText, Streams, read_documents
+from qkv.train.job.corpus import Corpus, OnRunningText, Streams, read_documents, stream_of
 from qkv.train.lesson import Judged, Lesson, Metric
 from qkv.train.recipe import Data, Recipe, TaskChoice
 
@@ -43,7 +43,7 @@ class Language(OnRunningText):
         assert isinstance(bundle.model, Decoder)
         assert bundle.tokenizer is not None
         documents = read_documents(data.files, data.text)
-        stream = encode(documents, bundle.tokenizer, documents.sha256, end=bundle.tokenizer.end)
+        stream = stream_of(documents, bundle.tokenizer, documents.sha256)
         texts = (piece.text for piece in documents)
         return judge_language(bundle.model, stream, texts)
 
@@ -122,12 +122,13 @@ def stream_loss(model: Decoder, stream: Encoded, length: int, rows: int) -> floa
 def continue_greedily(model: Decoder, tokenizer: Tokenizer, count: int, length: int) -> str:
     """The most likely continuation of nothing, read with a cache."""
     device = model.embedding.weight.device
-    new = torch.tensor([[tokenizer.end]], device=device)
+    new = torch.tensor([tokenizer.before or (tokenizer.end,)], device=device)
+    never = [*tokenizer.special, *range(tokenizer.size, model.config.embedding.vocabulary)]
     cache, written = model.empty_cache(1, length), list[int]()
     with answering(model):
         while len(written) < min(count, length - 1):
             scores = model(new, cache=cache)[0, -1]
-            scores[[tokenizer.pad, tokenizer.end]] = -torch.inf
+            scores[never] = -torch.inf
             written.append(int(scores.argmax()))
             new = torch.tensor([[written[-1]]], device=device)
     return tokenizer.decode(written)

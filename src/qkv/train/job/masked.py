@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from qkv.bundle import Bundle
-from qkv.data.encoded import Encoded, encode
+from qkv.data.encoded import Encoded
 from qkv.engine.answering import answering
 from qkv.model import Encoder, MaskedToken, Model
 from qkv.model.family import Config
@@ -21,11 +21,10 @@ from qkv.train.job.corpus import (
     Streams,
     frequencies_loss,
     read_documents,
+    stream_of,
 )
 from qkv.train.lesson import Judged, Lesson, Metric
 from qkv.train.recipe import Data, Recipe, TaskChoice
-
-SPECIAL = 5  # the first tokens of every tokenizer of ours are marks
 
 
 class Masked(OnRunningText):
@@ -51,7 +50,7 @@ class Masked(OnRunningText):
         assert bundle.tokenizer is not None
         tokenizer = bundle.tokenizer
         documents = read_documents(data.files, data.text)
-        stream = encode(documents, tokenizer, documents.sha256, end=tokenizer.end)
+        stream = stream_of(documents, tokenizer, documents.sha256)
         task = MaskedTask() if recipe is None else recipe.task
         assert isinstance(task, MaskedTask)
         return judge_hidden(bundle.model, task, stream, stream, tokenizer)
@@ -143,4 +142,6 @@ def _covered(
 def _hide(
     task: MaskedTask, windows: Windows, tokenizer: Tokenizer, draws: np.random.Generator
 ) -> Hidden:
-    return task.hide(windows, tokenizer.mask, SPECIAL, tokenizer.size, draws)
+    words = np.ones(tokenizer.size, dtype=np.bool_)
+    words[list(tokenizer.special)] = False
+    return task.hide(windows, tokenizer.mask, words, draws)

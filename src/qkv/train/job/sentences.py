@@ -11,36 +11,39 @@ from qkv.text import Tokenizer
 
 
 class Cut(Sequence[Ids]):
-    """Encoded texts of which only the first `length` tokens are read."""
+    """Encoded texts with the tokenizer's own marks around them, cut to `length` tokens in all."""
 
-    def __init__(self, encoded: Encoded, length: int) -> None:
-        self.encoded, self.length = encoded, length
-        self.lengths: Ids = np.minimum(encoded.lengths, length)
+    def __init__(self, encoded: Encoded, tokenizer: Tokenizer, length: int) -> None:
+        self.encoded, self.tokenizer, self.length = encoded, tokenizer, length
+        marks = len(tokenizer.wrap((), length))
+        self.room = length - marks  # for the text itself
+        self.lengths: Ids = np.minimum(encoded.lengths, self.room) + marks
 
     @property
     def long(self) -> int:
         """How many texts have more."""
-        return int((self.encoded.lengths > self.length).sum())
+        return int((self.encoded.lengths > self.room).sum())
 
     def __len__(self) -> int:
         return len(self.encoded)
 
     def __getitem__(self, i: int) -> Ids:  # type: ignore[override]
-        return np.asarray(self.encoded[i][: self.length], dtype=np.int64)
+        t, ids = self.tokenizer, np.asarray(self.encoded[i][: self.room], dtype=np.int64)
+        return np.concatenate([t.before, ids, t.after]).astype(np.int64) if t.marked else ids
 
     def remarks(self, where: str) -> list[str]:
         """What a person should know, if anything: no text is cut silently."""
         if not self.long:
             return []
         return [
-            f"{self.long:,} of {len(self):,} {where} texts have more than {self.length} tokens; "
+            f"{self.long:,} of {len(self):,} {where} texts have more than {self.room} tokens; "
             f"only their beginnings are read"
         ]
 
 
 def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, length: int) -> Cut:
     """The texts as ids in memory."""
-    return Cut(Encoded.of(tokenizer.encode_many(texts), tokenizer.size), length)
+    return Cut(Encoded.of(tokenizer.encode_many(texts), tokenizer.size), tokenizer, length)
 
 
 def tell_leaks(train: Sequence[str], held_out: Sequence[str], remarks: list[str]) -> None:

@@ -19,13 +19,13 @@ from qkv.report import Table
 from qkv.task.translate import PairBatch, TranslateTask
 from qkv.text import Tokenizer
 from qkv.train.job.job import Job, fingerprint, part_key, paths
-from qkv.train.job.sentences import cut_texts, data_facts, tell_leaks
+from qkv.train.job.marking import Marking
+from qkv.train.job.sentences import data_facts, tell_leaks
 from qkv.train.lesson import Judged, Lesson, Metric, Parts
 from qkv.train.optimiser import MuonAdamW
 from qkv.train.recipe import Data, Recipe, TaskChoice
 from qkv.train.schedule import Linear, Schedule
 
-MARKS = 1  # each side gets one: the source its end, the target its start
 WATCHED = 256  # held-out sentences translated at each evaluation
 
 
@@ -62,7 +62,7 @@ class Translating(Job[Parts[Pair]]):
         if not isinstance(config, EncoderDecoder):
             raise TrainingError(f"translate needs an encoder–decoder, this model is {config.kind}")
         embedding = config.embedding.model_copy(update={"vocabulary": vocabulary})
-        return config.model_copy(update={"embedding": embedding, "source": None})
+        return config.model_copy(update={"embedding": embedding})
 
     def lesson(self, parts: Parts[Pair], tokenizer: Tokenizer, recipe: Recipe) -> Lesson:
         return TranslateLesson(parts, tokenizer, recipe)
@@ -88,22 +88,25 @@ class TranslateLesson(Lesson):
         assert isinstance(recipe.task, TranslateTask)
         self.task = recipe.task
         self.remarks = []
-        most = recipe.model.length - MARKS
+        assert isinstance(recipe.model, EncoderDecoder)
+        self.marks = Marking(tokenizer, recipe.model)
         sides = [
             encode(
                 (getattr(pair, side) for pair in parts.train),
                 tokenizer,
                 part_key(parts, f"train-{side}", recipe),
+                target=side == "target",
             )
             for side in ("source", "target")
         ]
         self.sources, self.targets = sides
-        lengths = np.stack([side.lengths for side in sides], axis=1) + MARKS
-        self.kept = np.flatnonzero((lengths <= most + MARKS).all(axis=1))
+        lengths = np.stack([side.lengths for side in sides], axis=1) + self.marks.counts
+        most = recipe.model.length
+        self.kept = np.flatnonzero((lengths <= most).all(axis=1))
         if len(self.kept) < len(lengths):
             self.remarks.append(
                 f"{len(lengths) - len(self.kept):,} of {len(lengths):,} training pairs have a "
-                f"side of more than {most} tokens and are left out"
+                f"side of more than {most} tokens, marks included, and are left out"
             )
         if not len(self.kept):
             raise DataError(f"no training pair fits into {most} tokens; raise model.length")
@@ -111,11 +114,14 @@ class TranslateLesson(Lesson):
         self.lengths = self.sides.sum(axis=1)
         self.held_out = [parts.held_out[i] for i in range(min(WATCHED, len(parts.held_out)))]
         ids = [
-            tokenizer.encode_many([getattr(pair, side) for pair in parts.held_out])
+            tokenizer.encode_many(
+                [getattr(pair, side) for pair in parts.held_out], target=side == "target"
+            )
             for side in ("source", "target")
         ]
+        rooms = most - self.marks.counts
         self.held_ids = [
-            (np.array(s[:most]), np.array(t[:most])) for s, t in zip(*ids, strict=True)
+            (np.array(s[: rooms[0]]), np.array(t[: rooms[1]])) for s, t in zip(*ids, strict=True)
         ]
         tell_leaks(
             [p.source for p in parts.train], [p.source for p in parts.held_out], self.remarks
@@ -146,7 +152,7 @@ class TranslateLesson(Lesson):
         """Nats a target token, without smoothing."""
         device = model.embedding.weight.device
         plain, total, count = TranslateTask(smoothing=0.0), 0.0, 0
-        lengths = np.array([[len(s), len(t)] for s, t in self.held_ids]) + MARKS
+        lengths = np.array([[len(s), len(t)] for s, t in self.held_ids]) + self.marks.counts
         with answering(model):
             for numbers in near_length(lengths, self.budget, np.random.default_rng(0)):
                 sides = zip(*(self.held_ids[i] for i in numbers), strict=True)
@@ -156,8 +162,9 @@ class TranslateLesson(Lesson):
         return total / max(1, count)
 
     def _pairs(self, sources: Sequence[Any], targets: Sequence[Any]) -> PairBatch:
-        t = self.tokenizer
-        return PairBatch.of(sources, targets, t.start, t.end, t.pad)
+        marks = self.marks
+        closed = [marks.source(ids) for ids in sources]
+        return PairBatch.of(closed, targets, marks.start, marks.end, self.tokenizer.pad)
 
 
 def judge_translations(
@@ -174,26 +181,27 @@ def judge_translations(
         {"bleu": copied.bleu, "chrf": copied.chrf},
         "copying the source",
         signatures={"bleu": found.bleu_signature, "chrf": found.chrf_signature},
-        remarks=tuple(cut_texts(sources, tokenizer, room(model.config)).remarks("source")),
+        remarks=tuple(Marking(tokenizer, model.config).remarks(sources)),
         samples=(Table("Translations", ("source", "translation", "reference"), rows),),
     )
-
-
-def room(config: EncoderDecoder) -> int:
-    """How many tokens of a text the model reads, its mark aside."""
-    return config.length - MARKS
 
 
 def translate_texts(
     model: Translator, tokenizer: Tokenizer, texts: Sequence[str], beams: int
 ) -> list[str]:
     """The best translation found for each text."""
-    t = tokenizer
-    most = room(model.config)
-    sources = [[*ids[:most], t.end] for ids in t.encode_many(texts)]
-    forbidden = (t.pad, t.start, t.mask, t.unknown)
-    found = beam_search(model, sources, start=t.start, end=t.end, beams=beams, forbidden=forbidden)
-    return [t.decode(best.ids) for best, *_ in found]
+    marks = Marking(tokenizer, model.config)
+    sources = [marks.source(ids) for ids in tokenizer.encode_many(texts)]
+    found = beam_search(
+        model,
+        sources,
+        start=marks.start[-1],
+        before=marks.start[:-1],
+        end=marks.end,
+        beams=beams,
+        forbidden=marks.never,
+    )
+    return [tokenizer.decode(best.ids) for best, *_ in found]
 
 
 def validation_pairs(data: Data) -> list[Pair]:

@@ -1,0 +1,101 @@
+"""`qkv import` and `qkv export`: public checkpoints in and out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qkv.cli.progress import say
+
+
+def import_(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A directory with config.json, safetensors and tokenizer files; or a .gguf file.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="The directory of the bundle.", show_default=False),
+    ],
+    pooler: Annotated[
+        bool,
+        typer.Option("--pooler", help="A text's vector through the model's own pooler (BERT)."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="The import card as JSON.")] = False,
+) -> None:
+    """Make a bundle of a public checkpoint, and say what was made of it.
+
+    Every tensor must find its place: one that is missing, left over or of another shape is an
+    error that names it. No code from the directory is run, no pickle is read, nothing is
+    downloaded. Every command also takes a public checkpoint as it is; a bundle is checked against
+    its hashes each time it is opened, and needs no second look at the layout.
+
+    \b
+    Examples:
+      qkv import models/all-MiniLM-L6-v2 -o bundles/minilm
+      qkv import models/bert-base-uncased -o bundles/bert --pooler
+      qkv import llama.Q8_0.gguf -o bundles/llama --json
+    """
+    from json import dumps
+
+    from qkv.bundle import Bundle
+    from qkv.errors import BundleError
+    from qkv.layout import is_checkpoint, read_checkpoint, self_test
+
+    if not source.exists():
+        raise BundleError(f"{source} does not exist; give the directory of a public checkpoint")
+    if not is_checkpoint(source):
+        raise BundleError(
+            f"{source} is no public checkpoint: it has no config.json that names a model_type"
+        )
+    found = read_checkpoint(source, pooler)
+    card = found.card.tested(self_test(found.model))
+    Bundle(found.model, found.tokenizer, card).save(output)
+    if json:
+        typer.echo(dumps(card.fields(), ensure_ascii=False))
+    else:
+        show(card.lines())
+    say(f"wrote {output}")
+
+
+def export(
+    model: Annotated[
+        Path, typer.Argument(help="A bundle or a public checkpoint.", show_default=False)
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The directory to write.", show_default=False)
+    ],
+    to: Annotated[
+        str, typer.Option("--to", help="hf: config.json, safetensors and tokenizer files.")
+    ] = "hf",
+) -> None:
+    """Write a model as a public checkpoint that other programs open with the same outputs.
+
+    A layout is chosen that can say everything the model does; where none can, the error names
+    what stands in the way. Encoders that give vectors are written for sentence-transformers too.
+
+    \b
+    Examples:
+      qkv export bundles/minilm --to hf -o out/minilm
+      qkv export runs/book --to hf -o out/book
+    """
+    from qkv.bundle import Bundle
+    from qkv.bundle.export import export as write
+    from qkv.errors import UsageError, unknown
+
+    if to != "hf":
+        raise UsageError(unknown("format", to, ["hf"]))
+    written = write(Bundle.load(model), output)
+    for note in written.notes:
+        say(f"note: {note}")
+    say(f"wrote {output} as {written.layout.kinds[0]}")
+
+
+def show(lines: list[tuple[str, str]]) -> None:
+    """Titles to the left, texts to the right."""
+    width = max(len(title) for title, _ in lines)
+    for title, text in lines:
+        typer.echo(f"{title:<{width}}  {text}")

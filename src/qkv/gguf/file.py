@@ -1,0 +1,102 @@
+"""A GGUF file as it is: values by key, and tensors by the names llama.cpp gives them."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qkv.errors import BundleError
+from qkv.gguf.blocks import READ, unpack
+from qkv.gguf.cursor import shown
+from qkv.gguf.head import Place, read_head
+
+CHUNK = 2**20  # numbers unpacked at a time, so that memory stays near the size of the result
+
+
+class File:
+    """What one file holds; tensors are read when they are asked for."""
+
+    metadata: Mapping[str, Any]
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        head = read_head(path)
+        self.metadata = MappingProxyType(head.metadata)
+        self._places, self._stamp = head.places, head.stamp
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._places)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Rows first, as in torch; the file itself says it the other way round."""
+        return self._place(name).shape
+
+    def kind(self, name: str) -> str:
+        """How the tensor is packed: F32, Q8_0 …"""
+        return self._place(name).kind.name
+
+    def read(self, name: str, dtype: torch.dtype | None = None) -> Tensor:
+        """The unpacked tensor, float32 unless another dtype is asked for."""
+        place = self.check_kind(name)
+        result = torch.empty(place.shape, dtype=dtype or torch.float32)
+        flat = result.view(-1)
+        step = CHUNK // place.kind.numbers  # blocks
+        buffer = memoryview(bytearray(min(step * place.kind.bytes, place.bytes)))
+        with self._opened() as file:
+            file.seek(place.start)
+            for first in range(0, flat.numel(), CHUNK):
+                count = min(CHUNK, flat.numel() - first)
+                raw = buffer[: count // place.kind.numbers * place.kind.bytes]
+                if file.readinto(raw) != len(raw):
+                    raise BundleError(f"{self.path} became shorter while it was read; try again")
+                flat[first : first + count] = torch.from_numpy(unpack(place.kind, raw))
+        return result
+
+    def mapped(self, name: str) -> Tensor:
+        """What `read` gives; F32 is not copied but paged in from the file when it is used.
+
+        Writing to it changes memory only, never the file.
+        """
+        place = self.check_kind(name)
+        if place.kind.name != "F32":
+            return self.read(name)
+        with self._opened() as file:
+            pages = np.memmap(file, "<f4", mode="c", offset=place.start, shape=place.shape)
+        return torch.from_numpy(pages)
+
+    def _place(self, name: str) -> Place:
+        if name not in self._places:
+            raise BundleError(
+                f"{self.path} has no tensor {shown(name)}; it has {len(self._places)} others"
+            )
+        return self._places[name]
+
+    def check_kind(self, name: str) -> Place:
+        """Where the tensor lies, if it is packed in a way that is read."""
+        place = self._place(name)
+        if place.kind.unpack is None:
+            raise BundleError(
+                f"{self.path}: tensor {shown(name)} is packed as {place.kind.name}, which is not "
+                f"read; take a file whose tensors are {', '.join(READ)}"
+            )
+        return place
+
+    @contextmanager
+    def _opened(self) -> Iterator[BufferedReader]:
+        """The file, if it is still the one whose head was read."""
+        try:
+            with self.path.open("rb") as file:
+                facts = os.fstat(file.fileno())
+                if (facts.st_size, facts.st_mtime_ns) != self._stamp:
+                    raise BundleError(f"{self.path} was changed after it was opened; open it again")
+                yield file
+        except OSError as error:
+            raise BundleError(f"cannot read {self.path}: {error.strerror or error}") from error

@@ -1,0 +1,142 @@
+"""ALBERT (Lan et al. 2020): a narrow embedding table, and layers that share their weights."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from qkv.layout.activations import BENT, feed_forward
+from qkv.layout.bert import Bert
+from qkv.layout.encoders import (
+    dropped_attention,
+    expect_encoder,
+    head_of,
+    masked_copies,
+    masked_twins,
+)
+from qkv.layout.given import Given
+from qkv.layout.names import Table
+from qkv.model import (
+    Embedding,
+    EncoderOnly,
+    LayerNorm,
+    Learned,
+    MaskedToken,
+    MultiHead,
+    PostNorm,
+    Stack,
+    TextVector,
+)
+from qkv.model.family import Config
+from qkv.model.output import Output
+
+GROUP = "encoder.albert_layer_groups.{i}.albert_layers.0"
+BODY: Table = {
+    "embedding.weight": "embeddings.word_embeddings.weight",
+    "embedding.types": "embeddings.token_type_embeddings.weight",
+    "encoder.position.weight": "embeddings.position_embeddings.weight",
+    "encoder.norm_in": "embeddings.LayerNorm",
+    "encoder.widen": "encoder.embedding_hidden_mapping_in",
+    "encoder.{i}.attention.query": f"{GROUP}.attention.query",
+    "encoder.{i}.attention.key": f"{GROUP}.attention.key",
+    "encoder.{i}.attention.value": f"{GROUP}.attention.value",
+    "encoder.{i}.attention.output": f"{GROUP}.attention.dense",
+    "encoder.{i}.attention_out": f"{GROUP}.attention.LayerNorm",
+    "encoder.{i}.feed_forward.up": f"{GROUP}.ffn",
+    "encoder.{i}.feed_forward.down": f"{GROUP}.ffn_output",
+    "encoder.{i}.feed_forward_out": f"{GROUP}.full_layer_layer_norm",
+}
+MASKED: Table = {
+    "output.change.0": "predictions.dense",
+    "output.change.2": "predictions.LayerNorm",
+    "output.output.bias": "predictions.bias",
+}
+POOLED: Table = {"output.change.0": "pooler", "output.output.1": "classifier"}
+ACTIVATION = "gelu_new"  # where none is named
+UNUSED_POOLER = r"pooler\.(weight|bias)"
+UNUSED_HEADS = (
+    r"predictions\.(bias|(dense|LayerNorm|decoder)\.(weight|bias))",
+    r"classifier\.(weight|bias)",
+)
+
+
+class Albert(Bert):
+    kinds = ("albert",)
+    title = "ALBERT, and sentence encoders on it"
+    family = "Albert"
+    prefix = "albert."
+    head = ("predictions.", "classifier.")
+    leftovers = (r"embeddings\.position_ids", r"sop_classifier\.classifier\.(weight|bias)")
+
+    def config(self, given: Given, tensors: Collection[str]) -> Config:
+        given.must_be("position_embedding_type", ["absolute"], "cannot be carried; absolute can")
+        given.must_be("inner_group_num", [1], "cannot be carried; groups of 1 layer can")
+        norm = LayerNorm(eps=given.positive("layer_norm_eps", 1e-12))
+        width, inner = given.size("hidden_size"), given.size("intermediate_size")
+        layers, groups = given.layers("num_hidden_layers"), given.layers("num_hidden_groups", 1)
+        stack = Stack(
+            layers=layers,
+            distinct=None if groups == layers else groups,
+            width=width,
+            table_width=table_width(given),
+            attention=MultiHead(heads=given.size("num_attention_heads")),
+            feed_forward=feed_forward(given, "hidden_act", inner, bias=True, absent=ACTIVATION),
+            position=Learned(),
+            norm=norm,
+            residual=PostNorm(),
+            input_norm=norm,
+            dropout=given.share("hidden_dropout_prob", 0.0),
+        )
+        return EncoderOnly(
+            length=given.size("max_position_embeddings"),
+            embedding=Embedding(
+                vocabulary=given.size("vocab_size"), types=given.size("type_vocab_size", 2)
+            ),
+            encoder=stack,
+            output=self.output(given, width, norm, given.share("classifier_dropout_prob", 0.1)),
+        )
+
+    def output(self, given: Given, width: int, norm: LayerNorm, dropout: float) -> Output:
+        if head_of(given) == "masked":
+            return MaskedToken(
+                tied=given.flag("tie_word_embeddings", True),
+                norm=norm,
+                activation=given.one_of("hidden_act", BENT, ACTIVATION),
+                narrow=table_width(given),
+            )
+        return super().output(given, width, norm, dropout)
+
+    def fields(self, config: Config) -> dict[str, Any]:
+        stack = expect_encoder(config).encoder
+        bert = super().fields(config)
+        dropout = bert.pop("classifier_dropout", None)
+        return bert | {
+            "embedding_size": stack.embedded,
+            "num_hidden_groups": stack.blocks,
+            "inner_group_num": 1,
+            **({} if dropout is None else {"classifier_dropout_prob": dropout}),
+        }
+
+    def table(self, config: Config) -> Table:
+        if not isinstance(config.output, MaskedToken):
+            return BODY | POOLED
+        own: Table = {} if config.output.tied else {"output.output": "predictions.decoder"}
+        return BODY | own | MASKED
+
+    def twins(self, config: Config) -> Mapping[str, str]:
+        return masked_twins(config.output, "predictions", "embeddings.word_embeddings.weight")
+
+    def copies(self, config: Config) -> Mapping[str, str]:
+        return masked_copies(config.output, "predictions")
+
+    def unused(self, config: Config) -> tuple[str, ...]:
+        if isinstance(config.output, MaskedToken):
+            return (UNUSED_POOLER, r"predictions\.bias")
+        if isinstance(config.output, TextVector):
+            return UNUSED_HEADS if config.output.dense else (UNUSED_POOLER, *UNUSED_HEADS)
+        return ()
+
+    def notes(self, given: Given) -> list[str]:
+        return dropped_attention(given, "attention_probs_dropout_prob", 0.0)
+
+
+def table_width(given: Given) -> int:
+    return given.size("embedding_size", 128)

@@ -1,0 +1,46 @@
+"""Every public layout there is; the list in the docs is made of this one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from qkv.errors import BundleError, unknown
+from qkv.layout.albert import Albert
+from qkv.layout.bart import Bart
+from qkv.layout.bert import Bert
+from qkv.layout.distilbert import DistilBert
+from qkv.layout.gemma import Gemma
+from qkv.layout.gpt2 import Gpt2
+from qkv.layout.gpt_neox import GptNeoX
+from qkv.layout.layout import Layout
+from qkv.layout.llama import Llama
+from qkv.layout.marian import Marian
+from qkv.layout.modernbert import ModernBert
+from qkv.layout.roberta import Roberta
+from qkv.layout.t5 import T5
+
+LAYOUTS: tuple[Layout, ...] = (
+    Bert(),
+    Roberta(),
+    DistilBert(),
+    Albert(),
+    ModernBert(),
+    Llama(),
+    Gemma(),
+    Gpt2(),
+    GptNeoX(),
+    T5(),
+    Bart(),
+    Marian(),
+)
+
+
+def find_layout(fields: Mapping[str, Any], place: str) -> Layout:
+    """The layout that a config.json's `model_type` names."""
+    kind = fields.get("model_type")
+    if not isinstance(kind, str):
+        raise BundleError(f"{place} names no model_type; a public checkpoint says what it is")
+    for layout in LAYOUTS:
+        if kind in layout.kinds:
+            return layout
+    known = [kind for layout in LAYOUTS for kind in layout.kinds]
+    raise BundleError(f"{place}: {unknown('model_type', kind, known)}")

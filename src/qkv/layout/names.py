@@ -1,0 +1,144 @@
+"""Which public tensor becomes which of ours: a table a layout, read in both directions.
+
+    "encoder.{i}.attention.query": "encoder.layer.{i}.attention.self.query"
+
+A row names a parameter, or a module whose weight and bias go the same way; {i} is a layer. Where
+the two sides are not stored alike, the right side says how: `Turned` matrices are transposed,
+`Flat` vectors are matrices of one row there, and `Joined` ones stand in one tensor there and in
+several here.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qkv.errors import ConfigError
+
+LAYER = re.compile(r"^(encoder|decoder)\.(\d+)\.")
+Read = Callable[[str], Tensor]
+Sizes = Mapping[str, torch.Size]
+
+
+@dataclass(frozen=True)
+class Same:
+    """One tensor, as it is."""
+
+    theirs: str
+    ours: tuple[str, ...] = ()
+    what: str = "as they are"
+
+    def shape(self, sizes: Sizes) -> tuple[int, ...]:
+        """Of theirs, given those of ours."""
+        return tuple(sizes[self.ours[0]])
+
+    def take(self, read: Read, sizes: Sizes) -> dict[str, Tensor]:
+        """Ours, made of theirs; perhaps as views of them."""
+        return {self.ours[0]: read(self.theirs)}
+
+    def give(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """Theirs, made of ours."""
+        return weights[self.ours[0]]
+
+
+@dataclass(frozen=True)
+class Turned(Same):
+    """A matrix stored inputs first, where ours has outputs first."""
+
+    what: str = "transposed"
+
+    def shape(self, sizes: Sizes) -> tuple[int, ...]:
+        return super().shape(sizes)[::-1]
+
+    def take(self, read: Read, sizes: Sizes) -> dict[str, Tensor]:
+        return {self.ours[0]: read(self.theirs).t()}
+
+    def give(self, weights: Mapping[str, Tensor]) -> Tensor:
+        return weights[self.ours[0]].t().contiguous()
+
+
+@dataclass(frozen=True)
+class Flat(Same):
+    """A vector stored as a matrix of one row."""
+
+    what: str = "flattened"
+
+    def shape(self, sizes: Sizes) -> tuple[int, ...]:
+        return (1, *super().shape(sizes))
+
+    def take(self, read: Read, sizes: Sizes) -> dict[str, Tensor]:
+        return {self.ours[0]: read(self.theirs).squeeze(0)}
+
+    def give(self, weights: Mapping[str, Tensor]) -> Tensor:
+        return weights[self.ours[0]].unsqueeze(0)
+
+
+@dataclass(frozen=True)
+class Joined(Same):
+    """Several of ours, rows below rows; `heads`: the rows of each head stand together.
+
+    Turned as well, their matrix has its inputs first.
+    """
+
+    what: str = "taken apart"
+    turned: bool = False
+    heads: int = 1
+
+    def shape(self, sizes: Sizes) -> tuple[int, ...]:
+        rows, *columns = sum(sizes[name][0] for name in self.ours), *sizes[self.ours[0]][1:]
+        return (*columns, rows) if self.turned else (rows, *columns)
+
+    def take(self, read: Read, sizes: Sizes) -> dict[str, Tensor]:
+        whole = read(self.theirs)
+        whole = whole.t() if self.turned and whole.dim() == 2 else whole
+        by_head = whole.reshape(self.heads, -1, *whole.shape[1:])
+        rows = [sizes[name][0] // self.heads for name in self.ours]
+        parts = torch.split(by_head, rows, dim=1)
+        return {
+            name: part.reshape(sizes[name]) for name, part in zip(self.ours, parts, strict=True)
+        }
+
+    def give(self, weights: Mapping[str, Tensor]) -> Tensor:
+        parts = [weights[name] for name in self.ours]
+        by_head = [part.reshape(self.heads, -1, *part.shape[1:]) for part in parts]
+        whole = torch.cat(by_head, dim=1).flatten(0, 1)
+        return whole.t().contiguous() if self.turned and whole.dim() == 2 else whole
+
+
+Table = dict[str | tuple[str, ...], str | Same]
+
+
+def rows(table: Table, parameters: Iterable[str]) -> list[Same]:
+    """One row for each public tensor that these parameters are made of, layers written out."""
+    found: dict[str, Same] = {}
+    for name in parameters:
+        row = _row(table, name)
+        if row.theirs not in found:
+            found[row.theirs] = row
+    return list(found.values())
+
+
+def _row(table: Table, name: str) -> Same:
+    """The row of that parameter: by its own name, or by that of its module."""
+    layer = LAYER.search(name)
+    general = name if layer is None else LAYER.sub(r"\1.{i}.", name)
+    number = "" if layer is None else layer[2]
+    module, _, leaf = general.rpartition(".")
+    for key, right in table.items():
+        members = (key,) if isinstance(key, str) else key
+        for wanted, ending in ((general, ""), (module, f".{leaf}")):
+            if wanted in members:
+                how = Same(right) if isinstance(right, str) else right
+                ours = tuple(f"{one}{ending}".replace("{i}", number) for one in members)
+                return _written_out(how, ours, ending, number)
+    raise ConfigError(f"this layout has no place for {name}")
+
+
+def _written_out(how: Same, ours: tuple[str, ...], ending: str, number: str) -> Same:
+    theirs = f"{how.theirs}{ending}".replace("{i}", number)
+    if isinstance(how, Turned) and ending == ".bias":  # a vector has nothing to turn
+        return Same(theirs, ours)
+    fields = {**how.__dict__, "theirs": theirs, "ours": ours}
+    return type(how)(**fields)

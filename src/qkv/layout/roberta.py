@@ -1,0 +1,93 @@
+"""RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020) and CamemBERT (Martin et al. 2020).
+
+BERT with other heads, and with positions counted from after the number of the padding token.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from qkv.errors import ConfigError
+from qkv.layout.bert import BODY, UNUSED_POOLER, Bert
+from qkv.layout.encoders import expect_encoder, head_of, masked_copies, masked_twins
+from qkv.layout.given import Given
+from qkv.layout.names import Table
+from qkv.model import Classify, LayerNorm, Learned, MaskedToken, TextVector
+from qkv.model.family import Config
+from qkv.model.output import Output
+
+MASKED: Table = {
+    "output.change.0": "lm_head.dense",
+    "output.change.2": "lm_head.layer_norm",
+    "output.output.bias": "lm_head.bias",
+}
+LABELS: Table = {"output.change.0": "classifier.dense", "output.output.1": "classifier.out_proj"}
+POOLER: Table = {"output.change.0": "pooler.dense"}
+USUAL_PADDING = 1
+UNUSED_HEADS = (
+    r"lm_head\.(bias|(dense|layer_norm|decoder)\.(weight|bias))",
+    r"classifier\.(dense|out_proj)\.(weight|bias)",
+)
+
+
+class Roberta(Bert):
+    kinds = ("roberta", "xlm-roberta", "camembert")
+    title = "RoBERTa, XLM-RoBERTa, CamemBERT, and sentence encoders on them"
+    family = "Roberta"
+    prefix = "roberta."
+    head = ("lm_head.", "classifier.")
+    leftovers = (r"embeddings\.position_ids",)
+    architectures = ("Model", "ForMaskedLM", "ForSequenceClassification")
+
+    def config(self, given: Given, tensors: Collection[str]) -> Config:
+        bert = expect_encoder(super().config(given, tensors))
+        before = rows_before(given)
+        if bert.length <= before:
+            needed = f"more than the {before} rows before the first position"
+            raise given.wrong("max_position_embeddings", bert.length, needed)
+        stack = bert.encoder.model_copy(update={"position": Learned(offset=before)})
+        return bert.model_copy(update={"length": bert.length - before, "encoder": stack})
+
+    def output(self, given: Given, width: int, norm: LayerNorm, dropout: float) -> Output:
+        if head_of(given) == "masked":  # its activation is GELU, whatever the blocks have
+            return MaskedToken(tied=given.flag("tie_word_embeddings", True), norm=norm)
+        return super().output(given, width, norm, dropout)
+
+    def fields(self, config: Config) -> dict[str, Any]:
+        config = expect_encoder(config)
+        position = config.encoder.position
+        if not isinstance(position, Learned):
+            raise ConfigError(f"this layout has learned positions, not {position.kind}")
+        return super().fields(config) | {
+            "max_position_embeddings": config.length + position.offset,
+            "pad_token_id": position.offset - 1,
+        }
+
+    def table(self, config: Config) -> Table:
+        if isinstance(config.output, Classify):
+            return BODY | LABELS
+        if not isinstance(config.output, MaskedToken):
+            return BODY | POOLER
+        own: Table = {} if config.output.tied else {"output.output": "lm_head.decoder"}
+        return BODY | own | MASKED
+
+    def twins(self, config: Config) -> Mapping[str, str]:
+        return masked_twins(config.output, "lm_head", "embeddings.word_embeddings.weight")
+
+    def copies(self, config: Config) -> Mapping[str, str]:
+        return masked_copies(config.output, "lm_head")
+
+    def unused(self, config: Config) -> tuple[str, ...]:
+        if isinstance(config.output, MaskedToken):
+            return (UNUSED_POOLER, r"lm_head\.bias")
+        if isinstance(config.output, Classify):
+            return (UNUSED_POOLER,)
+        dense = isinstance(config.output, TextVector) and config.output.dense
+        return UNUSED_HEADS if dense else (UNUSED_POOLER, *UNUSED_HEADS)
+
+
+def rows_before(given: Given) -> int:
+    """Rows of the position table before the first that is used: one more than the padding's id."""
+    padding = given.number("pad_token_id", USUAL_PADDING)
+    if padding < 0 or not padding.is_integer():
+        raise given.wrong("pad_token_id", given.fields["pad_token_id"], "a whole number from 0")
+    return int(padding) + 1

@@ -1,0 +1,160 @@
+"""One of our models as a public checkpoint: the layout that can say it, and its files.
+
+Whether a layout can say a model is not judged but tried: its config.json is written, read back,
+and must give the same model again. What differs is what the layout cannot say.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from qkv.errors import ConfigError
+from qkv.layout.given import Given
+from qkv.layout.known import LAYOUTS
+from qkv.layout.layout import Layout
+from qkv.layout.names import rows
+from qkv.layout.sentence import sentence_files
+from qkv.layout.tokens import write_tokenizer
+from qkv.model import EncoderDecoder, EncoderOnly, Model, TextVector
+from qkv.model.family import Config
+from qkv.text import Tokenizer
+
+SINGLE = "model.safetensors"
+
+
+class Written(NamedTuple):
+    """The layout of what was written, and what a person should know of it."""
+
+    layout: Layout
+    notes: list[str]
+
+
+def layout_for(config: Config, preferred: str | None = None) -> Layout:
+    """The layout that can say this model, the preferred one if it can."""
+    ordered = sorted(LAYOUTS, key=lambda layout: layout.kinds[0] != preferred)
+    nearest: tuple[int, str, str] | None = None
+    for layout in ordered:
+        try:
+            fields = layout.fields(config)
+            differences = list(_differences(_plain(config), _plain(_again(layout, fields, config))))
+        except (ConfigError, AttributeError):  # a choice the layout has no word for
+            continue
+        if not differences:
+            return layout
+        found = (len(differences), layout.kinds[0], differences[0])
+        nearest = found if nearest is None else min(nearest, found)
+    why = (
+        "none is of its family and kind"
+        if nearest is None
+        else f"nearest is {nearest[1]}, where {nearest[2]}"
+    )
+    raise ConfigError(f"no public layout can say this model: {why}")
+
+
+def write_checkpoint(
+    model: Model, tokenizer: Tokenizer | None, place: Path, preferred: str | None = None
+) -> Written:
+    """Write config.json, safetensors and tokenizer files into an empty directory."""
+    config = model.config
+    layout = layout_for(config, preferred)
+    fields = layout.fields(config)
+    notes = []
+    if tokenizer is not None and tokenizer.two_languages:
+        notes.append(
+            "the tokenizer cuts two languages in two ways, which one tokenizer.json cannot say: "
+            "copy source.spm, target.spm and vocab.json from where the model came from"
+        )
+    elif tokenizer is not None:
+        said = write_tokenizer(tokenizer, place, isinstance(config, EncoderDecoder))
+        _refuse_other_padding(fields, said)
+        fields |= said
+    fields["dtype"] = "float32"
+    _write_json(place / "config.json", fields)
+    save_file(_tensors(layout, model), place / SINGLE, metadata={"format": "pt"})
+    if isinstance(config, EncoderOnly) and _is_sentence(config):
+        for name, content in sentence_files(config).items():
+            (place / name).parent.mkdir(exist_ok=True)
+            _write_json(place / name, content)
+    return Written(layout, notes)
+
+
+def _refuse_other_padding(fields: Mapping[str, Any], said: Mapping[str, Any]) -> None:
+    """In some layouts the padding's number says where positions begin."""
+    wanted, found = fields.get("pad_token_id"), said.get("pad_token_id")
+    if wanted is not None and found not in (None, wanted):
+        raise ConfigError(
+            f"{fields['model_type']} counts positions from the padding token, which must be "
+            f"number {wanted}, but the tokenizer's is {found}"
+        )
+
+
+def _tensors(layout: Layout, model: Model) -> dict[str, Tensor]:
+    config = model.config
+    weights = {name: t.detach().float().cpu() for name, t in model.state_dict().items()}
+    bare = isinstance(config.output, TextVector)  # a body without a head has no prefix
+    prefix = "" if bare else layout.prefix
+    found = {}
+    for row in rows(layout.table(config), weights):
+        name = row.theirs if row.theirs.startswith(layout.head or ("\0",)) else prefix + row.theirs
+        found[name] = row.give(weights).contiguous()
+    for copy, first in layout.copies(config).items():
+        found[copy] = found[first].clone()
+    return found
+
+
+def _is_sentence(config: EncoderOnly) -> bool:
+    return isinstance(config.output, TextVector) and not config.output.dense
+
+
+def _again(layout: Layout, fields: dict[str, Any], config: Config) -> Config:
+    """What the layout makes of its own config.json, and of the files of a sentence encoder."""
+    output = config.output
+    if isinstance(output, TextVector) and output.dense:
+        fields = fields | {"architectures": ["PoolerModel"]}
+    tensors = {row.theirs for row in rows(layout.table(config), dict(_parameters(config)))}
+    back = layout.config(Given(fields, layout.kinds[0]), tensors)
+    if isinstance(config, EncoderOnly) and _is_sentence(config):
+        return back.model_copy(update={"output": output, "cut": config.cut})
+    return back
+
+
+def _parameters(config: Config) -> Iterator[tuple[str, Tensor]]:
+    from qkv.model.family import skeleton
+
+    yield from skeleton(config).state_dict().items()
+
+
+def _plain(config: Config) -> dict[str, Any]:
+    """Without what only training uses."""
+
+    def without(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: without(v) for k, v in value.items() if k != "dropout"}
+        return value
+
+    plain: dict[str, Any] = without(config.model_dump())
+    return plain
+
+
+def _differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        if ours.get("kind") != theirs.get("kind"):
+            yield f"{path or 'the model'} is {theirs.get('kind')}, not {ours.get('kind')}"
+            return
+        for name in ours.keys() | theirs.keys():
+            inner = f"{path}.{name}" if path else name
+            yield from _differences(ours.get(name), theirs.get(name), inner)
+    elif ours != theirs:
+        yield f"{path} is {_named(theirs)}, not {_named(ours)}"
+
+
+def _named(value: Any) -> str:
+    return str(value.get("kind", value)) if isinstance(value, Mapping) else str(value)
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

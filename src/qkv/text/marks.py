@@ -1,0 +1,97 @@
+"""Which token plays which part: padding, the unknown, the start and the end of a text, the mask.
+
+A tokenizer learned here names its marks itself. One from elsewhere has names of its own ("[CLS]",
+"</s>", "<|endoftext|>"), which are kept in marks.json beside tokenizer.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from qkv.errors import DataError, unknown
+from qkv.text.alphabet import SPECIAL
+from qkv.text.files import read_json
+
+FILE = "marks.json"
+ROLES = ("pad", "unknown", "start", "end", "mask")
+USUAL = ("pad_token", "unk_token", "bos_token", "eos_token", "mask_token")
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The tokens by their parts; None where a tokenizer has no such token."""
+
+    pad: str | None
+    unknown: str | None
+    start: str | None
+    end: str | None
+    mask: str | None
+    stops: tuple[str, ...] = ()  # further tokens that end a text
+    first: str | None = None  # a token every target must begin with
+    chat: str | None = None  # the chat template (Jinja source)
+    names: tuple[tuple[str, str], ...] = ()  # what the template calls tokens: ("bos_token", "<s>")
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Every token that plays a part, each one once."""
+        all_of_them = (*(getattr(self, role) for role in ROLES), *self.stops, self.first)
+        return tuple(dict.fromkeys(token for token in all_of_them if token is not None))
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The tokens by the names a chat template knows."""
+        usual = zip(USUAL, (getattr(self, role) for role in ROLES), strict=True)
+        return dict(self.names) or {name: token for name, token in usual if token is not None}
+
+
+OWN = Marks(*SPECIAL)
+
+
+def write_marks(marks: Marks, path: Path) -> None:
+    """The file says nothing that the tokenizer's own marks would not; then there is no file."""
+    if marks == OWN:
+        path.unlink(missing_ok=True)
+        return
+    kept = {**asdict(marks), "names": dict(marks.names)}
+    text = json.dumps(kept, indent=2, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def read_marks(path: Path) -> Marks:
+    """What `write_marks` wrote; every field there must be known and of its type."""
+    found = read_json(path)
+    known = [field.name for field in fields(Marks)]
+    for name in found:
+        if name not in known:
+            raise DataError(f"{path}: {unknown('field', name, known)}")
+    for role in ROLES:
+        if role not in found:
+            raise DataError(f"{path}: the field {role} is missing; write null if there is no token")
+    for name in (*ROLES, "first", "chat"):
+        _expect(path, name, found.get(name), "a string or null", _is_text_or_none)
+    stops, names = found.get("stops", []), found.get("names", {})
+    _expect(path, "stops", stops, "a list of strings", _are_texts)
+    _expect(path, "names", names, "an object of strings", _are_texts_by_name)
+    return Marks(**{**found, "stops": tuple(stops), "names": tuple(names.items())})
+
+
+def _expect(
+    path: Path, name: str, value: object, wanted: str, is_right: Callable[[object], bool]
+) -> None:
+    if not is_right(value):
+        raise DataError(f"{path}: {name} must be {wanted}, not {json.dumps(value)[:60]}")
+
+
+def _is_text_or_none(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _are_texts_by_name(value: object) -> bool:
+    return isinstance(value, dict) and _are_texts(list(value.values()))

@@ -1,0 +1,151 @@
+"""What a public model directory says about its tokenizer, besides the vocabulary.
+
+Several files say the same things, and not always alike. `transformers` decides between them by
+rules that grew; they are kept here, since they decide ids: tokenizer_config.json comes first,
+special_tokens_map.json and added_tokens.json count only where it lists no added tokens itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken
+
+from qkv.errors import DataError
+from qkv.text.files import is_there, read_json, read_text
+
+ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+@dataclass(frozen=True)
+class Settings:
+    directory: Path
+    config: Mapping[str, Any]  # config.json
+    generation: Mapping[str, Any]  # generation_config.json
+    options: Mapping[str, Any]  # tokenizer_config.json
+    # By name: bos_token, …, and a model's own such as image_token. As text where no more is said of
+    # a token, and None where there shall be none.
+    roles: Mapping[str, AddedToken | str | None]
+    extras: tuple[AddedToken, ...] | None  # further special tokens, None if nothing is said
+    added: Mapping[int, AddedToken]  # tokens beside the vocabulary, by their ids
+    added_from: Path  # the file that lists them
+    adds_all: bool  # whether that is all of them, whatever tokenizer.json adds
+    chat: str | None
+
+    def flag(self, name: str, default: bool | None) -> bool | None:
+        """A yes or no of tokenizer_config.json; what is null there is the default."""
+        value = self.options.get(name)
+        if value is not None and not isinstance(value, bool):
+            where = self.directory / "tokenizer_config.json"
+            raise DataError(f"{where}: {name} must be true or false, not {value!r}")
+        return default if value is None else value
+
+
+def read_settings(directory: Path, config: Mapping[str, Any] | None) -> Settings:
+    """All of it; files that are not there say nothing."""
+    options = _object(directory, "tokenizer_config.json")
+    said, where = dict(options), directory / "tokenizer_config.json"
+    if "extra_special_tokens" not in said and "additional_special_tokens" in said:
+        said["extra_special_tokens"] = said["additional_special_tokens"]
+    listed = said.get("added_tokens_decoder")
+    added: dict[int, AddedToken] = {}
+    if listed is not None:
+        for id, token in _items(where, listed):
+            added[_id(where, id)] = _token(where, token, special=False)
+    else:
+        said |= _object(directory, "special_tokens_map.json")
+        if "additional_special_tokens" in said and not said.get("extra_special_tokens"):
+            said["extra_special_tokens"] = said["additional_special_tokens"]
+    by_name = {token.content: token for token in added.values()}
+    roles, extras = _special(where, said, by_name)
+    if listed is None:
+        special = {str(token) for token in (*roles.values(), *(extras or ())) if token}
+        where = directory / "added_tokens.json"
+        for content, id in _object(directory, "added_tokens.json").items():
+            is_special = content in special
+            added[_id(where, id)] = AddedToken(
+                content, normalized=not is_special, special=is_special
+            )
+    generation = _object(directory, "generation_config.json")
+    config = _object(directory, "config.json") if config is None else config
+    chat = _chat(directory, options.get("chat_template"))
+    return Settings(
+        directory,
+        config,
+        generation,
+        options,
+        roles,
+        extras,
+        added,
+        added_from=where,
+        adds_all=listed is not None,
+        chat=chat,
+    )
+
+
+def _special(
+    where: Path, said: Mapping[str, Any], by_name: Mapping[str, AddedToken]
+) -> tuple[dict[str, AddedToken | str | None], tuple[AddedToken, ...] | None]:
+    """The tokens that have a name, and the further ones."""
+    own = {name: value for name, value in said.items() if name.endswith("_token")}
+    extras = said.get("extra_special_tokens")
+    if isinstance(extras, dict):  # a model's own names
+        own |= extras
+        extras = None
+    if extras is not None and not isinstance(extras, list):
+        raise DataError(f"{where}: extra_special_tokens must be a list or an object")
+    roles: dict[str, AddedToken | str | None] = {}
+    for name, value in own.items():
+        if isinstance(value, bool):  # add_bos_token is no token
+            continue
+        token = value if value is None or isinstance(value, str) else _token(where, value)
+        roles[name] = token and by_name.get(str(token), token)
+    further = None if extras is None else tuple(_token(where, value) for value in extras)
+    return roles, further
+
+
+def _token(where: Path, value: object, special: bool = True) -> AddedToken:
+    """A token given as its text, or as an object with flags."""
+    if isinstance(value, str):
+        return AddedToken(value, special=True, normalized=False)
+    if not isinstance(value, dict) or not isinstance(value.get("content"), str):
+        raise DataError(f"{where}: a token must be a string or have a content, not {value!r:.80}")
+    flags = {name: value[name] for name in FLAGS if name in value}
+    if not all(isinstance(flag, bool) for flag in flags.values()):
+        raise DataError(f"{where}: the flags of {value['content']!r} must be true or false")
+    return AddedToken(value["content"], **{"special": special, **flags})
+
+
+def _id(where: Path, value: object) -> int:
+    if isinstance(value, bool) or not str(value).isdecimal():
+        raise DataError(f"{where}: {value!r:.80} is not the id of a token")
+    return int(str(value))
+
+
+def _items(where: Path, value: object) -> list[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: added_tokens_decoder must be an object of tokens by their ids")
+    return list(value.items())
+
+
+def _object(directory: Path, name: str) -> dict[str, Any]:
+    path = directory / name
+    return read_json(path) if is_there(path) else {}
+
+
+def _chat(directory: Path, value: object) -> str | None:
+    """The chat template: a file of its own comes first; of several the one called default."""
+    path = directory / "chat_template.jinja"
+    if is_there(path):
+        return read_text(path)
+    if isinstance(value, list):
+        named = {t.get("name"): t.get("template") for t in value if isinstance(t, dict)}
+        value = named.get("default")
+    if value is not None and not isinstance(value, str):
+        where = directory / "tokenizer_config.json"
+        raise DataError(f"{where}: chat_template must be a string or a list of named templates")
+    return value

@@ -1,0 +1,174 @@
+"""Which tokens start, end, pad and mask, told from the files of a published model."""
+
+import copy
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from published import ANGLES, BRACKETS, PUBLISHED, write, write_bytes, write_words
+
+from qkv.errors import DataError
+from qkv.text import OWN, Marks, Tokenizer, read_tokenizer
+
+END = "<|endoftext|>"
+
+
+def test_a_bert_starts_with_cls_and_ends_with_sep(tmp_path: Path) -> None:
+    found = read_tokenizer(write_words(tmp_path, BRACKETS))
+    assert found.marks == Marks("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    ids = [found.pad, found.unknown, found.start, found.end, found.mask]
+    assert (ids, found.before, found.after) == ([0, 1, 2, 3, 4], (2,), (3,))
+    assert found.special == {0, 1, 2, 3, 4}
+    assert (found.stops, found.first) == ((3,), None)
+
+
+def test_a_gpt2_has_one_token_for_all_and_none_to_pad_or_mask(tmp_path: Path) -> None:
+    found = read_tokenizer(write_bytes(tmp_path, [END], tokenizer_class="GPT2Tokenizer"))
+    assert found.marks == Marks(None, END, END, END, None)
+    for role in ("pad", "mask"):
+        with pytest.raises(DataError, match=f"no token for {role}"):
+            getattr(found, role)
+
+
+def test_an_encoder_decoder_starts_where_its_config_says(tmp_path: Path) -> None:
+    place = write(
+        write_bytes(tmp_path, ANGLES, tokenizer_class="BartTokenizer"),
+        config_json={
+            "is_encoder_decoder": True,
+            "bos_token_id": 0,
+            "eos_token_id": 2,
+            "pad_token_id": 1,
+            "decoder_start_token_id": 2,
+            "forced_bos_token_id": 0,
+        },
+    )
+    found = read_tokenizer(place)
+    assert (found.start, found.end, found.pad, found.first) == (2, 2, 1, 0)
+    assert (found.before, found.after) == ((0,), (2,))
+
+
+def test_a_t5_starts_with_its_padding(tmp_path: Path) -> None:
+    place = write(PUBLISHED["t5"](tmp_path), config_json={"decoder_start_token_id": 0})
+    found = read_tokenizer(place)
+    assert (found.marks.start, found.marks.end, found.marks.pad) == ("<pad>", "</s>", "<pad>")
+
+
+@pytest.mark.parametrize("named", ["<|eot|>", "<|eos|>"])
+def test_several_tokens_may_end_a_text_and_the_named_one_comes_first(
+    tmp_path: Path, named: str
+) -> None:
+    special = ["<|bos|>", "<|eos|>", "<|eom|>", "<|eot|>"]
+    place = write(
+        write_bytes(
+            tmp_path,
+            special,
+            tokenizer_class="GPT2Tokenizer",
+            bos_token="<|bos|>",
+            eos_token=named,
+            unk_token=None,
+        ),
+        config_json={"model_type": "gpt2", "eos_token_id": 1},
+        generation_config_json={"bos_token_id": 0, "eos_token_id": [1, 2, 3]},
+    )
+    found = read_tokenizer(place)
+    assert found.token(found.end) == named
+    assert (found.stops[0], sorted(found.stops)) == (found.end, [1, 2, 3])
+    with pytest.raises(DataError, match="no token for unknown"):
+        _ = found.unknown
+
+
+def test_a_config_already_read_is_used_instead_of_the_file(tmp_path: Path) -> None:
+    place = write(write_words(tmp_path, BRACKETS), config_json={"eos_token_id": 4})
+    assert read_tokenizer(place).end == 4
+    assert read_tokenizer(place, {"model_type": "bert", "eos_token_id": 0}).end == 0
+    assert read_tokenizer(place, {"pad_token_id": -1}).end == 3
+
+
+def test_named_tokens_may_be_objects_and_stand_in_the_map(tmp_path: Path) -> None:
+    place = write(
+        write_words(tmp_path, ["[pad]", "[unk]", "[cls]", "[sep]", "[mask]"]),
+        special_tokens_map_json={
+            "pad_token": "[pad]",
+            "unk_token": {"content": "[unk]", "lstrip": False, "normalized": False},
+            "cls_token": {"content": "[cls]"},
+            "sep_token": "[sep]",
+            "mask_token": {"content": "[mask]", "lstrip": True},
+        },
+    )
+    assert read_tokenizer(place).marks == Marks("[pad]", "[unk]", "[cls]", "[sep]", "[mask]")
+
+
+def test_wrap_cuts_the_text_and_never_the_marks(tmp_path: Path) -> None:
+    found = read_tokenizer(write_words(tmp_path, BRACKETS))
+    assert found.wrap([7, 8, 9]) == [2, 7, 8, 9, 3]
+    assert found.wrap([7, 8, 9], longest=4) == [2, 7, 8, 3]
+    assert found.wrap((7, 8, 9), longest=5) == [2, 7, 8, 9, 3]
+    assert found.wrap([7], longest=2) == [2, 3]
+    assert found.wrap([]) == [2, 3]
+    with pytest.raises(DataError, match="longest=1 leaves no room for the 2 marks"):
+        found.wrap([7], longest=1)
+    own = Tokenizer.train("bytes", ["a"], 300)
+    assert (own.wrap([7, 8, 9], longest=2), own.before, own.after) == ([7, 8], (), ())
+    assert own.wrap([7], longest=0) == []
+
+
+def test_copies_keep_the_marks(tmp_path: Path) -> None:
+    before = read_tokenizer(write_words(tmp_path, BRACKETS))
+    for after in (copy.deepcopy(before), pickle.loads(pickle.dumps(before))):
+        assert (after.marks, after.before, after.end) == (before.marks, (2,), 3)
+        assert after.encode("[SEP] the", special=True)[0] == 3
+        assert after.encode("[SEP] the")[0] != 3
+
+
+def test_marks_stand_beside_the_tokenizer_only_if_they_are_not_our_own(tmp_path: Path) -> None:
+    theirs = read_tokenizer(write_words(tmp_path / "theirs", BRACKETS))
+    path, marks = tmp_path / "tokenizer.json", tmp_path / "marks.json"
+    theirs.save(path)
+    assert json.loads(marks.read_text(encoding="utf-8")) == {
+        "pad": "[PAD]", "unknown": "[UNK]", "start": "[CLS]", "end": "[SEP]", "mask": "[MASK]",
+        "stops": [], "first": None, "chat": None, "names": {},
+    }  # fmt: skip
+    own = Tokenizer.train("bytes", ["a"], 300)
+    own.save(path)
+    assert not marks.exists()
+    assert Tokenizer.load(path).marks == own.marks == OWN
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"pads": "x"}, 'unknown field "pads"; did you mean "pad"?'),
+        ({"pad": 7}, "pad must be a string or null, not 7"),
+        ({"stops": "x"}, 'stops must be a list of strings, not "x"'),
+        ({"stops": [None]}, "stops must be a list of strings"),
+        ({"names": {"bos_token": 3}}, "names must be an object of strings"),
+        ({"chat": ["a"]}, "chat must be a string or null"),
+        ({"end": "[NOT]"}, "the vocabulary has no token '[NOT]'"),
+        ({"stops": ["[NOT]"]}, "the vocabulary has no token '[NOT]'"),
+        ({"first": "[NOT]"}, "the vocabulary has no token '[NOT]'"),
+    ],
+)
+def test_a_wrong_marks_file_is_told_in_one_line(
+    tmp_path: Path, change: dict[str, object], told: str
+) -> None:
+    path, marks = tmp_path / "tokenizer.json", tmp_path / "marks.json"
+    read_tokenizer(write_words(tmp_path / "theirs", BRACKETS)).save(path)
+    found = json.loads(marks.read_text(encoding="utf-8"))
+    marks.write_text(json.dumps({**found, **change}), encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        Tokenizer.load(path)
+    assert told in str(caught.value)
+    assert str(marks) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b'{"pad": "<pad>"}']
+)
+def test_a_marks_file_that_is_none_is_told_in_one_line(tmp_path: Path, content: bytes) -> None:
+    Tokenizer.train("bytes", ["a"], 300).save(tmp_path / "tokenizer.json")
+    (tmp_path / "marks.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"marks\.json") as caught:
+        Tokenizer.load(tmp_path / "tokenizer.json")
+    assert "\n" not in str(caught.value)
