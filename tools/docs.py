@@ -10,6 +10,7 @@ A generated part stands between two comments and is never edited by hand:
     <!-- file: guide/poem.toml -->           the file
     <!-- presets -->                         the table of named models
     <!-- commands -->                        the help of every command
+    <!-- layouts -->                         the public layouts that are read and written
     <!-- end -->
 """
 
@@ -27,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LEMMA = ROOT / "docs" / "pictures" / "lemma.svg"
 PART = re.compile(
-    r"(<!-- (shows|source|file|presets|commands)(?:: (.*?))? -->\n).*?(<!-- end -->)", re.S
+    r"(<!-- (shows|source|file|presets|commands|layouts)(?:: (.*?))? -->\n).*?(<!-- end -->)", re.S
 )
 
 
@@ -66,10 +67,22 @@ def presets(_: str | None) -> str:
 def commands(_: str | None) -> str:
     from qkv.cli.app import app
 
-    names = [command.callback.__name__ for command in app.registered_commands if command.callback]
+    named = [(command.name, command.callback) for command in app.registered_commands]
+    names = [name or made.__name__ for name, made in named if made is not None]
     parts = [f"## qkv\n\n```text\n{run('qkv --help')}\n```"]
     parts += [f"## qkv {name}\n\n```text\n{run(f'qkv {name} --help')}\n```" for name in names]
     return "\n\n".join(parts)
+
+
+def layouts(_: str | None) -> str:
+    from qkv.layout import LAYOUTS
+
+    rows = ["| layout | `model_type` | classes |", "|---|---|---|"]
+    for layout in LAYOUTS:
+        kinds = ", ".join(f"`{kind}`" for kind in layout.kinds)
+        classes = ", ".join(f"…{ending}" for ending in layout.architectures)
+        rows.append(f"| {layout.title} | {kinds} | {classes} |")
+    return "\n".join(rows)
 
 
 def file(path: str) -> str:
@@ -94,7 +107,10 @@ def run(command: str) -> str:
     return printed.getvalue().rstrip()
 
 
-MAKERS = {"shows": show, "source": source, "presets": presets, "commands": commands, "file": file}
+MAKERS = {
+    "shows": show, "source": source, "presets": presets, "commands": commands, "layouts": layouts,
+    "file": file,
+}  # fmt: skip
 
 
 def draw_pictures() -> None:

@@ -3,6 +3,7 @@
     import qkv
     out = qkv.attend(q, k, v, mask=qkv.Mask.causal())
     model = qkv.build(qkv.preset("language-small"))
+    bundle = qkv.load("models/all-MiniLM-L6-v2")
 
 Importing the package is cheap: a name below brings in torch only when it is first used.
 """
@@ -19,6 +20,7 @@ _HOME = {
     "QkvError": "qkv.errors",
     "attend": "qkv.attention",
     "build": "qkv.model",
+    "load": "qkv.bundle",
     "preset": "qkv.model",
     "reference": "qkv.attention",
 }
@@ -31,13 +33,14 @@ __all__ = [
     "__version__",
     "attend",
     "build",
+    "load",
     "preset",
     "reference",
 ]
 
 if TYPE_CHECKING:
     from qkv.attention import KVCache, Mask, attend, reference
-    from qkv.bundle import Bundle
+    from qkv.bundle import Bundle, load
     from qkv.errors import QkvError
     from qkv.model import build, preset
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from qkv.errors import ConfigError
 from qkv.layout.given import Given
+from qkv.layout.layout import OtherFamilyError
 from qkv.layout.rotary import rotary_fields
 from qkv.model import DecoderOnly, Local, NextToken, Rotary, Stack
 from qkv.model.family import Config
@@ -15,7 +16,7 @@ ABSENT_WINDOW = 4096
 
 def expect_decoder(config: object) -> DecoderOnly:
     if not isinstance(config, DecoderOnly):
-        raise ConfigError("this layout is for decoders")
+        raise OtherFamilyError("this layout is for decoders")
     return config
 
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from qkv.errors import ConfigError
 from qkv.layout.given import Given
+from qkv.layout.layout import OtherFamilyError
 from qkv.model import Classify, EncoderOnly, MaskedToken, Mean, TextVector
 from qkv.model.output import Output
 
@@ -70,7 +71,7 @@ def architecture(family: str, output: Output) -> str:
 
 def expect_encoder(config: object) -> EncoderOnly:
     if not isinstance(config, EncoderOnly):
-        raise ConfigError("this layout is for encoders")
+        raise OtherFamilyError("this layout is for encoders")
     return config
 
 

@@ -7,9 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
+from qkv.errors import ConfigError
 from qkv.layout.given import Given
 from qkv.layout.names import Table
 from qkv.model.family import Config
+
+
+class OtherFamilyError(ConfigError):
+    """A layout for encoders is asked to say a decoder, or the like."""
 
 
 class Layout(ABC):

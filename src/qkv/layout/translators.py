@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Mapping
 
-from qkv.errors import ConfigError
 from qkv.layout.decoders import tied_head
 from qkv.layout.given import Given
+from qkv.layout.layout import OtherFamilyError
 from qkv.layout.names import Table
 from qkv.model import EncoderDecoder
 from qkv.model.family import Config
@@ -45,5 +45,5 @@ def ends_again(config: Config) -> Mapping[str, str]:
 
 def expect_translator(config: object) -> EncoderDecoder:
     if not isinstance(config, EncoderDecoder):
-        raise ConfigError("this layout is for encoder–decoders")
+        raise OtherFamilyError("this layout is for encoder–decoders")
     return config

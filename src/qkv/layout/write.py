@@ -15,7 +15,7 @@ from torch import Tensor
 from qkv.errors import ConfigError
 from qkv.layout.given import Given
 from qkv.layout.known import LAYOUTS
-from qkv.layout.layout import Layout
+from qkv.layout.layout import Layout, OtherFamilyError
 from qkv.layout.names import rows
 from qkv.layout.sentence import sentence_files
 from qkv.layout.tokens import write_tokenizer
@@ -24,6 +24,7 @@ from qkv.model.family import Config
 from qkv.text import Tokenizer
 
 SINGLE = "model.safetensors"
+NO_WORD = 100  # farther off than any number of differences
 
 
 class Written(NamedTuple):
@@ -36,23 +37,22 @@ class Written(NamedTuple):
 def layout_for(config: Config, preferred: str | None = None) -> Layout:
     """The layout that can say this model, the preferred one if it can."""
     ordered = sorted(LAYOUTS, key=lambda layout: layout.kinds[0] != preferred)
-    nearest: tuple[int, str, str] | None = None
+    reasons: list[tuple[int, str, str]] = []  # how far off, which layout, and why
     for layout in ordered:
+        name = layout.kinds[0]
         try:
-            fields = layout.fields(config)
-            differences = list(_differences(_plain(config), _plain(_again(layout, fields, config))))
-        except (ConfigError, AttributeError):  # a choice the layout has no word for
+            again = _again(layout, layout.fields(config), config)
+        except OtherFamilyError:
             continue
+        except (ConfigError, AttributeError) as error:  # a choice the layout has no word for
+            reasons.append((NO_WORD, name, str(error)))
+            continue
+        differences = list(_differences(_plain(config), _plain(again)))
         if not differences:
             return layout
-        found = (len(differences), layout.kinds[0], differences[0])
-        nearest = found if nearest is None else min(nearest, found)
-    why = (
-        "none is of its family and kind"
-        if nearest is None
-        else f"nearest is {nearest[1]}, where {nearest[2]}"
-    )
-    raise ConfigError(f"no public layout can say this model: {why}")
+        reasons.append((len(differences), name, differences[0]))
+    _, name, why = min(reasons, key=lambda reason: reason[0])
+    raise ConfigError(f"no public layout can say this model; in {name}, the nearest, {why}")
 
 
 def write_checkpoint(
@@ -129,12 +129,18 @@ def _parameters(config: Config) -> Iterator[tuple[str, Tensor]]:
 
 
 def _plain(config: Config) -> dict[str, Any]:
-    """Without what only training uses."""
+    """Without what only training uses, and without sizes that only repeat what is usual."""
 
     def without(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {k: without(v) for k, v in value.items() if k != "dropout"}
-        return value
+        if not isinstance(value, dict):
+            return value
+        plain = {k: without(v) for k, v in value.items() if k != "dropout"}
+        heads = plain.get("attention")
+        if isinstance(heads, dict) and heads["kind"] == "multi_head":
+            usual = {"kv_heads": heads["heads"], "head_width": plain["width"] // heads["heads"]}
+            same = {name: None for name, size in usual.items() if heads[name] == size}
+            plain["attention"] = heads | same
+        return plain
 
     plain: dict[str, Any] = without(config.model_dump())
     return plain
