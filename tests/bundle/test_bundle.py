@@ -19,6 +19,8 @@ from qkv.bundle import Bundle
 from qkv.bundle.manifest import publish, recover, verify
 from qkv.errors import BundleError, ConfigError, QkvError, UsageError
 from qkv.model import Model, build, preset
+from qkv.text import Tokenizer
+from qkv.text.tokenizer import BESIDE
 
 FAMILIES = ["language-tiny", "classify-tiny", "translate-tiny"]
 FILES = {"config.json", "model.safetensors", "MANIFEST.json"}
@@ -71,6 +73,7 @@ def message(place: Path, kind: type[QkvError] | tuple[type[QkvError], ...] = Bun
         Bundle.load(place)
     says = str(caught.value)
     assert "\n" not in says
+    assert len(says.replace(str(place), "")) < 400
     return says
 
 
@@ -492,6 +495,11 @@ def test_a_manifest_that_points_out_of_its_bundle_is_refused(name: str, saved: P
         b'{"files": {}}',
         b'{"files": {"config.json": 3}}',
         b'{"files": {"config.json": {}}}',
+        b'{"files": {"config.json": {"bytes": "' + b"\\n" * 9999 + b'"}}}',
+        b'{"files": {"\\ud800": {}}}',
+        b'{"files": {}, "files": {}}',
+        b'{"format": ' + b"9" * 4000 + b"}",
+        b'{"files": ' + b"[" * 100_000,
     ],
 )
 def test_a_manifest_that_is_none_is_named(content: bytes, saved: Path) -> None:
@@ -572,6 +580,24 @@ def test_a_path_with_dots_is_the_directory_it_means(saved: Path) -> None:
 def test_the_root_is_no_place_for_a_bundle(saved: Path) -> None:
     with pytest.raises(BundleError, match="give a directory with a name"):
         Bundle(Bundle.load(saved).model).save("/")
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_would_be_read_is_refused_if_the_manifest_does_not_list_it(
+    name: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "model"
+    tokenizer = Tokenizer.train("bytes", ["a"], 300)
+    Bundle(model_of(), tokenizer).save(place)
+    (place / "README.md").write_text("# My model")
+    (place / ".gitattributes").touch()
+    assert Bundle.load(place).tokenizer.marks == tokenizer.marks  # type: ignore[union-attr]
+    other = dict.fromkeys(("pad", "unknown", "start", "end", "mask"), "<mask>")
+    (place / name).write_text(json.dumps(other) if name == "marks.json" else tokenizer.json())
+    assert f"{name} is no part of the bundle: its manifest does not list it" in message(place)
+    (place / name).unlink()
+    (place / name).symlink_to("nowhere")
+    assert "is no part of the bundle" in message(place)
 
 
 @pytest.mark.parametrize("content", ['{"files": 5}', "{}"])

@@ -14,7 +14,7 @@ from peers import Peer, quietly, texts, transformers
 from safetensors.torch import load_file, save_file
 
 from qkv.errors import BundleError, ConfigError, QkvError
-from qkv.layout import find_layout, read_checkpoint
+from qkv.layout import find_layout, read, read_checkpoint
 from qkv.layout.given import Given
 from qkv.layout.write import layout_for
 from qkv.model import (
@@ -29,7 +29,7 @@ from qkv.model import (
 
 
 def described(fields: dict[str, Any]) -> DecoderOnly:
-    config = find_layout(fields, "config.json").config(Given(fields), ())
+    config = read.described(find_layout(fields, "config.json"), Given(fields), ())
     assert isinstance(config, DecoderOnly)
     return config
 
@@ -135,7 +135,7 @@ def test_a_kind_that_is_not_known_is_refused(kind: str) -> None:
         ("Llama 3.2 1B", {"position": Rotary(share=0.5)}, "no public layout can say"),
         ("Llama 3.2 1B", {"local": Local(before=4, after=1)}, "local.after is 0, not 1"),
         ("Mistral 7B", {"local": Local(before=4, layers=(0, 2))}, "local.layers is None"),
-        ("Gemma 2B", {"local": Local(before=4)}, "nearest is gemma, where decoder.local is"),
+        ("Gemma 2B", {"local": Local(before=4)}, "in gemma, the nearest, decoder.local is"),
     ],
 )
 def test_a_model_that_no_layout_can_say_is_not_written(

@@ -13,7 +13,7 @@ from cases_llama import llama
 from safetensors.torch import load_file, save_file
 
 from qkv.bundle import Bundle
-from qkv.errors import BundleError, ConfigError, DataError, QkvError
+from qkv.errors import BundleError, ConfigError, QkvError
 from qkv.layout import read_checkpoint
 
 WEIGHTS = "model.safetensors"
@@ -71,7 +71,7 @@ def test_a_wrong_shape_is_named_with_both(place: Path) -> None:
 def test_whole_numbers_are_no_weights(place: Path) -> None:
     name = "model.norm.weight"
     change_weights(place, lambda w: w.update({name: torch.ones(48, dtype=torch.int64)}))
-    assert f"{name} holds torch.int64" in message(place, BundleError)
+    assert f"has {name} as torch.int64" in message(place, BundleError)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -160,6 +160,27 @@ ABSURD: dict[str, dict[str, Any]] = {
     "an unknown rotation": {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1.0}},
     "a rotation that is a list": {"rope_parameters": [1, 2]},
     "no size at all": {"hidden_size": None},
+    "an eps of many digits": {"rms_norm_eps": 10**400},
+    "yarn with a word": {
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10.0,
+            "factor": 2.0,
+            "attention_factor": "x",
+        }
+    },
+    "yarn with nothing to divide by": {
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10.0,
+            "factor": 2.0,
+            "mscale": 1.0,
+            "mscale_all_dim": -20.0,
+        }
+    },
+    "yarn with one speed for all": {
+        "rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0, "factor": 2.0}
+    },
     "another output": {"architectures": ["LlamaForSequenceClassification"]},
 }
 
@@ -171,13 +192,13 @@ def test_absurd_settings_are_refused_by_name(name: str, place: Path) -> None:
     said = message(place)
     shown = {"architectures": "LlamaForSequenceClassification", "num_key_value_heads": "kv_heads"}
     assert "config.json" in said
-    assert shown.get(field, field.replace("rope_parameters", "rope_")) in said
+    assert shown.get(field, field.replace("rope_parameters", "")) in said
 
 
 def test_settings_that_are_no_json_or_too_deep_are_refused(place: Path) -> None:
     for text in ("{", "[" * 100_000 + "]" * 100_000, '{"model_type": ' + "[" * 50_000, "3", "\xff"):
         (place / "config.json").write_text(text, encoding="latin-1")
-        assert "config.json" in message(place, DataError)
+        assert "config.json" in message(place, BundleError)
 
 
 def test_settings_that_lead_out_of_the_directory_are_refused(place: Path, tmp_path: Path) -> None:
@@ -185,13 +206,14 @@ def test_settings_that_lead_out_of_the_directory_are_refused(place: Path, tmp_pa
     secret.write_text((place / "config.json").read_text())
     (place / "config.json").unlink()
     (place / "config.json").symlink_to(secret)
-    assert "leads out" in message(place, DataError)
+    assert "leads out" in message(place, BundleError)
 
 
-def test_a_pipe_in_the_place_of_a_file_does_not_hang(place: Path) -> None:
-    (place / "config.json").unlink()
-    os.mkfifo(place / "config.json")
-    message(place)
+@pytest.mark.parametrize("name", ["1_Pooling/config.json", "model.safetensors"])
+def test_a_pipe_in_the_place_of_a_file_does_not_hang(name: str, sentence: Path) -> None:
+    (sentence / name).unlink()
+    os.mkfifo(sentence / name)
+    assert Path(name).name in message(sentence)
 
 
 def test_a_directory_that_is_nothing_says_so(tmp_path: Path) -> None:
@@ -232,7 +254,7 @@ def test_the_pooling_of_a_sentence_encoder_is_read(sentence: Path) -> None:
     ("module", "said"),
     [
         ({"path": "2_Dense", "type": "sentence_transformers.models.Dense"}, "Dense"),
-        ({"path": "../x", "type": "sentence_transformers.models.Pooling"}, "no folder"),
+        ({"path": "../x", "type": "sentence_transformers.models.Normalize"}, "no folder"),
     ],
 )
 def test_a_module_that_cannot_be_carried_is_named(
@@ -246,3 +268,70 @@ def test_two_poolings_at_once_are_refused(sentence: Path) -> None:
     both = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}
     (sentence / "1_Pooling" / "config.json").write_text(json.dumps(both))
     assert "pooling_mode_mean_tokens" in message(sentence, ConfigError)
+
+
+CHAINS: dict[str, list[dict[str, str]]] = {
+    "nothing": [],
+    "no pooling": MODULES[:1],  # type: ignore[dict-item]
+    "an encoder elsewhere": [MODULES[0] | {"path": "0_Transformer"}, MODULES[1]],  # type: ignore[list-item, operator]
+    "normalised first": [
+        MODULES[0], {"path": "2_N", "type": "sentence_transformers.models.Normalize"}, MODULES[1],
+    ],  # type: ignore[list-item]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_modules_in_another_order_are_refused(name: str, sentence: Path) -> None:
+    (sentence / "modules.json").write_text(json.dumps(CHAINS[name]))
+    assert "modules.json" in message(sentence, ConfigError)
+
+
+def test_an_unknown_way_to_pool_is_refused(sentence: Path) -> None:
+    (sentence / "1_Pooling" / "config.json").write_text('{"pooling_mode_strange": true}')
+    assert "pooling_mode_strange" in message(sentence, ConfigError)
+
+
+def test_texts_that_would_be_changed_first_are_refused(sentence: Path) -> None:
+    (sentence / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    assert "do_lower_case" in message(sentence, ConfigError)
+
+
+def test_a_prompt_before_every_text_is_told(sentence: Path) -> None:
+    prompts = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    (sentence / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    assert any("'query'" in note for note in read_checkpoint(sentence).card.not_carried)
+
+
+def test_a_pooler_is_refused_where_modules_say_how_to_pool(sentence: Path) -> None:
+    with pytest.raises(BundleError, match=r"modules\.json says how"):
+        read_checkpoint(sentence, pooler=True)
+
+
+def test_a_pooler_is_refused_where_there_is_none(place: Path) -> None:
+    with pytest.raises(BundleError, match="llama has no pooler"):
+        read_checkpoint(place, pooler=True)
+
+
+def test_old_names_of_norms_are_understood(tmp_path: Path) -> None:
+    bert("BertModel").save(tmp_path)
+    before = read_checkpoint(tmp_path).model.state_dict()
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    weights = load_file(tmp_path / WEIGHTS)
+    for new, said in old.items():
+        weights = {name.replace(new, said): t for name, t in weights.items()}
+    save_file(weights, tmp_path / WEIGHTS)
+    after = read_checkpoint(tmp_path).model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_card_that_was_changed_is_refused(place: Path, tmp_path: Path) -> None:
+    from qkv.bundle.manifest import MANIFEST, sha256_of
+
+    bundle = Bundle.load(place)
+    bundle.save(tmp_path / "bundle")
+    card = tmp_path / "bundle" / "import.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"strange": 1}))
+    manifest = json.loads((tmp_path / "bundle" / MANIFEST).read_text())
+    manifest["files"]["import.json"] = {"bytes": card.stat().st_size, "sha256": sha256_of(card)}
+    (tmp_path / "bundle" / MANIFEST).write_text(json.dumps(manifest))
+    assert "import.json" in message(tmp_path / "bundle", BundleError)

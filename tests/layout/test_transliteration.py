@@ -124,7 +124,7 @@ def placed(theirs: dict[str, Tensor]) -> Translator:
     sizes = {name: tensor.shape for name, tensor in ours.items()}
     filled: dict[str, Tensor] = {}
     for row in found:
-        filled |= row.take(theirs.__getitem__, sizes)
+        filled |= row.take(theirs[row.theirs], sizes)
     model.load_state_dict(filled, strict=True)
     return model.eval()
 

@@ -97,6 +97,28 @@ def test_saved_and_copied_it_still_has_two_languages(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.json"]
 
 
+def test_two_languages_with_our_own_marks_come_back(tmp_path: Path) -> None:
+    """Then no marks.json is written that would tell of them."""
+    own = Tokenizer.train("bytes", ["a"], 300)
+    cutters = [Tokenizer.train(kind, ["the cat"], 300) for kind in ("characters", "bytes")]
+    before = own.cut_by((cutters[0]._backend, cutters[1]._backend))
+    before.save(tmp_path / "tokenizer.json")
+    assert not (tmp_path / "marks.json").exists()
+    after = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert after.two_languages
+    assert after.encode("the cat") == before.encode("the cat")
+
+
+@pytest.mark.parametrize("missing", ["source.json", "target.json"])
+def test_one_language_of_two_is_refused(
+    both: tuple[Tokenizer, Any], missing: str, tmp_path: Path
+) -> None:
+    both[0].save(tmp_path / "tokenizer.json")
+    (tmp_path / missing).unlink()
+    with pytest.raises(DataError, match=rf"{missing} is missing, without which source\.json and"):
+        Tokenizer.load(tmp_path / "tokenizer.json")
+
+
 def test_other_tokenizers_take_a_target_like_any_text() -> None:
     own = Tokenizer.train("bytes", ["a"], 300)
     assert own.encode("abc", target=True) == own.encode("abc")

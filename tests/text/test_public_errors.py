@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 from published import BRACKETS, PUBLISHED, minilm, write, write_bytes, write_words
 
 from qkv.errors import DataError
-from qkv.text import files as files_of_text
-from qkv.text import read_tokenizer
+from qkv.files import LARGEST
+from qkv.text import has_tokenizer, read_tokenizer
+from qkv.text.public import FILES
 
 
 def refused(directory: Path, *parts: str) -> str:
@@ -92,6 +94,99 @@ def test_a_setting_that_cannot_be_is_told(
     tmp_path: Path, options: dict[str, object], told: str
 ) -> None:
     refused(write(bert(tmp_path), tokenizer_config_json=options), told, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"cls_token": 3}, "a token must be a string"),
+        ({"additional_special_tokens": [3]}, "a token must be a string"),
+        ({"additional_special_tokens": 3}, "extra_special_tokens must be a list"),
+        ({"extra_special_tokens": {"image_token": 3}}, "a token must be a string"),
+    ],
+)
+def test_a_mistake_in_the_map_of_special_tokens_names_that_file(
+    tmp_path: Path, said: dict[str, object], told: str
+) -> None:
+    write(bert(tmp_path), special_tokens_map_json=said)
+    refused(tmp_path, f"{tmp_path / 'special_tokens_map.json'}: {told}")
+
+
+@pytest.mark.parametrize("content", ['{"%s": "a"}', '{"%s": {"content": "a"}}'])
+def test_an_id_of_many_digits_is_told(tmp_path: Path, content: str) -> None:
+    listed = '{"added_tokens_decoder": ' + content % ("9" * 5000) + "}"
+    refused(write(bert(tmp_path), tokenizer_config_json=listed), "is not the id of a token")
+    added = '{"<new>": "' + "9" * 5000 + '"}'
+    write(tmp_path, tokenizer_config_json={}, added_tokens_json=added)
+    refused(tmp_path, "added_tokens.json", "is not the id of a token")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer_config_json", r'{"cls_token": "[CLS\ud800"}'),
+        ("tokenizer_config_json", r'{"cls_token": {"content": "\udfff"}}'),
+        ("tokenizer_config_json", r'{"added_tokens_decoder": {"5": {"content": "\ud800"}}}'),
+        ("tokenizer_config_json", r'{"chat_template": "\ud800"}'),
+        ("special_tokens_map_json", r'{"\ud800_token": "a"}'),
+        ("added_tokens_json", r'{"\ud800": 260}'),
+    ],
+)
+def test_half_a_character_is_told_with_its_file(tmp_path: Path, name: str, content: str) -> None:
+    refused(write(bert(tmp_path), **{name: content}), "half a character", name.replace("_json", ""))
+
+
+def test_hostile_names_are_told_in_one_line(tmp_path: Path) -> None:
+    for options in (
+        {"tokenizer_class": "A\nB" * 300},
+        {"cls_token": "[\n]" * 300},
+        {"added_tokens_decoder": {"7000": {"content": "[\x1b]" * 300}}},
+    ):
+        message = refused(write(bert(tmp_path), tokenizer_config_json=options))
+        assert message.isprintable()
+
+
+def test_named_templates_of_any_shape_are_passed_over(tmp_path: Path) -> None:
+    named = [3, {"name": ["default"], "template": "x"}, {"name": "default", "template": "y"}]
+    place = write(bert(tmp_path), tokenizer_config_json={"chat_template": named})
+    assert read_tokenizer(place).marks.chat == "y"
+
+
+def piece(text: str, sort: int = 1) -> bytes:
+    """A piece in a SentencePiece model."""
+
+    def field(number: int, content: bytes) -> bytes:
+        length = bytes(
+            [len(content) & 127 | 128, len(content) >> 7 & 127 | 128, len(content) >> 14]
+        )
+        return bytes([number << 3 | 2]) + length + content
+
+    return field(1, field(1, text.encode()) + bytes([3 << 3, sort]))
+
+
+def test_a_piece_of_a_whole_book_is_refused_at_once(tmp_path: Path) -> None:
+    bpe = bytes([2 << 3 | 2, 2, 3 << 3, 2])
+    pieces = [piece("<unk>", 2), piece("a"), piece("aa")]
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(b"".join([*pieces, bpe]))
+    assert read_tokenizer(tmp_path).encode("aaa") == [2, 1]
+    path.write_bytes(b"".join([*pieces, piece("a" * 60_000), bpe]))
+    start = time.perf_counter()
+    refused(tmp_path, "has 60000 characters; no vocabulary needs more than 512")
+    assert time.perf_counter() - start < 0.3
+
+
+@pytest.mark.parametrize("name", [first for first, *_ in FILES])
+def test_a_tokenizer_that_is_only_a_dead_link_is_noticed(tmp_path: Path, name: str) -> None:
+    assert not has_tokenizer(tmp_path)
+    (tmp_path / name).symlink_to("nowhere")
+    assert has_tokenizer(tmp_path)
+    refused(tmp_path, str(tmp_path))
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_published_tokenizer_is_noticed(tmp_path: Path, name: str) -> None:
+    assert has_tokenizer(PUBLISHED[name](tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +297,7 @@ def test_links_may_not_lead_out_of_the_directory(tmp_path: Path) -> None:
     place = tmp_path / "model"
     place.mkdir()
     (place / "vocab.txt").symlink_to(secret)
-    refused(place, "leads out of its directory")
+    refused(place, "leads out of the model's directory")
     (place / "vocab.txt").unlink()
     (place / "vocab.txt").symlink_to(place / "vocab.txt")
     refused(place, "vocab.txt")
@@ -222,7 +317,7 @@ def test_the_links_of_the_hugging_face_cache_are_followed(tmp_path: Path) -> Non
     assert read_tokenizer(place).size == 5
     (home / "blobs" / "beef").symlink_to("/etc/hostname")
     (place / "tokenizer_config.json").symlink_to("../../blobs/beef")
-    refused(place, "leads out of its directory")
+    refused(place, "leads out of the model's directory")
 
 
 def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path) -> None:
@@ -231,12 +326,12 @@ def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path) -> None:
     if hasattr(os, "mkfifo"):
         (tmp_path / "b").mkdir()
         os.mkfifo(tmp_path / "b" / "vocab.txt")
-        refused(tmp_path / "b", "not an ordinary file")
+        refused(tmp_path / "b", "is a device or a pipe; give an ordinary file")
 
 
 def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
     with (tmp_path / "vocab.txt").open("wb") as file:
-        file.truncate(files_of_text.LARGEST + 1)  # a hole: it takes no room
+        file.truncate(LARGEST + 1)  # a hole: it takes no room
     refused(tmp_path, "bytes; at most 209,715,200 are read")
 
 

@@ -140,7 +140,7 @@ def test_marks_stand_beside_the_tokenizer_only_if_they_are_not_our_own(tmp_path:
     [
         ({"pads": "x"}, 'unknown field "pads"; did you mean "pad"?'),
         ({"pad": 7}, "pad must be a string or null, not 7"),
-        ({"stops": "x"}, 'stops must be a list of strings, not "x"'),
+        ({"stops": "x"}, "stops must be a list of strings, not 'x'"),
         ({"stops": [None]}, "stops must be a list of strings"),
         ({"names": {"bos_token": 3}}, "names must be an object of strings"),
         ({"chat": ["a"]}, "chat must be a string or null"),

@@ -1,6 +1,7 @@
 """Whatever a user gets wrong is told in one line that says what to do."""
 
 import json
+import os
 import random
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from qkv.errors import DataError, UsageError
+from qkv.files import LARGEST
 from qkv.text import KINDS, Tokenizer
 
 TEXTS = ["the cat sat on the mat", "the dog did not"]
@@ -94,6 +96,27 @@ def test_a_missing_file_and_a_missing_folder_are_named(tmp_path: Path) -> None:
     one_line(caught, "cannot write", "tokenizer.json")
 
 
+def test_a_tokenizer_file_is_read_only_if_it_is_an_ordinary_one_of_some_size(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(DataError) as caught:
+        Tokenizer.load(tmp_path / "pipe.json")
+    one_line(caught, "pipe.json is a device or a pipe")
+    with (tmp_path / "huge.json").open("wb") as file:
+        file.truncate(LARGEST + 1)  # a hole: it takes no room
+    with pytest.raises(DataError) as caught:
+        Tokenizer.load(tmp_path / "huge.json")
+    one_line(caught, "huge.json", "at most 209,715,200 are read")
+
+
+def test_a_tokenizer_file_that_the_user_names_may_be_a_link(tmp_path: Path) -> None:
+    Tokenizer.train("bytes", TEXTS, 300).save(tmp_path / "tokenizer.json")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "mine.json").symlink_to(tmp_path / "tokenizer.json")
+    assert Tokenizer.load(tmp_path / "links" / "mine.json").size == 261
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -137,7 +160,8 @@ def test_a_damaged_file_is_refused_or_still_usable_but_never_a_crash(
         except DataError as error:
             refused.append(str(error))
     assert all(refused[:20]), "a file cut short was taken for whole"
-    wanted = re.compile(rf"|cannot use {re.escape(str(path))} as a tokenizer: [^\n]+")
+    name = re.escape(str(path))
+    wanted = re.compile(rf"|cannot use {name} as a tokenizer: [^\n]+|{name} is not UTF-8 [^\n]+")
     assert [message for message in refused if not wanted.fullmatch(message)] == []
 
 

@@ -171,9 +171,7 @@ def test_spaces_and_newlines_between_the_marks_are_fine(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     header = json.dumps({"__metadata__": {"a": "b"}, "t": GOOD, "u": entry("U8", [0], 24, 24)})
     path.write_bytes(text(re.sub(r"([{}\[\],:])", r"\1 \n\t\r", header) + "   "))
-    weights = open_weights(path)
-    assert list(weights) == ["t", "u"]
-    assert weights.metadata == {"a": "b"}
+    assert list(open_weights(path)) == ["t", "u"]
 
 
 def test_a_hundred_megabytes_of_empty_space_are_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from qkv.attention.capped import capped
 from qkv.attention.fused import fused
 from qkv.attention.mask import SEE_ALL, Mask
 from qkv.attention.reference import reference
-from qkv.errors import MaskError
+from qkv.errors import MaskError, ShapeError
 
 
 def attend(
@@ -32,6 +32,8 @@ def attend(
             f"Mask.explicit(grid) for a grid of booleans, True = may attend"
         )
     if cap is not None:
+        if not cap > 0:
+            raise ShapeError(f"cap={cap} must be above 0: no score could be larger than it")
         return capped(q, k, v, mask, scale, cap)
     if mask.learns():  # torch's fused kernel takes no bias that needs a gradient
         return reference(q, k, v, mask, scale).output

@@ -6,13 +6,13 @@ A public checkpoint is opened just as well: the two are told apart by looking.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from pydantic import ValidationError
 from safetensors.torch import save_file
 
 from qkv.bundle.manifest import MANIFEST, publish, read_json, settled, sha256_of, verify
@@ -20,12 +20,14 @@ from qkv.device import resolve
 from qkv.errors import BundleError, ConfigError
 from qkv.layout import Card, is_checkpoint, read_checkpoint
 from qkv.model import Model, read_config, skeleton
+from qkv.model.choice import one_line
 from qkv.text import Tokenizer
 from qkv.weights import Weights, open_weights
 
 CONFIG, WEIGHTS, TOKENIZER, CARD = (
     "config.json", "model.safetensors", "tokenizer.json", "import.json",
 )  # fmt: skip
+READ = {".json", ".safetensors", ".txt", ".model", ".spm", ".jinja", ".gguf"}  # of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Bundle:
         with open_weights(place / WEIGHTS) as weights:
             _fill(model, weights, place / WEIGHTS)
         tokenizer = Tokenizer.load(place / TOKENIZER) if TOKENIZER in listed else None
-        card = Card(**read_json(place / CARD)) if CARD in listed else None
+        card = _card(place / CARD) if CARD in listed else None
         return cls(model.to(device).eval(), tokenizer, card)
 
     def _write(self, staging: Path) -> None:
@@ -93,7 +95,7 @@ class Bundle:
         if self.tokenizer is not None:
             self.tokenizer.save(staging / TOKENIZER)
         if self.card is not None:
-            card = json.dumps(self.card.fields(), indent=2, ensure_ascii=False)
+            card = self.card.model_dump_json(indent=2)
             (staging / CARD).write_text(card + "\n", encoding="utf-8")
 
 
@@ -111,9 +113,21 @@ def hash_of(directory: Path) -> str:
             f"{directory} is no model: it has neither a {MANIFEST} nor the config.json of a "
             f"public checkpoint"
         )
+    home = directory.parent if directory.is_file() else directory
     files = [directory] if directory.is_file() else sorted(directory.rglob("*"))
-    told = (f"{path.name} {sha256_of(path)}" for path in files if path.is_file())
+    read = [path for path in files if path.is_file() and path.suffix in READ]
+    try:
+        told = [f"{path.relative_to(home)} {sha256_of(path)}" for path in read]
+    except OSError as error:
+        raise BundleError(f"cannot read {directory}: {error.strerror or error}") from error
     return hashlib.sha256("\n".join(told).encode()).hexdigest()
+
+
+def _card(path: Path) -> Card:
+    try:
+        return Card.model_validate(read_json(path))
+    except ValidationError as error:
+        raise BundleError(f"{path} is not an import card: {one_line(error)}") from None
 
 
 def _fill(model: Model, weights: Weights, path: Path) -> None:

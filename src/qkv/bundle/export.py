@@ -1,12 +1,9 @@
 """A bundle as a public checkpoint, written whole or not at all."""
 
-import shutil
-import tempfile
 from pathlib import Path
 
-from safetensors import SafetensorError
-
 from qkv.bundle.bundle import Bundle
+from qkv.bundle.manifest import publish
 from qkv.errors import BundleError
 from qkv.layout.write import Written, write_checkpoint
 
@@ -16,22 +13,10 @@ def export(bundle: Bundle, place: Path) -> Written:
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise BundleError(f"{place} holds something already; choose another place")
     preferred = None if bundle.card is None else bundle.card.layout
-    staging: Path | None = None
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{place.name}.new-", dir=place.parent))
-        written = write_checkpoint(bundle.model, bundle.tokenizer, staging, preferred)
-        staging.chmod(0o755)
-        for path in staging.rglob("*"):
-            path.chmod(0o755 if path.is_dir() else 0o644)
-        if place.exists():
-            place.rmdir()
-        staging.rename(place)
-    except (OSError, SafetensorError) as error:
-        raise BundleError(
-            f"cannot write {place}: {getattr(error, 'strerror', None) or error}"
-        ) from error
-    finally:
-        if staging is not None:
-            shutil.rmtree(staging, ignore_errors=True)
-    return written
+    written: list[Written] = []
+
+    def write(staging: Path) -> None:
+        written.append(write_checkpoint(bundle.model, bundle.tokenizer, staging, preferred))
+
+    publish(place, write, sealed=False)
+    return written[0]

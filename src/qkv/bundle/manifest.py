@@ -19,6 +19,9 @@ from typing import Any, TypeVar
 from safetensors import SafetensorError
 
 from qkv.errors import BundleError, ConfigError
+from qkv.files import is_there, shown
+from qkv.files import read_json as read_json
+from qkv.text.tokenizer import BESIDE
 
 MANIFEST = "MANIFEST.json"
 FORMAT = 1  # of the directory; a reader refuses what is newer than itself
@@ -31,11 +34,12 @@ def publish(
     write: Callable[[Path], None],
     replaces: Collection[str] = (),
     moves: Collection[str] = (),
+    sealed: bool = True,
 ) -> None:
     """Let `write` fill a fresh directory, and put it in the place of `target` once it is whole.
 
     `replaces` names what may stand there besides a bundle; `moves` names what of it is kept, by
-    being moved into the new directory.
+    being moved into the new directory. Not `sealed`, it gets no manifest, for other programs.
     """
     target = _normal(target)
     staging: Path | None = None
@@ -47,7 +51,9 @@ def publish(
         staging = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
         staging.chmod(0o755)
         write(staging)
-        _seal(staging)
+        _flush_all(staging)
+        if sealed:
+            _seal(staging)
         _swap(staging, target, moves)
     except (OSError, SafetensorError) as error:
         why = getattr(error, "strerror", None) or error
@@ -73,10 +79,19 @@ def settled(directory: Path, read: Callable[[], T]) -> T:
 
 
 def verify(directory: Path) -> dict[str, Any]:
-    """The manifest, after checking the size and hash of every file it lists."""
+    """The manifest, after checking the size and hash of every file it lists.
+
+    Other files may lie about, such as a README, but none that would be read.
+    """
     if not directory.is_dir():
         raise BundleError(_absent(directory))
     manifest = _read_manifest(directory)
+    for name in BESIDE:
+        if name not in manifest["files"] and is_there(directory / name):
+            raise BundleError(
+                f"{directory / name} is no part of the bundle: its manifest does not list it; "
+                "move it away"
+            )
     for name, facts in manifest["files"].items():
         _verify_file(directory, name, facts)
     return manifest
@@ -99,18 +114,6 @@ def recover(target: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BundleError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise BundleError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise BundleError(f"{path} must hold one JSON object, not a {type(value).__name__}")
-    return value
-
-
 def _read_manifest(directory: Path) -> dict[str, Any]:
     if not (directory / MANIFEST).exists():
         raise BundleError(f"{directory} is no bundle: {directory / MANIFEST} is missing")
@@ -118,7 +121,7 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
     made = manifest.get("format", FORMAT)
     if not isinstance(made, int) or made > FORMAT:
         raise BundleError(
-            f"{directory} has format {made}, this qkv reads up to {FORMAT}; update it"
+            f"{directory} has format {shown(made)}, this qkv reads up to {FORMAT}; update it"
         )
     if not isinstance(manifest.get("files"), dict):
         raise BundleError(f"{directory / MANIFEST} lists no files; the bundle is damaged")
@@ -141,12 +144,18 @@ def _check_place(target: Path, ours: set[str]) -> None:
             )
 
 
-def _seal(staging: Path) -> None:
-    files = {}
-    for path in sorted(staging.iterdir()):
-        path.chmod(0o644)
+def _flush_all(staging: Path) -> None:
+    for path in staging.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
         _flush(path)
-        files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    _flush(staging)
+
+
+def _seal(staging: Path) -> None:
+    files = {
+        path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        for path in sorted(staging.iterdir())
+    }
     manifest = staging / MANIFEST
     manifest.write_text(
         json.dumps({"format": FORMAT, "files": files}, indent=2) + "\n", encoding="utf-8"
@@ -175,12 +184,14 @@ def _swap(staging: Path, target: Path, moves: Collection[str]) -> None:
 def _verify_file(directory: Path, name: str, facts: Any) -> None:
     path = directory / name
     if Path(name).name != name or not isinstance(facts, dict):
-        raise BundleError(f"{directory / MANIFEST} names {name!r}, which is no file of a bundle")
+        raise BundleError(
+            f"{directory / MANIFEST} names {shown(name)}, which is no file of a bundle"
+        )
     if not path.is_file():
         raise BundleError(f"{path} is missing; the bundle is incomplete")
     size = path.stat().st_size
     if size != facts.get("bytes"):
-        raise BundleError(f"{path} has {size} bytes, its manifest says {facts.get('bytes')}")
+        raise BundleError(f"{path} has {size} bytes, its manifest says {shown(facts.get('bytes'))}")
     if sha256_of(path) != facts.get("sha256"):
         raise BundleError(f"{path} does not have the sha256 its manifest says; it was changed")
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from qkv.cli.progress import say
+from qkv.cli.progress import say, show
 
 
 def import_(
@@ -42,20 +42,13 @@ def import_(
     from json import dumps
 
     from qkv.bundle import Bundle
-    from qkv.errors import BundleError
-    from qkv.layout import is_checkpoint, read_checkpoint, self_test
+    from qkv.layout import read_checkpoint, self_test
 
-    if not source.exists():
-        raise BundleError(f"{source} does not exist; give the directory of a public checkpoint")
-    if not is_checkpoint(source):
-        raise BundleError(
-            f"{source} is no public checkpoint: it has no config.json that names a model_type"
-        )
     found = read_checkpoint(source, pooler)
     card = found.card.tested(self_test(found.model))
     Bundle(found.model, found.tokenizer, card).save(output)
     if json:
-        typer.echo(dumps(card.fields(), ensure_ascii=False))
+        typer.echo(dumps(card.model_dump(), ensure_ascii=False))
     else:
         show(card.lines())
     say(f"wrote {output}")
@@ -92,10 +85,3 @@ def export(
     for note in written.notes:
         say(f"note: {note}")
     say(f"wrote {output} as {written.layout.kinds[0]}")
-
-
-def show(lines: list[tuple[str, str]]) -> None:
-    """Titles to the left, texts to the right."""
-    width = max(len(title) for title, _ in lines)
-    for title, text in lines:
-        typer.echo(f"{title:<{width}}  {text}")

@@ -22,38 +22,39 @@ def inspect(
     from json import dumps
 
     from qkv.bundle import Bundle
-    from qkv.cli.convert import show
+    from qkv.cli.progress import show
+    from qkv.layout.card import said
     from qkv.layout.options import options_of
-    from qkv.train.recipe import read_recipe
-    from qkv.train.run import METRICS, RECIPE
 
     bundle = Bundle.load(model)
-    told: dict[str, Any] = dict(options_of(bundle.model.config))
-    tokenizer = bundle.tokenizer
-    told["tokenizer"] = (
-        "none" if tokenizer is None else f"{tokenizer.kind}, {tokenizer.size:,} tokens"
-    )
-    if (model / RECIPE).is_file():
-        recipe = read_recipe((model / RECIPE).read_text("utf-8"))
-        told["trained for"] = f"{recipe.task.kind}, {recipe.steps:,} steps, seed {recipe.seed}"
-        told["data"] = recipe.data.sha256
-        if recipe.origin is not None:
-            told["began as"] = recipe.origin.path
-    if (model / METRICS).is_file():
-        told |= _measured(model / METRICS)
-    if bundle.card is not None:
-        told |= dict([*bundle.card.origin(), *bundle.card.proof()])
+    facts: dict[str, Any] = dict(options_of(bundle.model.config))
+    facts["tokenizer"] = "none" if bundle.tokenizer is None else bundle.tokenizer.summary
+    facts |= _training(model)
     if json:
-        typer.echo(dumps(told, ensure_ascii=False))
-    else:
-        show([(name.replace("_", " "), str(value)) for name, value in told.items()])
+        card = {} if bundle.card is None else {"import": bundle.card.model_dump()}
+        typer.echo(dumps(facts | card, ensure_ascii=False))
+        return
+    lines = [(name.replace("_", " "), said(value)) for name, value in facts.items()]
+    if bundle.card is not None:
+        lines += [*bundle.card.origin(), *bundle.card.proof()]
+    show(lines)
 
 
-def _measured(path: Path) -> dict[str, str]:
-    """The last line of the metrics: what the finished model was measured with."""
-    from json import loads
+def _training(model: Path) -> dict[str, Any]:
+    """What it was trained for, with what, from what, and how well it did; nothing if it was not."""
+    from qkv.train.recipe import read_recipe
+    from qkv.train.run import METRICS, RECIPE, last_summary
 
-    lines = path.read_text("utf-8").splitlines()
-    last = loads(lines[-1]) if lines else {}
-    found = last.get("scores", last.get("held_out", {}))
-    return {f"held-out {name}": f"{value:.4f}" for name, value in dict(found).items()}
+    if not (model / RECIPE).is_file():
+        return {}
+    recipe = read_recipe((model / RECIPE).read_text("utf-8"))
+    found: dict[str, Any] = {
+        "trained_for": recipe.task.kind,
+        "steps": recipe.steps,
+        "seed": recipe.seed,
+        "data_sha256": recipe.data.sha256,
+    }
+    if recipe.origin is not None:
+        found["began_as"] = recipe.origin.path
+    scores = last_summary(model / METRICS).get("held_out", {})
+    return found | {f"held_out_{name}": value for name, value in dict(scores).items()}

@@ -104,3 +104,10 @@ def say(line: str) -> None:
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"
+
+
+def show(lines: list[tuple[str, str]]) -> None:
+    """Titles to the left, texts to the right, on standard output."""
+    width = max(len(title) for title, _ in lines)
+    for title, text in lines:
+        print(f"{title:<{width}}  {text}")

@@ -11,7 +11,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import BundleError
-from qkv.gguf.cursor import shown
+from qkv.files import shown
 from qkv.gguf.facts import Facts
 from qkv.gguf.vocabulary import PREFIX, Vocabulary
 

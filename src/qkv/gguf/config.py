@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from qkv.errors import BundleError
-from qkv.gguf.cursor import shown
+from qkv.files import shown
 from qkv.gguf.facts import Facts
 from qkv.gguf.file import File
 from qkv.gguf.rope import rope_scaling

@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from qkv.errors import BundleError
+from qkv.files import shown
 
 # What a head may hold. The largest published vocabularies need a tenth of it; a file that asks
 # for more is not read into memory to find out why.
@@ -116,8 +117,3 @@ class Cursor:
         if not set(found) <= {0, 1}:
             raise BundleError(f"{self.path}: {what} is neither true nor false; it is damaged")
         return [bool(value) for value in found]
-
-
-def shown(text: str) -> str:
-    """A name out of a file, fit for one line of a message."""
-    return repr(text if len(text) <= 64 else text[:61] + "...")

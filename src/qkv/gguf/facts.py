@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from qkv.errors import BundleError
-from qkv.gguf.cursor import shown
+from qkv.files import shown
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from qkv.errors import BundleError
+from qkv.files import open_ordinary, reason, shown
 from qkv.gguf.blocks import READ, unpack
-from qkv.gguf.cursor import shown
 from qkv.gguf.head import Place, read_head
 
 CHUNK = 2**20  # numbers unpacked at a time, so that memory stays near the size of the result
@@ -93,10 +93,10 @@ class File:
     def _opened(self) -> Iterator[BufferedReader]:
         """The file, if it is still the one whose head was read."""
         try:
-            with self.path.open("rb") as file:
+            with os.fdopen(open_ordinary(self.path), "rb") as file:
                 facts = os.fstat(file.fileno())
                 if (facts.st_size, facts.st_mtime_ns) != self._stamp:
                     raise BundleError(f"{self.path} was changed after it was opened; open it again")
                 yield file
         except OSError as error:
-            raise BundleError(f"cannot read {self.path}: {error.strerror or error}") from error
+            raise BundleError(f"cannot read {self.path}: {reason(error)}") from error

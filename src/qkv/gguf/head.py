@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qkv.errors import BundleError
+from qkv.files import open_ordinary, reason, shown
 from qkv.gguf.blocks import KINDS, Kind
-from qkv.gguf.cursor import Cursor, shown
+from qkv.gguf.cursor import Cursor
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -43,12 +44,12 @@ def read_head(path: Path) -> Head:
     try:
         if not path.is_file():
             raise BundleError(f"{path} is not a file; give the path of a .gguf file")
-        with path.open("rb") as file:
+        with os.fdopen(open_ordinary(path), "rb") as file:
             facts = os.fstat(file.fileno())
             cursor = Cursor(file, path, facts.st_size)
             metadata, places = _read(cursor)
-    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
-        raise BundleError(f"cannot read {path}: {error}") from error
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {reason(error)}") from error
     return Head(metadata, places, (facts.st_size, facts.st_mtime_ns))
 
 

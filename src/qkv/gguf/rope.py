@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from qkv.errors import BundleError
-from qkv.gguf.cursor import shown
+from qkv.files import shown
 from qkv.gguf.facts import Facts
 from qkv.gguf.file import File
 

@@ -6,11 +6,12 @@ from tokenizers import AddedToken, processors
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import BundleError
+from qkv.files import shown
 from qkv.gguf.byte_level import byte_backend, cut_of
-from qkv.gguf.cursor import shown
 from qkv.gguf.facts import Facts
 from qkv.gguf.pieces import piece_backend
-from qkv.gguf.vocabulary import CONTROL, PREFIX, UNKNOWN, USER, Vocabulary, read_vocabulary
+from qkv.gguf.vocabulary import PREFIX, Vocabulary, read_vocabulary
+from qkv.text.sentencepiece import CONTROL, UNKNOWN, USER_DEFINED
 
 MODELS: dict[str, Callable[[Facts, Vocabulary], Backend]] = {
     "llama": piece_backend,
@@ -32,7 +33,7 @@ def tokenizer_of(facts: Facts) -> Backend:
     vocabulary = read_vocabulary(facts)
     try:
         backend = MODELS[model](facts, vocabulary)
-        for sorts, special in ((UNKNOWN, CONTROL), True), ((USER,), False):
+        for sorts, special in ((UNKNOWN, CONTROL), True), ((USER_DEFINED,), False):
             tokens = vocabulary.of_sort(*sorts)
             backend.add_tokens(
                 [AddedToken(token, special=special, normalized=False) for token in tokens if token]

@@ -4,11 +4,11 @@ from collections import Counter
 from typing import NamedTuple
 
 from qkv.errors import BundleError
-from qkv.gguf.cursor import shown
+from qkv.files import shown
 from qkv.gguf.facts import Facts
+from qkv.text.sentencepiece import BYTE, NORMAL
 
 PREFIX = "tokenizer.ggml"
-NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 
 # Our word for each mark, and the file's.
 MARKS = {"start": "bos", "end": "eos", "unknown": "unknown", "pad": "padding"}
@@ -18,7 +18,7 @@ UNSAID = {"unknown": 0, "start": 1, "end": 2}
 
 class Vocabulary(NamedTuple):
     tokens: list[str]
-    sorts: list[int]  # NORMAL … BYTE
+    sorts: list[int]  # NORMAL … BYTE, as SentencePiece numbers them
     marks: dict[str, int | None]
 
     def of_sort(self, *sorts: int) -> list[str]:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from qkv.errors import BundleError
+from qkv.files import shown
 from qkv.gguf.config import ARCHITECTURES, architecture_of
-from qkv.gguf.cursor import shown
 from qkv.gguf.facts import Facts
 from qkv.gguf.file import File
 from qkv.gguf.rope import DIVISORS

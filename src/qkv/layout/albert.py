@@ -1,18 +1,13 @@
 """ALBERT (Lan et al. 2020): a narrow embedding table, and layers that share their weights."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from qkv.layout.activations import BENT, feed_forward
 from qkv.layout.bert import Bert
-from qkv.layout.encoders import (
-    dropped_attention,
-    expect_encoder,
-    head_of,
-    masked_copies,
-    masked_twins,
-)
-from qkv.layout.given import Given
+from qkv.layout.encoders import Heads, head_of
+from qkv.layout.expect import expect_encoder
+from qkv.layout.given import Given, told_dropout
 from qkv.layout.names import Table
 from qkv.model import (
     Embedding,
@@ -23,7 +18,6 @@ from qkv.model import (
     MultiHead,
     PostNorm,
     Stack,
-    TextVector,
 )
 from qkv.model.family import Config
 from qkv.model.output import Output
@@ -44,24 +38,20 @@ BODY: Table = {
     "encoder.{i}.feed_forward.down": f"{GROUP}.ffn_output",
     "encoder.{i}.feed_forward_out": f"{GROUP}.full_layer_layer_norm",
 }
-MASKED: Table = {
-    "output.change.0": "predictions.dense",
-    "output.change.2": "predictions.LayerNorm",
-    "output.output.bias": "predictions.bias",
-}
-POOLED: Table = {"output.change.0": "pooler", "output.output.1": "classifier"}
-ACTIVATION = "gelu_new"  # where none is named
-UNUSED_POOLER = r"pooler\.(weight|bias)"
-UNUSED_HEADS = (
-    r"predictions\.(bias|(dense|LayerNorm|decoder)\.(weight|bias))",
-    r"classifier\.(weight|bias)",
+HEADS = Heads(
+    place="predictions",
+    masked={"output.change.0": "predictions.dense", "output.change.2": "predictions.LayerNorm"},
+    pooler={"output.change.0": "pooler"},
+    labels={"output.change.0": "pooler", "output.output.1": "classifier"},
 )
+ACTIVATION = "gelu_new"  # where none is named
 
 
 class Albert(Bert):
     kinds = ("albert",)
     title = "ALBERT, and sentence encoders on it"
     family = "Albert"
+    body, heads = BODY, HEADS
     prefix = "albert."
     head = ("predictions.", "classifier.")
     leftovers = (r"embeddings\.position_ids", r"sop_classifier\.classifier\.(weight|bias)")
@@ -107,35 +97,16 @@ class Albert(Bert):
     def fields(self, config: Config) -> dict[str, Any]:
         stack = expect_encoder(config).encoder
         bert = super().fields(config)
-        dropout = bert.pop("classifier_dropout", None)
+        if "classifier_dropout" in bert:
+            bert["classifier_dropout_prob"] = bert.pop("classifier_dropout")
         return bert | {
             "embedding_size": stack.embedded,
             "num_hidden_groups": stack.blocks,
             "inner_group_num": 1,
-            **({} if dropout is None else {"classifier_dropout_prob": dropout}),
         }
 
-    def table(self, config: Config) -> Table:
-        if not isinstance(config.output, MaskedToken):
-            return BODY | POOLED
-        own: Table = {} if config.output.tied else {"output.output": "predictions.decoder"}
-        return BODY | own | MASKED
-
-    def twins(self, config: Config) -> Mapping[str, str]:
-        return masked_twins(config.output, "predictions", "embeddings.word_embeddings.weight")
-
-    def copies(self, config: Config) -> Mapping[str, str]:
-        return masked_copies(config.output, "predictions")
-
-    def unused(self, config: Config) -> tuple[str, ...]:
-        if isinstance(config.output, MaskedToken):
-            return (UNUSED_POOLER, r"predictions\.bias")
-        if isinstance(config.output, TextVector):
-            return UNUSED_HEADS if config.output.dense else (UNUSED_POOLER, *UNUSED_HEADS)
-        return ()
-
     def notes(self, given: Given) -> list[str]:
-        return dropped_attention(given, "attention_probs_dropout_prob", 0.0)
+        return told_dropout(given, "attention_probs_dropout_prob", 0.0)
 
 
 def table_width(given: Given) -> int:

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from qkv.layout.activations import activation_name, feed_forward
-from qkv.layout.decoders import dropout_notes, expect_class
-from qkv.layout.given import Given
+from qkv.layout.expect import expect_translator
+from qkv.layout.given import Given, told_dropout
 from qkv.layout.layout import Layout
 from qkv.layout.names import Flat, Table
 from qkv.layout.translators import (
@@ -13,7 +13,6 @@ from qkv.layout.translators import (
     TARGET,
     ends,
     ends_again,
-    expect_translator,
     stored_apart,
     tied_output,
 )
@@ -79,7 +78,6 @@ class Bart(Layout):
     waves: ClassVar[bool] = False
 
     def config(self, given: Given, tensors: Collection[str]) -> Config:
-        expect_class(given, self.architectures)
         given.must_be("is_encoder_decoder", [True], "makes it one half, which cannot be carried")
         self._expect_arrangement(given)
         target, source = self.embeddings(given, tensors)
@@ -148,7 +146,7 @@ class Bart(Layout):
         return () if expect_translator(config).source is None else (r"shared\.weight",)
 
     def notes(self, given: Given) -> list[str]:
-        said = dropout_notes(given, "attention_dropout", 0.0)
+        said = told_dropout(given, "attention_dropout", 0.0)
         for side in SIDES:
             if rate := given.share(f"{side}_layerdrop"):
                 said.append(f"{side} layers left out ({rate:g}), which only training would do")

@@ -3,19 +3,18 @@
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
+from qkv.errors import ConfigError
 from qkv.layout.activations import BENT, activation_name, feed_forward
 from qkv.layout.encoders import (
     SENTENCE,
+    Heads,
     architecture,
-    dropped_attention,
-    expect_encoder,
     head_of,
-    label_fields,
     labels_of,
-    masked_copies,
-    masked_twins,
+    output_fields,
 )
-from qkv.layout.given import Given
+from qkv.layout.expect import expect_encoder
+from qkv.layout.given import Given, told_dropout
 from qkv.layout.layout import Layout
 from qkv.layout.names import Table
 from qkv.model import (
@@ -48,23 +47,23 @@ BODY: Table = {
     "encoder.{i}.feed_forward.down": "encoder.layer.{i}.output.dense",
     "encoder.{i}.feed_forward_out": "encoder.layer.{i}.output.LayerNorm",
 }
-MASKED: Table = {
-    "output.change.0": "cls.predictions.transform.dense",
-    "output.change.2": "cls.predictions.transform.LayerNorm",
-    "output.output.bias": "cls.predictions.bias",
-}
-UNUSED_POOLER = r"pooler\.dense\.(weight|bias)"
-UNUSED_HEADS = (
-    r"cls\.predictions\.(bias|(decoder|transform\.(dense|LayerNorm))\.(weight|bias))",
-    r"classifier\.(weight|bias)",
+HEADS = Heads(
+    place="cls.predictions",
+    masked={
+        "output.change.0": "cls.predictions.transform.dense",
+        "output.change.2": "cls.predictions.transform.LayerNorm",
+    },
+    pooler={"output.change.0": "pooler.dense"},
+    labels={"output.change.0": "pooler.dense", "output.output.1": "classifier"},
 )
-POOLED: Table = {"output.change.0": "pooler.dense", "output.output.1": "classifier"}
 
 
 class Bert(Layout):
     kinds: ClassVar[tuple[str, ...]] = ("bert",)
     title = "BERT, and sentence encoders on it"
     family = "Bert"
+    pooled = True
+    body, heads = BODY, HEADS
     prefix = "bert."
     head = ("cls.", "classifier.")
     leftovers: ClassVar[tuple[str, ...]] = (
@@ -119,7 +118,8 @@ class Bert(Layout):
     def fields(self, config: Config) -> dict[str, Any]:
         config = expect_encoder(config)
         stack, output = config.encoder, config.output
-        dropout = getattr(output, "dropout", None)
+        if not config.embedding.types:
+            raise ConfigError("this layout has token types")
         return {
             "model_type": self.kinds[0],
             "architectures": [architecture(self.family, output)],
@@ -135,29 +135,20 @@ class Bert(Layout):
             "hidden_dropout_prob": stack.dropout,
             "attention_probs_dropout_prob": 0.0,
             "position_embedding_type": "absolute",
-            "tie_word_embeddings": getattr(output, "tied", True),
-            **({} if dropout is None else {"classifier_dropout": dropout}),
-            **label_fields(output),
+            **output_fields(output, "classifier_dropout"),
         }
 
     def table(self, config: Config) -> Table:
-        if not isinstance(config.output, MaskedToken):
-            return BODY | POOLED
-        own: Table = {} if config.output.tied else {"output.output": "cls.predictions.decoder"}
-        return BODY | own | MASKED
+        return self.body | self.heads.table(config.output)
 
     def twins(self, config: Config) -> Mapping[str, str]:
-        return masked_twins(config.output, "cls.predictions", "embeddings.word_embeddings.weight")
+        return self.heads.twins(config.output, str(self.body["embedding.weight"]))
 
     def copies(self, config: Config) -> Mapping[str, str]:
-        return masked_copies(config.output, "cls.predictions")
+        return self.heads.copies(config.output)
 
     def unused(self, config: Config) -> tuple[str, ...]:
-        if isinstance(config.output, MaskedToken):
-            return (UNUSED_POOLER, r"cls\.predictions\.bias")
-        if isinstance(config.output, TextVector):
-            return UNUSED_HEADS if config.output.dense else (UNUSED_POOLER, *UNUSED_HEADS)
-        return ()
+        return self.heads.unused(config.output)
 
     def notes(self, given: Given) -> list[str]:
-        return dropped_attention(given, "attention_probs_dropout_prob", 0.1)
+        return told_dropout(given, "attention_probs_dropout_prob", 0.1)

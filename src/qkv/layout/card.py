@@ -1,36 +1,35 @@
 """The import card: what was made of a public checkpoint, printed and kept with the model."""
 
-from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict
 
 SHOWN = 5  # names of a list that are printed
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(BaseModel):
     """What was mapped and how, what was inferred, and what could not be carried."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str  # the directory's own name
     layout: str
     architecture: str
     tensors: dict[str, int]  # how they were taken over, and how many that way
-    tied: list[str] = field(default_factory=list)
-    ignored: list[str] = field(default_factory=list)
-    stored: list[str] = field(default_factory=list)  # the kinds of number in the file
-    options: dict[str, Any] = field(default_factory=dict)
+    tied: list[str] = []
+    ignored: list[str] = []
+    stored: list[str] = []  # the kinds of number in the file
+    options: dict[str, Any] = {}
     tokenizer: str = "none"
-    not_carried: list[str] = field(default_factory=list)
+    not_carried: list[str] = []
     self_test: float | None = None
 
     def tested(self, difference: float) -> "Card":
-        return replace(self, self_test=difference)
-
-    def fields(self) -> dict[str, Any]:
-        return asdict(self)
+        return self.model_copy(update={"self_test": difference})
 
     def lines(self) -> list[tuple[str, str]]:
         """What to print: a title and its text."""
-        options = [(name.replace("_", " "), str(value)) for name, value in self.options.items()]
+        options = [(name.replace("_", " "), said(value)) for name, value in self.options.items()]
         return [*self.origin(), *options, *self.proof()]
 
     def origin(self) -> list[tuple[str, str]]:
@@ -50,10 +49,14 @@ class Card:
             ("not carried", "; ".join(self.not_carried) or "nothing was lost"),
         ]
         if self.self_test is not None:
-            found.append(
-                ("self-test", f"kernels and padding differ by {self.self_test:.1e} at most")
-            )
+            difference = f"{self.self_test:.1e}"
+            found.append(("self-test", f"kernels and padding differ by {difference} at most"))
         return found
+
+
+def said(value: Any) -> str:
+    """A fact as people read it."""
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _some(names: list[str]) -> str:

@@ -1,33 +1,17 @@
 """What the layouts of decoders share: their words for sizes, windows and a tied output."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from qkv.errors import ConfigError
+from qkv.layout.expect import expect_rotary
 from qkv.layout.given import Given
-from qkv.layout.layout import OtherFamilyError
 from qkv.layout.rotary import rotary_fields
 from qkv.model import DecoderOnly, Local, NextToken, Rotary, Stack
 from qkv.model.family import Config
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 ABSENT_WINDOW = 4096
-
-
-def expect_decoder(config: object) -> DecoderOnly:
-    if not isinstance(config, DecoderOnly):
-        raise OtherFamilyError("this layout is for decoders")
-    return config
-
-
-def expect_class(given: Given, endings: Collection[str]) -> None:
-    """Only classes whose output is carried."""
-    for name in map(str, given.items("architectures")):
-        if not any(name.endswith(ending) for ending in endings):
-            raise ConfigError(
-                f"{given.place}: {name} has an output that cannot be carried; those that can end "
-                f"in {', '.join(endings)}"
-            )
 
 
 def expect_whole_heads(position: Rotary, given: Given) -> Rotary:
@@ -89,9 +73,6 @@ def layer_types(stack: Stack) -> list[str]:
 def decoder_fields(config: DecoderOnly) -> dict[str, Any]:
     """What all configs of Llama's style name alike."""
     stack, heads = config.decoder, config.decoder.attention
-    position = stack.position
-    if not isinstance(position, Rotary):
-        raise ConfigError(f"this layout has rotary positions, not {position.kind}")
     return {
         "vocab_size": config.embedding.vocabulary,
         "hidden_size": stack.width,
@@ -102,7 +83,7 @@ def decoder_fields(config: DecoderOnly) -> dict[str, Any]:
         "intermediate_size": stack.feed_forward.width,
         "max_position_embeddings": config.length,
         "rms_norm_eps": stack.norm.eps,
-        "rope_parameters": rotary_fields(position),
+        "rope_parameters": rotary_fields(expect_rotary(stack)),
         "tie_word_embeddings": is_tied(config),
     }
 
@@ -114,9 +95,3 @@ def is_tied(config: Config) -> bool:
 def tied_head(config: Config, table: str) -> Mapping[str, str]:
     """A tied output's matrix is the table under a second name."""
     return {"lm_head.weight": table} if is_tied(config) else {}
-
-
-def dropout_notes(given: Given, weights: str, absent: float) -> list[str]:
-    """The dropout of attention weights, which that field says: ours has none."""
-    rate = given.share(weights, absent)
-    return [f"dropout of attention weights ({rate:g}), which only training would use"] * bool(rate)

@@ -7,14 +7,12 @@ from qkv.layout.activations import BENT, activation_name, feed_forward
 from qkv.layout.encoders import (
     SENTENCE,
     architecture,
-    dropped_attention,
-    expect_encoder,
     head_of,
-    label_fields,
     labels_of,
-    refuse_pooler,
+    output_fields,
 )
-from qkv.layout.given import Given
+from qkv.layout.expect import expect_encoder
+from qkv.layout.given import Given, told_dropout
 from qkv.layout.layout import Layout
 from qkv.layout.names import Table
 from qkv.model import (
@@ -64,7 +62,6 @@ class DistilBert(Layout):
     architectures = ("Model", "ForMaskedLM", "ForSequenceClassification")
 
     def config(self, given: Given, tensors: Collection[str]) -> Config:
-        refuse_pooler(given, "DistilBERT")
         width = given.size("dim")
         stack = Stack(
             layers=given.layers("n_layers"),
@@ -103,7 +100,6 @@ class DistilBert(Layout):
     def fields(self, config: Config) -> dict[str, Any]:
         config = expect_encoder(config)
         stack, output = config.encoder, config.output
-        dropout = getattr(output, "dropout", None)
         return {
             "model_type": self.kinds[0],
             "architectures": [architecture("DistilBert", output)],
@@ -117,9 +113,7 @@ class DistilBert(Layout):
             "sinusoidal_pos_embds": False,
             "dropout": stack.dropout,
             "attention_dropout": 0.0,
-            "tie_word_embeddings": getattr(output, "tied", True),
-            **({} if dropout is None else {"seq_classif_dropout": dropout}),
-            **label_fields(output),
+            **output_fields(output, "seq_classif_dropout"),
         }
 
     def table(self, config: Config) -> Table:
@@ -136,4 +130,4 @@ class DistilBert(Layout):
         return (masked, r"(pre_)?classifier\.(weight|bias)")
 
     def notes(self, given: Given) -> list[str]:
-        return dropped_attention(given, "attention_dropout", 0.1)
+        return told_dropout(given, "attention_dropout", 0.1)

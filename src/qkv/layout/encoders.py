@@ -1,17 +1,16 @@
-"""What public encoders have in common: their heads, and the words they use for activations."""
+"""What public encoders have in common: their outputs, and where these are stored."""
 
-from collections.abc import Collection
-from typing import Any, Literal
+import re
+from dataclasses import dataclass
+from typing import Any
 
 from qkv.errors import ConfigError
-from qkv.layout.given import Given
-from qkv.layout.layout import OtherFamilyError
-from qkv.model import Classify, EncoderOnly, MaskedToken, Mean, TextVector
+from qkv.layout.given import Given, Head
+from qkv.layout.names import Table
+from qkv.model import Classify, MaskedToken, Mean, TextVector
 from qkv.model.output import Output
 
-Head = Literal["vector", "pooler", "masked", "labels"]
 ENDINGS: dict[str, Head] = {
-    "PoolerModel": "pooler",
     "ForMaskedLM": "masked",
     "ForPreTraining": "masked",
     "ForSequenceClassification": "labels",
@@ -21,18 +20,12 @@ SENTENCE = TextVector(pooling=Mean(), unit=False)  # what a body without a head 
 
 
 def head_of(given: Given) -> Head:
-    """Which output the checkpoint's class has."""
-    said = given.items("architectures")
-    if not said:
-        return "vector"
-    name = str(said[0])
-    for ending, head in ENDINGS.items():
-        if name.endswith(ending):
-            return head
-    raise ConfigError(
-        f"{given.place}: {name} has an output that cannot be carried; those that can end in "
-        f"{', '.join(ending for ending in ENDINGS if ending != 'PoolerModel')}"
-    )
+    """The output that is asked for, else the one the checkpoint's class has."""
+    if given.head is not None:
+        return given.head
+    said = [str(name) for name in given.items("architectures")]
+    found = [head for ending, head in ENDINGS.items() if said and said[0].endswith(ending)]
+    return found[0] if found else "vector"
 
 
 def labels_of(given: Given) -> tuple[str, ...]:
@@ -50,11 +43,15 @@ def labels_of(given: Given) -> tuple[str, ...]:
     return tuple(str(names[str(i)]) for i in range(len(names)))
 
 
-def label_fields(output: Output) -> dict[str, Any]:
+def output_fields(output: Output, dropout: str) -> dict[str, Any]:
+    """What configs say of an output; `dropout` is the field for that of a label's network."""
+    if isinstance(output, MaskedToken):
+        return {"tie_word_embeddings": output.tied}
     if not isinstance(output, Classify):
         return {}
     names = dict(enumerate(output.labels))
     return {
+        dropout: output.dropout,
         "id2label": {str(i): name for i, name in names.items()},
         "label2id": {name: i for i, name in names.items()},
     }
@@ -69,42 +66,42 @@ def architecture(family: str, output: Output) -> str:
     return f"{family}Model"
 
 
-def expect_encoder(config: object) -> EncoderOnly:
-    if not isinstance(config, EncoderOnly):
-        raise OtherFamilyError("this layout is for encoders")
-    return config
+@dataclass(frozen=True)
+class Heads:
+    """Where BERT and its kin keep their outputs: a masked head, a pooler, and labels."""
 
+    place: str  # of the masked head: its matrix is `place.decoder`, its bias `place.bias`
+    masked: Table
+    pooler: Table
+    labels: Table
 
-def masked_twins(output: Output, place: str, table: str) -> dict[str, str]:
-    """Second names in a masked head at `place`, if its matrix is the embedding table."""
-    if not isinstance(output, MaskedToken) or not output.tied:
-        return {}
-    return {f"{place}.decoder.weight": table, f"{place}.decoder.bias": f"{place}.bias"}
+    def table(self, output: Output) -> Table:
+        """The rows of this output; a masked head with a matrix of its own has its bias there."""
+        if isinstance(output, Classify):
+            return self.labels
+        if not isinstance(output, MaskedToken):
+            return self.pooler if isinstance(output, TextVector) and output.dense else {}
+        bias: Table = {"output.output.bias": f"{self.place}.bias"}
+        own: Table = {"output.output": f"{self.place}.decoder"}
+        return self.masked | (bias if output.tied else own)
 
+    def twins(self, output: Output, table: str) -> dict[str, str]:
+        """Second names in the masked head, if its matrix is the embedding table."""
+        if not isinstance(output, MaskedToken) or not output.tied:
+            return {}
+        at = self.place
+        return {f"{at}.decoder.weight": table, f"{at}.decoder.bias": f"{at}.bias"}
 
-def masked_copies(output: Output, place: str) -> dict[str, str]:
-    """A masked head with a matrix of its own has a second bias, which is stored but never used."""
-    if not isinstance(output, MaskedToken) or output.tied:
-        return {}
-    return {f"{place}.bias": f"{place}.decoder.bias"}
+    def copies(self, output: Output) -> dict[str, str]:
+        """An untied masked head has a second bias, which is stored but never used."""
+        if not isinstance(output, MaskedToken) or output.tied:
+            return {}
+        return {f"{self.place}.bias": f"{self.place}.decoder.bias"}
 
-
-def refuse_pooler(given: Given, family: str) -> None:
-    """Raise if a pooler is asked for that checkpoints of this family never have."""
-    if head_of(given) == "pooler":
-        raise ConfigError(
-            f"{given.place}: {family} has no pooler of its own; take the mean of the states or "
-            f"the first one instead"
-        )
-
-
-def dropped_attention(given: Given, name: str, absent: float) -> list[str]:
-    """A note on dropout of attention weights, which is not carried."""
-    dropped = given.share(name, absent)
-    if not dropped:
-        return []
-    return [f"dropout of attention weights ({dropped:g}), which only training would use"]
-
-
-def has_any(tensors: Collection[str], *names: str) -> bool:
-    return any(name in tensors for name in names)
+    def unused(self, output: Output) -> tuple[str, ...]:
+        """A pooler beside other outputs; beside a text's vector any head."""
+        spare = {*self.pooler.values(), f"{self.place}.bias"}
+        if isinstance(output, TextVector):
+            spare |= {*self.masked.values(), *self.labels.values(), f"{self.place}.decoder"}
+        names = map(str, spare - set(self.table(output).values()))
+        return tuple(rf"{re.escape(name)}(\.(weight|bias))?" for name in sorted(names))

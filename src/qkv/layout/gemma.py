@@ -8,9 +8,6 @@ from qkv.layout.decoders import (
     FULL,
     SLIDING,
     decoder_fields,
-    dropout_notes,
-    expect_class,
-    expect_decoder,
     expect_whole_heads,
     grouped,
     head_width,
@@ -20,7 +17,8 @@ from qkv.layout.decoders import (
     window,
     window_size,
 )
-from qkv.layout.given import Given
+from qkv.layout.expect import expect_decoder, expect_heads
+from qkv.layout.given import Given, told_dropout
 from qkv.layout.layout import Layout
 from qkv.layout.llama import TABLE as LLAMA
 from qkv.layout.names import Table
@@ -60,7 +58,6 @@ class Gemma(Layout):
     architectures = ("ForCausalLM", "Model")
 
     def config(self, given: Given, tensors: Collection[str]) -> Config:
-        expect_class(given, self.architectures)
         both = "lets a position see what follows it, which a decoder of ours cannot"
         given.must_be("use_bidirectional_attention", [False], both)
         kind, layers = given.word("model_type"), given.layers("num_hidden_layers")
@@ -95,7 +92,7 @@ class Gemma(Layout):
             "model_type": kind,
             "architectures": [f"{CLASSES[kind]}ForCausalLM"],
             **decoder_fields(config),
-            "attention_bias": getattr(config.decoder.attention, "bias", False),
+            "attention_bias": expect_heads(config.decoder).bias,
             "hidden_act" if kind == "gemma" else "hidden_activation": bent,
             **({} if kind == "gemma" else _later_fields(config, kind)),
         }
@@ -108,14 +105,14 @@ class Gemma(Layout):
         return tied_head(config, "embed_tokens.weight")
 
     def notes(self, given: Given) -> list[str]:
-        return dropout_notes(given, "attention_dropout", 0.0)
+        return told_dropout(given, "attention_dropout", 0.0)
 
 
 def _kind(stack: Stack) -> str:
     """The model_type that has these options."""
     if not isinstance(stack.residual, SandwichNorm):
         return "gemma"
-    return "gemma2" if getattr(stack.attention, "qk_norm", None) is None else "gemma3_text"
+    return "gemma2" if expect_heads(stack).qk_norm is None else "gemma3_text"
 
 
 def _heads(given: Given, kind: str, norm: RMSNorm) -> MultiHead:
@@ -172,13 +169,13 @@ def _local_rotary(given: Given) -> Rotary:
 
 def _later_fields(config: DecoderOnly, kind: str) -> dict[str, Any]:
     """What Gemma 2 and 3 say and the first did not."""
-    stack, heads = config.decoder, config.decoder.attention
-    local, scale = stack.local, heads.scale
+    stack, heads = config.decoder, expect_heads(config.decoder)
+    local, scale, scores = stack.local, heads.scale, config.output
     divided = heads.key_width(stack.width) if not scale else round(scale**-2)
-    found = {
+    found: dict[str, Any] = {
         "query_pre_attn_scalar": divided,
-        "attn_logit_softcapping": getattr(heads, "cap", None) if kind == "gemma2" else None,
-        "final_logit_softcapping": getattr(config.output, "cap", None),
+        "attn_logit_softcapping": heads.cap if kind == "gemma2" else None,
+        "final_logit_softcapping": scores.cap if isinstance(scores, NextToken) else None,
         "layer_types": layer_types(stack),
         **({} if local is None else {"sliding_window": local.before + 1}),
     }

@@ -3,9 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from qkv.errors import ConfigError, unknown
+
+T = TypeVar("T")
+Head = Literal["vector", "pooler", "masked", "labels"]
 
 LARGEST = 1 << 24  # of any size: vocabularies are the largest there are
 MOST_LAYERS = 2048
@@ -17,6 +20,7 @@ class Given:
 
     fields: Mapping[str, Any]
     place: str = "config.json"
+    head: Head | None = None  # the output that is asked for, whatever the fields say
 
     def has(self, name: str) -> bool:
         return self.fields.get(name) is not None
@@ -35,9 +39,13 @@ class Given:
         value = self._value(name, absent)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong(name, value, "a number")
-        if not math.isfinite(value):
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number may be longer than any with decimals
+            number = math.inf
+        if not math.isfinite(number):
             raise self.wrong(name, value, "a finite number")
-        return float(value)
+        return number
 
     def positive(self, name: str, absent: float | None = None) -> float:
         value = self.number(name, absent)
@@ -64,7 +72,7 @@ class Given:
             raise self.wrong(name, value, "a text")
         return value
 
-    def one_of(self, name: str, known: Mapping[str, Any], absent: str | None = None) -> Any:
+    def one_of(self, name: str, known: Mapping[str, T], absent: str | None = None) -> T:
         """What `known` says of that name."""
         value = self.word(name, absent)
         if value not in known:
@@ -105,6 +113,14 @@ class Given:
         return absent if value is None else value
 
 
+def told_dropout(given: Given, name: str, absent: float) -> list[str]:
+    """A note on dropout of attention weights, which that field says: ours has none."""
+    rate = given.share(name, absent)
+    return [f"dropout of attention weights ({rate:g}), which only training would use"] * bool(rate)
+
+
 def _short(value: Any) -> str:
+    if isinstance(value, int) and abs(value) > 10**50:
+        return "a number of many digits"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"

@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from qkv.layout.activations import activation_name, feed_forward
-from qkv.layout.decoders import dropout_notes, expect_class, expect_decoder, is_tied, tied_head
-from qkv.layout.given import Given
+from qkv.layout.decoders import is_tied, tied_head
+from qkv.layout.expect import expect_decoder
+from qkv.layout.given import Given, told_dropout
 from qkv.layout.layout import Layout
 from qkv.layout.names import Joined, Table, Turned
 from qkv.model import (
@@ -48,7 +49,6 @@ class Gpt2(Layout):
     architectures = ("GPT2LMHeadModel", "GPT2Model")
 
     def config(self, given: Given, tensors: Collection[str]) -> Config:
-        expect_class(given, self.architectures)
         each = "scales each layer's scores differently, which cannot be carried"
         given.must_be("scale_attn_by_inverse_layer_idx", [False], each)
         given.must_be("add_cross_attention", [False], "needs an encoder; it cannot be carried")
@@ -109,7 +109,7 @@ class Gpt2(Layout):
     def notes(self, given: Given) -> list[str]:
         first = given.share("embd_pdrop", ABSENT_DROPOUT)
         usual = given.share("resid_pdrop", ABSENT_DROPOUT)
-        told = dropout_notes(given, "attn_pdrop", ABSENT_DROPOUT)
+        told = told_dropout(given, "attn_pdrop", ABSENT_DROPOUT)
         if first == usual:
             return told
         return [*told, f"dropout of embeddings ({first:g}): training would use {usual:g} as after"]

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from qkv.errors import ConfigError
 from qkv.layout.activations import activation_name, feed_forward
-from qkv.layout.decoders import dropout_notes, expect_class, expect_decoder, is_tied
-from qkv.layout.given import Given
+from qkv.layout.decoders import is_tied
+from qkv.layout.expect import expect_decoder, expect_heads, expect_rotary
+from qkv.layout.given import Given, told_dropout
 from qkv.layout.layout import Layout
 from qkv.layout.names import Joined, Table
 from qkv.layout.rotary import ABSENT_BASE, rotary, rotary_fields
@@ -50,7 +50,6 @@ class GptNeoX(Layout):
     architectures = ("ForCausalLM", "Model")
 
     def config(self, given: Given, tensors: Collection[str]) -> Config:
-        expect_class(given, self.architectures)
         bias = given.flag("attention_bias", True)
         stack = Stack(
             layers=given.layers("num_hidden_layers"),
@@ -75,9 +74,7 @@ class GptNeoX(Layout):
 
     def fields(self, config: Config) -> dict[str, Any]:
         config = expect_decoder(config)
-        stack, position = config.decoder, config.decoder.position
-        if not isinstance(position, Rotary):
-            raise ConfigError(f"this layout has rotary positions, not {position.kind}")
+        stack, position = config.decoder, expect_rotary(config.decoder)
         share = {"partial_rotary_factor": position.share}  # said even if whole: absent is a quarter
         return {
             "model_type": "gpt_neox",
@@ -90,7 +87,7 @@ class GptNeoX(Layout):
             "max_position_embeddings": config.length,
             "hidden_act": activation_name(stack.feed_forward),
             "layer_norm_eps": stack.norm.eps,
-            "attention_bias": getattr(stack.attention, "bias", False),
+            "attention_bias": expect_heads(stack).bias,
             "use_parallel_residual": isinstance(stack.residual, ParallelNorm),
             "rope_parameters": rotary_fields(position) | share,
             "rotary_emb_base": position.base,  # once more, for programs that know only these
@@ -111,7 +108,7 @@ class GptNeoX(Layout):
         return {"lm_head.weight": "embed_out.weight"}
 
     def notes(self, given: Given) -> list[str]:
-        return dropout_notes(given, "attention_dropout", 0.0)
+        return told_dropout(given, "attention_dropout", 0.0)
 
 
 def _rotary(given: Given) -> Rotary:

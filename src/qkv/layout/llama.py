@@ -6,8 +6,6 @@ from typing import Any
 from qkv.layout.activations import activation_name, feed_forward
 from qkv.layout.decoders import (
     decoder_fields,
-    expect_class,
-    expect_decoder,
     expect_whole_heads,
     grouped,
     head_width,
@@ -17,7 +15,8 @@ from qkv.layout.decoders import (
     window,
     window_size,
 )
-from qkv.layout.given import Given
+from qkv.layout.expect import expect_decoder, expect_heads
+from qkv.layout.given import Given, told_dropout
 from qkv.layout.layout import Layout
 from qkv.layout.names import Table
 from qkv.layout.rotary import rotary
@@ -64,7 +63,6 @@ class Llama(Layout):
     }  # fmt: skip
 
     def config(self, given: Given, tensors: Collection[str]) -> Config:
-        expect_class(given, self.architectures)
         layers, heads = given.layers("num_hidden_layers"), given.size("num_attention_heads")
         kind = given.word("model_type")
         bias = kind in ("llama", "qwen3") and given.flag("attention_bias", False)
@@ -102,13 +100,13 @@ class Llama(Layout):
 
     def fields(self, config: Config) -> dict[str, Any]:
         config = expect_decoder(config)
-        stack, heads = config.decoder, config.decoder.attention
+        stack = config.decoder
         kind = _kind(stack)
         return {
             "model_type": kind,
             "architectures": [f"{self.classes[kind]}ForCausalLM"],
             **decoder_fields(config),
-            "attention_bias": getattr(heads, "output_bias", False),
+            "attention_bias": expect_heads(stack).output_bias,
             "mlp_bias": stack.feed_forward.bias,
             "hidden_act": activation_name(stack.feed_forward, gated=True),
             **_window_fields(stack, kind),
@@ -120,13 +118,16 @@ class Llama(Layout):
     def twins(self, config: Config) -> Mapping[str, str]:
         return tied_head(config, "embed_tokens.weight")
 
+    def notes(self, given: Given) -> list[str]:
+        return told_dropout(given, "attention_dropout", 0.0)
+
 
 def _kind(stack: Stack) -> str:
     """The model_type that has these options."""
-    heads = stack.attention
-    if getattr(heads, "qk_norm", None) is not None:
+    heads = expect_heads(stack)
+    if heads.qk_norm is not None:
         return "qwen3"
-    if getattr(heads, "bias", False) and not getattr(heads, "output_bias", False):
+    if heads.bias and not heads.output_bias:
         return "qwen2"
     return "llama" if stack.local is None else "mistral"
 
@@ -137,7 +138,7 @@ def _window(given: Given, kind: str, layers: int) -> Local | None:
         return None
     if kind == "mistral":
         return window(window_size(given), range(layers), layers)
-    first = int(given.number("max_window_layers", 28))
+    first = 0 if given.fields.get("max_window_layers") == 0 else given.size("max_window_layers", 28)
     return window(window_size(given), sliding_layers(given, layers, lambda i: i >= first), layers)
 
 

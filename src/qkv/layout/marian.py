@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from qkv.layout.bart import Bart, stack_fields
+from qkv.layout.expect import expect_translator
 from qkv.layout.given import Given
-from qkv.layout.translators import expect_translator, stored_apart
+from qkv.layout.translators import stored_apart
 from qkv.model import Embedding, Sinusoidal
 from qkv.model.family import Config
 

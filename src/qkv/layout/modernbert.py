@@ -5,19 +5,17 @@ see everything.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from qkv.errors import ConfigError
 from qkv.layout.activations import BENT, activation_name, bend_name, feed_forward
+from qkv.layout.decoders import FULL, SLIDING, expect_whole_heads, layer_types, sliding_layers
 from qkv.layout.encoders import (
     SENTENCE,
     architecture,
-    dropped_attention,
-    expect_encoder,
     head_of,
-    label_fields,
     labels_of,
-    refuse_pooler,
+    output_fields,
 )
-from qkv.layout.given import Given
+from qkv.layout.expect import expect_encoder, expect_heads, expect_rotary
+from qkv.layout.given import Given, told_dropout
 from qkv.layout.layout import Layout
 from qkv.layout.names import Joined, Table
 from qkv.layout.rotary import rotary, rotary_fields
@@ -59,8 +57,7 @@ TABLE: Table = {
     "output.output": "decoder",
     "output.output.1": "classifier",
 }
-FULL, NEAR = "full_attention", "sliding_attention"
-BASES = {FULL: ("global_rope_theta", 160_000.0), NEAR: ("local_rope_theta", 10_000.0)}
+BASES = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}
 ROPE = ("rope_parameters", "rope_scaling", "max_position_embeddings")  # all that is asked here
 POOLINGS: dict[str, Pooling] = {"cls": First(), "mean": Mean()}
 NO_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
@@ -74,7 +71,6 @@ class ModernBert(Layout):
     architectures = ("Model", "ForMaskedLM", "ForSequenceClassification")
 
     def config(self, given: Given, tensors: Collection[str]) -> Config:
-        refuse_pooler(given, "ModernBERT")
         norm = LayerNorm(eps=given.positive("norm_eps", 1e-5), bias=given.flag("norm_bias", False))
         width, inner = given.size("hidden_size"), given.size("intermediate_size")
         bias, mlp_bias = given.flag("attention_bias", False), given.flag("mlp_bias", False)
@@ -137,8 +133,8 @@ class ModernBert(Layout):
             "hidden_activation": activation_name(stack.feed_forward, gated=True),
             "max_position_embeddings": config.length,
             "norm_eps": stack.norm.eps,
-            "norm_bias": getattr(stack.norm, "bias", False),
-            "attention_bias": getattr(stack.attention, "bias", False),
+            "norm_bias": isinstance(stack.norm, LayerNorm) and stack.norm.bias,
+            "attention_bias": expect_heads(stack).bias,
             "mlp_bias": stack.feed_forward.bias,
             "mlp_dropout": stack.dropout,
             "embedding_dropout": stack.dropout,
@@ -161,7 +157,7 @@ class ModernBert(Layout):
         return (r"head\.(dense|norm)\.(weight|bias)", r"(decoder|classifier)\.(weight|bias)")
 
     def notes(self, given: Given) -> list[str]:
-        notes = dropped_attention(given, "attention_dropout", 0.0)
+        notes = told_dropout(given, "attention_dropout", 0.0)
         dropped = given.share("embedding_dropout", 0.0)
         if dropped != given.share("mlp_dropout", 0.0):
             notes.append(f"dropout of embeddings ({dropped:g}), which only training would use")
@@ -170,35 +166,25 @@ class ModernBert(Layout):
 
 def turning(given: Given, kind: str) -> Rotary:
     """How layers of that kind turn queries and keys."""
-    if not given.inner("rope_parameters").fields.keys() <= {FULL, NEAR}:
+    if not given.inner("rope_parameters").fields.keys() <= {FULL, SLIDING}:
         said = given.fields["rope_parameters"]
-        raise given.wrong("rope_parameters", said, f"an object for {FULL} and one for {NEAR}")
+        raise given.wrong("rope_parameters", said, f"an object for {FULL} and one for {SLIDING}")
     asked = {name: given.fields[name] for name in ROPE if name in given.fields}
     name, usual = BASES[kind]
     base = given.positive(name) if name in given.fields else usual  # null is no base
     found = rotary(Given(asked, given.place), kind, base)
-    if found.share != 1.0:
-        raise ConfigError(
-            f"{given.place}: partial_rotary_factor is {found.share:g}, but in this layout the "
-            f"whole of each head turns"
-        )
-    return found
+    return expect_whole_heads(found, given)
 
 
 def window(given: Given) -> Local | None:
     """The layers that see near, and how near: as far to the left as to the right."""
     layers = given.layers("num_hidden_layers")
-    types = list(given.items("layer_types"))
-    if not types:
-        every = given.size("global_attn_every_n_layers", 3)
-        types = [NEAR if i % every else FULL for i in range(layers)]
-    if len(types) != layers or not set(types) <= {FULL, NEAR}:
-        raise given.wrong("layer_types", types, f"{NEAR} or {FULL} for each layer")
-    near = tuple(i for i, kind in enumerate(types) if kind == NEAR)
+    every = given.size("global_attn_every_n_layers", 3)
+    near = tuple(sliding_layers(given, layers, lambda i: i % every > 0))
     if not near:
         return None
     reach = given.size("local_attention", 128) // 2
-    own = turning(given, NEAR)
+    own = turning(given, SLIDING)
     return Local(
         before=reach,
         after=reach,
@@ -209,20 +195,15 @@ def window(given: Given) -> Local | None:
 
 def turning_fields(stack: Stack) -> dict[str, Any]:
     """Positions and windows."""
-    position, local = stack.position, stack.local
-    if not isinstance(position, Rotary):
-        raise ConfigError(f"this layout has rotary positions, not {position.kind}")
+    position, local = expect_rotary(stack), stack.local
+    types = {"layer_types": layer_types(stack)}
     if local is None:
-        return {
-            "layer_types": [FULL] * stack.layers,
-            "rope_parameters": {FULL: rotary_fields(position)},
-        }
-    return {
-        "layer_types": [NEAR if local.covers(i) else FULL for i in range(stack.layers)],
+        return types | {"rope_parameters": {FULL: rotary_fields(position)}}
+    return types | {
         "local_attention": 2 * local.before or 1,
         "rope_parameters": {
             FULL: rotary_fields(position),
-            NEAR: rotary_fields(local.position or position),
+            SLIDING: rotary_fields(local.position or position),
         },
     }
 
@@ -241,7 +222,6 @@ def head_fields(output: Output) -> dict[str, Any]:
             "classifier_pooling": pooling,
             "classifier_bias": output.hidden_bias,
             "classifier_activation": bend_name(output.activation),
-            "classifier_dropout": output.dropout,
-            **label_fields(output),
+            **output_fields(output, "classifier_dropout"),
         }
     return {}

@@ -9,8 +9,9 @@ several here.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,7 +19,6 @@ from torch import Tensor
 from qkv.errors import ConfigError
 
 LAYER = re.compile(r"^(encoder|decoder)\.(\d+)\.")
-Read = Callable[[str], Tensor]
 Sizes = Mapping[str, torch.Size]
 
 
@@ -26,17 +26,19 @@ Sizes = Mapping[str, torch.Size]
 class Same:
     """One tensor, as it is."""
 
+    what: ClassVar[str] = "as they are"
+    changed: ClassVar[bool] = False  # whether ours is stored otherwise than theirs
+
     theirs: str
     ours: tuple[str, ...] = ()
-    what: str = "as they are"
 
     def shape(self, sizes: Sizes) -> tuple[int, ...]:
         """Of theirs, given those of ours."""
         return tuple(sizes[self.ours[0]])
 
-    def take(self, read: Read, sizes: Sizes) -> dict[str, Tensor]:
-        """Ours, made of theirs; perhaps as views of them."""
-        return {self.ours[0]: read(self.theirs)}
+    def take(self, whole: Tensor, sizes: Sizes) -> dict[str, Tensor]:
+        """Ours, made of theirs; perhaps as views of it."""
+        return {self.ours[0]: whole}
 
     def give(self, weights: Mapping[str, Tensor]) -> Tensor:
         """Theirs, made of ours."""
@@ -47,13 +49,13 @@ class Same:
 class Turned(Same):
     """A matrix stored inputs first, where ours has outputs first."""
 
-    what: str = "transposed"
+    what, changed = "transposed", True
 
     def shape(self, sizes: Sizes) -> tuple[int, ...]:
         return super().shape(sizes)[::-1]
 
-    def take(self, read: Read, sizes: Sizes) -> dict[str, Tensor]:
-        return {self.ours[0]: read(self.theirs).t()}
+    def take(self, whole: Tensor, sizes: Sizes) -> dict[str, Tensor]:
+        return {self.ours[0]: whole.t()}
 
     def give(self, weights: Mapping[str, Tensor]) -> Tensor:
         return weights[self.ours[0]].t().contiguous()
@@ -63,13 +65,13 @@ class Turned(Same):
 class Flat(Same):
     """A vector stored as a matrix of one row."""
 
-    what: str = "flattened"
+    what, changed = "flattened", True
 
     def shape(self, sizes: Sizes) -> tuple[int, ...]:
         return (1, *super().shape(sizes))
 
-    def take(self, read: Read, sizes: Sizes) -> dict[str, Tensor]:
-        return {self.ours[0]: read(self.theirs).squeeze(0)}
+    def take(self, whole: Tensor, sizes: Sizes) -> dict[str, Tensor]:
+        return {self.ours[0]: whole.squeeze(0)}
 
     def give(self, weights: Mapping[str, Tensor]) -> Tensor:
         return weights[self.ours[0]].unsqueeze(0)
@@ -82,7 +84,8 @@ class Joined(Same):
     Turned as well, their matrix has its inputs first.
     """
 
-    what: str = "taken apart"
+    what, changed = "taken apart", True
+
     turned: bool = False
     heads: int = 1
 
@@ -90,9 +93,8 @@ class Joined(Same):
         rows, *columns = sum(sizes[name][0] for name in self.ours), *sizes[self.ours[0]][1:]
         return (*columns, rows) if self.turned else (rows, *columns)
 
-    def take(self, read: Read, sizes: Sizes) -> dict[str, Tensor]:
-        whole = read(self.theirs)
-        whole = whole.t() if self.turned and whole.dim() == 2 else whole
+    def take(self, whole: Tensor, sizes: Sizes) -> dict[str, Tensor]:
+        whole = whole.t() if self.turned else whole  # of a vector the vector
         by_head = whole.reshape(self.heads, -1, *whole.shape[1:])
         rows = [sizes[name][0] // self.heads for name in self.ours]
         parts = torch.split(by_head, rows, dim=1)
@@ -104,14 +106,17 @@ class Joined(Same):
         parts = [weights[name] for name in self.ours]
         by_head = [part.reshape(self.heads, -1, *part.shape[1:]) for part in parts]
         whole = torch.cat(by_head, dim=1).flatten(0, 1)
-        return whole.t().contiguous() if self.turned and whole.dim() == 2 else whole
+        return whole.t().contiguous() if self.turned else whole
 
 
 Table = dict[str | tuple[str, ...], str | Same]
 
 
 def rows(table: Table, parameters: Iterable[str]) -> list[Same]:
-    """One row for each public tensor that these parameters are made of, layers written out."""
+    """One row for each public tensor that these parameters are made of, layers written out.
+
+    The first row of the table that fits a parameter, or its module, is taken.
+    """
     found: dict[str, Same] = {}
     for name in parameters:
         row = _row(table, name)
@@ -131,14 +136,9 @@ def _row(table: Table, name: str) -> Same:
         for wanted, ending in ((general, ""), (module, f".{leaf}")):
             if wanted in members:
                 how = Same(right) if isinstance(right, str) else right
+                if isinstance(how, Turned) and leaf == "bias":  # a vector has nothing to turn
+                    how = Same(how.theirs)
                 ours = tuple(f"{one}{ending}".replace("{i}", number) for one in members)
-                return _written_out(how, ours, ending, number)
+                theirs = f"{how.theirs}{ending}".replace("{i}", number)
+                return replace(how, theirs=theirs, ours=ours)
     raise ConfigError(f"this layout has no place for {name}")
-
-
-def _written_out(how: Same, ours: tuple[str, ...], ending: str, number: str) -> Same:
-    theirs = f"{how.theirs}{ending}".replace("{i}", number)
-    if isinstance(how, Turned) and ending == ".bias":  # a vector has nothing to turn
-        return Same(theirs, ours)
-    fields = {**how.__dict__, "theirs": theirs, "ours": ours}
-    return type(how)(**fields)

@@ -11,7 +11,7 @@ def options_of(config: Config) -> dict[str, Any]:
     """The sizes, and each part with what it differs in from its defaults."""
     found: dict[str, Any] = {
         "family": config.kind.replace("_", "-"),
-        "parameters": f"{config.parameters():,}",
+        "parameters": config.parameters(),
         "vocabulary": config.embedding.vocabulary,
         "length": config.length,
     }
@@ -38,13 +38,10 @@ def say(choice: Choice) -> str:
     told = []
     for name, field in type(choice).model_fields.items():
         value = getattr(choice, name)
-        if name == "kind" or (value == field.default and not isinstance(value, Choice)):
+        if name == "kind" or value == field.default:
             continue
-        if isinstance(value, Choice):
-            if value != field.default:
-                told.append(f"{name.replace('_', ' ')} ({say(value)})")
-        else:
-            told.append(f"{name.replace('_', ' ')} {_short(value)}")
+        shown = f"({say(value)})" if isinstance(value, Choice) else _short(value)
+        told.append(f"{name.replace('_', ' ')} {shown}")
     kind = str(getattr(choice, "kind", type(choice).__name__)).replace("_", " ")
     return f"{kind}: {', '.join(told)}" if told else kind
 

@@ -3,36 +3,32 @@
 BERT with other heads, and with positions counted from after the number of the padding token.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from qkv.errors import ConfigError
-from qkv.layout.bert import BODY, UNUSED_POOLER, Bert
-from qkv.layout.encoders import expect_encoder, head_of, masked_copies, masked_twins
+from qkv.layout.bert import Bert
+from qkv.layout.encoders import Heads, head_of
+from qkv.layout.expect import expect_encoder
 from qkv.layout.given import Given
-from qkv.layout.names import Table
-from qkv.model import Classify, LayerNorm, Learned, MaskedToken, TextVector
+from qkv.model import LayerNorm, Learned, MaskedToken
 from qkv.model.family import Config
 from qkv.model.output import Output
 
-MASKED: Table = {
-    "output.change.0": "lm_head.dense",
-    "output.change.2": "lm_head.layer_norm",
-    "output.output.bias": "lm_head.bias",
-}
-LABELS: Table = {"output.change.0": "classifier.dense", "output.output.1": "classifier.out_proj"}
-POOLER: Table = {"output.change.0": "pooler.dense"}
-USUAL_PADDING = 1
-UNUSED_HEADS = (
-    r"lm_head\.(bias|(dense|layer_norm|decoder)\.(weight|bias))",
-    r"classifier\.(dense|out_proj)\.(weight|bias)",
+HEADS = Heads(
+    place="lm_head",
+    masked={"output.change.0": "lm_head.dense", "output.change.2": "lm_head.layer_norm"},
+    pooler={"output.change.0": "pooler.dense"},
+    labels={"output.change.0": "classifier.dense", "output.output.1": "classifier.out_proj"},
 )
+USUAL_PADDING = 1
 
 
 class Roberta(Bert):
     kinds = ("roberta", "xlm-roberta", "camembert")
     title = "RoBERTa, XLM-RoBERTa, CamemBERT, and sentence encoders on them"
     family = "Roberta"
+    heads = HEADS
     prefix = "roberta."
     head = ("lm_head.", "classifier.")
     leftovers = (r"embeddings\.position_ids",)
@@ -61,28 +57,6 @@ class Roberta(Bert):
             "max_position_embeddings": config.length + position.offset,
             "pad_token_id": position.offset - 1,
         }
-
-    def table(self, config: Config) -> Table:
-        if isinstance(config.output, Classify):
-            return BODY | LABELS
-        if not isinstance(config.output, MaskedToken):
-            return BODY | POOLER
-        own: Table = {} if config.output.tied else {"output.output": "lm_head.decoder"}
-        return BODY | own | MASKED
-
-    def twins(self, config: Config) -> Mapping[str, str]:
-        return masked_twins(config.output, "lm_head", "embeddings.word_embeddings.weight")
-
-    def copies(self, config: Config) -> Mapping[str, str]:
-        return masked_copies(config.output, "lm_head")
-
-    def unused(self, config: Config) -> tuple[str, ...]:
-        if isinstance(config.output, MaskedToken):
-            return (UNUSED_POOLER, r"lm_head\.bias")
-        if isinstance(config.output, Classify):
-            return (UNUSED_POOLER,)
-        dense = isinstance(config.output, TextVector) and config.output.dense
-        return UNUSED_HEADS if dense else (UNUSED_POOLER, *UNUSED_HEADS)
 
 
 def rows_before(given: Given) -> int:

@@ -19,7 +19,12 @@ def rotary(given: Given, layer_type: str | None = None, base: float | None = Non
     said = given.inner("rope_parameters")
     if layer_type is not None and isinstance(said.fields.get(layer_type), dict):
         said = said.inner(layer_type)
-    scaling = said if said.fields else given.inner("rope_scaling")
+    scaling = given.inner("rope_scaling")
+    if said.fields and scaling.fields and dict(said.fields) != dict(scaling.fields):
+        raise ConfigError(
+            f"{given.place}: rope_parameters and rope_scaling say different things; leave one out"
+        )
+    scaling = said if said.fields else scaling
     usual = given.positive("rope_theta", base or ABSENT_BASE)
     share = given.positive("partial_rotary_factor", given.positive("rotary_pct", 1.0))
     return Rotary(
@@ -66,7 +71,6 @@ def _stretch(scaling: Given, given: Given) -> Stretch:
         return Unstretched()
     if kind == "linear":
         return LinearStretch(factor=scaling.positive("factor"))
-    trained = scaling.fields.get("original_max_position_embeddings")
     length = scaling.size(
         "original_max_position_embeddings",
         given.size("original_max_position_embeddings", given.size("max_position_embeddings")),
@@ -79,26 +83,26 @@ def _stretch(scaling: Given, given: Given) -> Stretch:
             trained_length=length,
         )
     if kind == "yarn":
-        return _yarn(scaling, length, trained is not None)
+        return _yarn(scaling, length)
     raise ConfigError(
         f"{scaling.place}: rope_type {kind!r} cannot be carried; default, linear, llama3 and yarn "
         f"can"
     )
 
 
-def _yarn(scaling: Given, trained: int, said: bool) -> TurnsStretch:
+def _yarn(scaling: Given, trained: int) -> TurnsStretch:
     scaling.must_be("truncate", [True], "cannot be carried: bounds are rounded to whole pairs")
     factor = scaling.positive("factor")
-    length = scaling.fields.get("attention_factor")
+    length = scaling.positive("attention_factor") if scaling.has("attention_factor") else None
     if length is None and scaling.has("mscale") and scaling.has("mscale_all_dim"):
-        above, below = (_grown(factor, scaling.number(n)) for n in ("mscale", "mscale_all_dim"))
+        above, below = (_grown(factor, scaling.positive(n)) for n in ("mscale", "mscale_all_dim"))
         length = above / below
     return TurnsStretch(
         factor=factor,
         fast=scaling.positive("beta_fast", 32.0),
         slow=scaling.positive("beta_slow", 1.0),
         trained_length=trained,
-        length=None if length is None else float(length),
+        length=length,
     )
 
 

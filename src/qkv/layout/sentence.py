@@ -1,50 +1,50 @@
 """Sentence encoders: what modules.json says of a text's vector, as sentence-transformers has it."""
 
-import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from qkv.errors import ConfigError
+from qkv.files import is_there, read_json, read_json_list
 from qkv.layout.given import Given
 from qkv.model import EncoderOnly, First, Last, Max, Mean, TextVector
 from qkv.model.family import Config
 from qkv.model.pooling import Pooling
-from qkv.text.files import read_json, read_text
 
-MODULES, LIMITS, POOLING = "modules.json", "sentence_bert_config.json", "1_Pooling"
-MODES: dict[str, Pooling] = {
-    "pooling_mode_cls_token": First(),
-    "pooling_mode_mean_tokens": Mean(),
-    "pooling_mode_max_tokens": Max(),
-    "pooling_mode_lasttoken": Last(),
-}
-NAMES = {"cls": First(), "mean": Mean(), "max": Max(), "lasttoken": Last()}
-UNCARRIED = ("pooling_mode_mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens")
+MODULES, LIMITS = "modules.json", "sentence_bert_config.json"
+PROMPTS = "config_sentence_transformers.json"
+CHAINS = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+
+
+class Way(NamedTuple):
+    """One way to pool, by its name and by its flag in older files."""
+
+    name: str
+    flag: str
+    pooling: Pooling
+
+
+WAYS = (
+    Way("cls", "pooling_mode_cls_token", First()),
+    Way("mean", "pooling_mode_mean_tokens", Mean()),
+    Way("max", "pooling_mode_max_tokens", Max()),
+    Way("lasttoken", "pooling_mode_lasttoken", Last()),
+)
 
 
 def is_sentence_encoder(place: Path) -> bool:
-    return (place / MODULES).is_file()
+    return is_there(place / MODULES)
 
 
-def as_sentence_encoder(config: Config, place: Path) -> EncoderOnly:
-    """The encoder with the pooling, the length and the normalising its modules name."""
+def as_sentence_encoder(config: Config, place: Path) -> tuple[EncoderOnly, list[str]]:
+    """The encoder with the pooling, the length and the normalising its modules name; and what of
+    them could not be carried.
+    """
     if not isinstance(config, EncoderOnly):
         raise ConfigError(f"{place / MODULES} is for an encoder, but this model is {config.kind}")
-    pooling, unit = Mean(), False
-    for module in _modules(place):
-        kind, folder = _kind(place, module), str(module.get("path", ""))
-        if kind == "Pooling":
-            pooling = _pooling(place / folder)  # type: ignore[assignment]
-        elif kind == "Normalize":
-            unit = True
-        elif kind != "Transformer":
-            raise ConfigError(
-                f"{place / MODULES} has a {kind} module, which cannot be carried; "
-                f"Transformer, Pooling and Normalize can"
-            )
-    output = TextVector(pooling=pooling, unit=unit)
-    cut = _longest(place, config.length)
-    return config.model_copy(update={"output": output, "cut": cut})
+    folders = _modules(place)
+    output = TextVector(pooling=_pooling(place / folders["Pooling"]), unit="Normalize" in folders)
+    changes = {"output": output, "cut": _longest(place, config.length)}
+    return config.model_copy(update=changes), _prompts(place)
 
 
 def sentence_files(config: EncoderOnly) -> dict[str, Any]:
@@ -52,8 +52,7 @@ def sentence_files(config: EncoderOnly) -> dict[str, Any]:
     output = config.output
     if not isinstance(output, TextVector):
         raise ConfigError("only a model that gives vectors is a sentence encoder")
-    mode = next(name for name, pooling in NAMES.items() if pooling == output.pooling)
-    kinds = ["Transformer", "Pooling", *(["Normalize"] if output.unit else [])]
+    way = next(way for way in WAYS if way.pooling == output.pooling)
     modules = [
         {
             "idx": i,
@@ -61,57 +60,71 @@ def sentence_files(config: EncoderOnly) -> dict[str, Any]:
             "path": "" if i == 0 else f"{i}_{kind}",
             "type": f"sentence_transformers.models.{kind}",
         }
-        for i, kind in enumerate(kinds)
+        for i, kind in enumerate(CHAINS[output.unit])
     ]
-    flags = {name: pooling == output.pooling for name, pooling in MODES.items()}
     return {
         MODULES: modules,
         LIMITS: {"max_seq_length": config.reads, "do_lower_case": False},
-        f"{POOLING}/config.json": {
+        "1_Pooling/config.json": {
             "word_embedding_dimension": config.encoder.width,
-            "pooling_mode": mode,
-            **flags,
+            "pooling_mode": way.name,
+            **{other.flag: other == way for other in WAYS},
         },
     }
 
 
-def _modules(place: Path) -> list[dict[str, Any]]:
-    try:
-        found = json.loads(read_text(place / MODULES))
-    except (ValueError, RecursionError):
-        raise ConfigError(f"{place / MODULES} is not JSON") from None
-    if not isinstance(found, list) or not all(isinstance(module, dict) for module in found):
+def _modules(place: Path) -> dict[str, str]:
+    """The folder of each module; only the chains that are carried are let through."""
+    found = read_json_list(place / MODULES)
+    if not all(isinstance(module, dict) for module in found):
         raise ConfigError(f"{place / MODULES} must hold a list of modules")
-    return found
-
-
-def _kind(place: Path, module: dict[str, Any]) -> str:
-    folder = module.get("path", "")
-    if not isinstance(folder, str) or "/" in folder or folder.startswith("."):
-        raise ConfigError(f"{place / MODULES} names {folder!r}, which is no folder of the model")
-    return str(module.get("type", "")).rpartition(".")[2]
+    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in found]
+    folders = [module.get("path", "") for module in found]
+    if kinds not in CHAINS:
+        raise ConfigError(
+            f"{place / MODULES} names {', '.join(kinds) or 'no module'}, which cannot be carried; "
+            f"Transformer and Pooling can, with or without Normalize"
+        )
+    if folders[0] != "":
+        raise ConfigError(
+            f"{place / MODULES} keeps its encoder in {folders[0]!r}; give that folder"
+        )
+    for folder in folders:
+        if not isinstance(folder, str) or "/" in folder or "\\" in folder or folder[:1] == ".":
+            raise ConfigError(f"{place / MODULES} names {folder!r}, which is no folder of it")
+    return dict(zip(kinds, folders, strict=True))
 
 
 def _pooling(folder: Path) -> Pooling:
     fields = read_json(folder / "config.json")
     if isinstance(fields.get("pooling_mode"), str):
-        pooling: Pooling = Given(fields, str(folder / "config.json")).one_of("pooling_mode", NAMES)
-        return pooling
-    asked = [name for name in (*MODES, *UNCARRIED) if fields.get(name) is True]
-    if len(asked) != 1 or asked[0] not in MODES:
+        names: dict[str, Pooling] = {way.name: way.pooling for way in WAYS}
+        return Given(fields, str(folder / "config.json")).one_of("pooling_mode", names)
+    asked = [n for n, value in fields.items() if n.startswith("pooling_mode_") and value]
+    found = [way.pooling for way in WAYS if asked == [way.flag]]
+    if not found:
         raise ConfigError(
             f"{folder / 'config.json'} asks for {' and '.join(asked) or 'no pooling'}; one of "
-            f"{', '.join(MODES)} is carried"
+            f"{', '.join(way.flag for way in WAYS)} is carried"
         )
-    return MODES[asked[0]]
+    return found[0]
 
 
 def _longest(place: Path, positions: int) -> int | None:
     """How many tokens of a text are read, if fewer than there are positions for."""
-    if not (place / LIMITS).is_file():
+    if not is_there(place / LIMITS):
         return None
     given = Given(read_json(place / LIMITS), str(place / LIMITS))
+    given.must_be("do_lower_case", [False], "would change texts before they are cut into tokens")
     if not given.has("max_seq_length"):
         return None
     longest = given.size("max_seq_length")
     return longest if longest < positions else None
+
+
+def _prompts(place: Path) -> list[str]:
+    """Words that sentence-transformers would put before a text."""
+    if not is_there(place / PROMPTS):
+        return []
+    name = read_json(place / PROMPTS).get("default_prompt_name")
+    return [] if name is None else [f"the prompt {name!r} before every text; write it yourself"]

@@ -5,11 +5,11 @@ from typing import Any
 
 from qkv.errors import ConfigError
 from qkv.layout.activations import activation_name, feed_forward
-from qkv.layout.decoders import dropout_notes, expect_class
-from qkv.layout.given import Given
+from qkv.layout.expect import expect_translator
+from qkv.layout.given import Given, told_dropout
 from qkv.layout.layout import Layout
 from qkv.layout.names import Table
-from qkv.layout.translators import ends, ends_again, expect_translator, tied_output
+from qkv.layout.translators import ends, ends_again, tied_output
 from qkv.model import (
     GEGLU,
     Embedding,
@@ -45,7 +45,6 @@ class T5(Layout):
     architectures = ("ForConditionalGeneration", "WithLMHeadModel", "T5Model")
 
     def config(self, given: Given, tensors: Collection[str]) -> Config:
-        expect_class(given, self.architectures)
         given.must_be("is_encoder_decoder", [True], "makes it one half, which cannot be carried")
         width, layers = given.size("d_model"), given.layers("num_layers")
         return EncoderDecoder(
@@ -97,7 +96,7 @@ class T5(Layout):
         return ends_again(config)
 
     def notes(self, given: Given) -> list[str]:
-        return dropout_notes(given, "dropout_rate", 0.1)
+        return told_dropout(given, "dropout_rate", 0.1)
 
 
 def _stack(given: Given, layers: int, both_ways: bool) -> Stack:

@@ -3,10 +3,9 @@
 from collections.abc import Collection, Mapping
 
 from qkv.layout.decoders import tied_head
+from qkv.layout.expect import expect_translator
 from qkv.layout.given import Given
-from qkv.layout.layout import OtherFamilyError
 from qkv.layout.names import Table
-from qkv.model import EncoderDecoder
 from qkv.model.family import Config
 
 SHARED, HEAD = "shared.weight", "lm_head.weight"
@@ -41,9 +40,3 @@ def ends_again(config: Config) -> Mapping[str, str]:
     if expect_translator(config).source is not None:
         return tied_head(config, TARGET)
     return {SOURCE: SHARED, TARGET: SHARED, **tied_head(config, SHARED)}
-
-
-def expect_translator(config: object) -> EncoderDecoder:
-    if not isinstance(config, EncoderDecoder):
-        raise OtherFamilyError("this layout is for encoder–decoders")
-    return config

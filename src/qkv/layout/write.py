@@ -5,6 +5,7 @@ and must give the same model again. What differs is what the layout cannot say.
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,11 +21,11 @@ from qkv.layout.names import rows
 from qkv.layout.sentence import sentence_files
 from qkv.layout.tokens import write_tokenizer
 from qkv.model import EncoderDecoder, EncoderOnly, Model, TextVector
-from qkv.model.family import Config
+from qkv.model.family import Config, skeleton
 from qkv.text import Tokenizer
 
 SINGLE = "model.safetensors"
-NO_WORD = 100  # farther off than any number of differences
+NO_WORD = math.inf  # farther off than any number of differences
 
 
 class Written(NamedTuple):
@@ -37,22 +38,23 @@ class Written(NamedTuple):
 def layout_for(config: Config, preferred: str | None = None) -> Layout:
     """The layout that can say this model, the preferred one if it can."""
     ordered = sorted(LAYOUTS, key=lambda layout: layout.kinds[0] != preferred)
-    reasons: list[tuple[int, str, str]] = []  # how far off, which layout, and why
+    reasons: list[tuple[float, str, str]] = []  # how far off, which layout, and why
     for layout in ordered:
         name = layout.kinds[0]
         try:
             again = _again(layout, layout.fields(config), config)
         except OtherFamilyError:
             continue
-        except (ConfigError, AttributeError) as error:  # a choice the layout has no word for
+        except ConfigError as error:  # a choice the layout has no word for
             reasons.append((NO_WORD, name, str(error)))
             continue
         differences = list(_differences(_plain(config), _plain(again)))
         if not differences:
             return layout
         reasons.append((len(differences), name, differences[0]))
-    _, name, why = min(reasons, key=lambda reason: reason[0])
-    raise ConfigError(f"no public layout can say this model; in {name}, the nearest, {why}")
+    off, name, why = min(reasons, key=lambda reason: reason[0])
+    nearest = f"in {name}, for example," if off == NO_WORD else f"in {name}, the nearest,"
+    raise ConfigError(f"no public layout can say this model; {nearest} {why}")
 
 
 def write_checkpoint(
@@ -99,7 +101,7 @@ def _tensors(layout: Layout, model: Model) -> dict[str, Tensor]:
     prefix = "" if bare else layout.prefix
     found = {}
     for row in rows(layout.table(config), weights):
-        name = row.theirs if row.theirs.startswith(layout.head or ("\0",)) else prefix + row.theirs
+        name = row.theirs if row.theirs.startswith(layout.head) else prefix + row.theirs
         found[name] = row.give(weights).contiguous()
     for copy, first in layout.copies(config).items():
         found[copy] = found[first].clone()
@@ -113,19 +115,22 @@ def _is_sentence(config: EncoderOnly) -> bool:
 def _again(layout: Layout, fields: dict[str, Any], config: Config) -> Config:
     """What the layout makes of its own config.json, and of the files of a sentence encoder."""
     output = config.output
-    if isinstance(output, TextVector) and output.dense:
-        fields = fields | {"architectures": ["PoolerModel"]}
-    tensors = {row.theirs for row in rows(layout.table(config), dict(_parameters(config)))}
-    back = layout.config(Given(fields, layout.kinds[0]), tensors)
+    dense = isinstance(output, TextVector) and output.dense
+    given = Given(fields, layout.kinds[0], "pooler" if dense else None)
+    back = layout.config(given, _stored(layout, config))
     if isinstance(config, EncoderOnly) and _is_sentence(config):
         return back.model_copy(update={"output": output, "cut": config.cut})
     return back
 
 
-def _parameters(config: Config) -> Iterator[tuple[str, Tensor]]:
-    from qkv.model.family import skeleton
-
-    yield from skeleton(config).state_dict().items()
+def _stored(layout: Layout, config: Config) -> set[str]:
+    """The public tensors of this model; none if the table has no place for some of ours, which
+    then shows in what differs.
+    """
+    try:
+        return {row.theirs for row in rows(layout.table(config), skeleton(config).state_dict())}
+    except ConfigError:
+        return set()
 
 
 def _plain(config: Config) -> dict[str, Any]:
@@ -151,7 +156,7 @@ def _differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
         if ours.get("kind") != theirs.get("kind"):
             yield f"{path or 'the model'} is {theirs.get('kind')}, not {ours.get('kind')}"
             return
-        for name in ours.keys() | theirs.keys():
+        for name in dict.fromkeys((*ours, *theirs)):
             inner = f"{path}.{name}" if path else name
             yield from _differences(ours.get(name), theirs.get(name), inner)
     elif ours != theirs:

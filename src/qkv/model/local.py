@@ -30,6 +30,8 @@ class Local(Choice):
     position: Rotary | None = None
 
     def fit(self, layers: int, room: Room) -> None:
+        if self.layers == ():
+            raise ConfigError("local layers are named but there is none; leave `local` out")
         for layer in self.layers or ():
             if layer >= layers:
                 raise ConfigError(f"local layer {layer} does not exist; there are {layers}")

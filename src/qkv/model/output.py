@@ -68,7 +68,7 @@ class NextToken(Choice):
 
 
 class MaskedToken(Choice):
-    """BERT's head: a dense layer, GELU and a norm, then a score for each token: (B, T, V).
+    """BERT's head: a dense layer, an activation and a norm, then a score for each token: (B, T, V).
 
     narrow: the width of the dense layer's result, where the embedding table has that width.
     """

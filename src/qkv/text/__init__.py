@@ -2,7 +2,7 @@
 
 from qkv.text.kinds import KINDS
 from qkv.text.marks import OWN, Marks
-from qkv.text.public import read_tokenizer
+from qkv.text.public import has_tokenizer, read_tokenizer
 from qkv.text.tokenizer import Tokenizer
 
-__all__ = ["KINDS", "OWN", "Marks", "Tokenizer", "read_tokenizer"]
+__all__ = ["KINDS", "OWN", "Marks", "Tokenizer", "has_tokenizer", "read_tokenizer"]

@@ -12,6 +12,7 @@ from tokenizers import AddedToken, processors
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError
+from qkv.files import shown
 from qkv.text.families import GEMMA, NEOX, PLAIN, T5, Family
 from qkv.text.roles import marks_of
 from qkv.text.settings import Settings
@@ -41,7 +42,8 @@ def assemble(
         if backend.token_to_id(token.content) != id:
             found = backend.token_to_id(token.content)
             raise DataError(
-                f"{settings.added_from}: {token.content!r} has the id {id}, but {found} is next"
+                f"{settings.added_from}: {shown(token.content)} has the id {id}, but {found} is "
+                "next"
             )
     expect_whole(vocabulary.path, backend.get_vocab(with_added_tokens=True))
     _set_template(backend, family, vocabulary, settings, names)
@@ -71,7 +73,9 @@ def _roles(
     for name, token in {**usual, **settings.roles}.items():
         is_known = str(token) in vocabulary.ids or str(token) in listed
         if name in needed and not is_known:
-            raise DataError(f"the vocabulary has no {name}: {token} is not in it")
+            raise DataError(
+                f"the vocabulary has no {shown(name)}: {shown(str(token))} is not in it"
+            )
         if token is None or (name not in settings.roles and not is_known):
             continue
         if isinstance(token, str):
@@ -131,7 +135,9 @@ def _set_template(
         token = names.get(name, language if name == "language" else None)
         id = backend.token_to_id(token) if isinstance(token, str) else None
         if id is None:
-            raise DataError(f"the vocabulary has no {name}: {token} is not in it")
+            raise DataError(
+                f"the vocabulary has no {shown(name)}: {shown(str(token))} is not in it"
+            )
         ids[name] = (str(token), id)
     if family.trims:
         space = bool(settings.flag("add_prefix_space", False)) and family.model == "BPE"

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from qkv.errors import DataError
-from qkv.text.files import one_line
+from qkv.files import one_line
 
 LONGEST_TEMPLATE = 1_000_000  # characters
 

@@ -8,16 +8,17 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError
+from qkv.files import LARGEST, is_there
 from qkv.text import pipelines
 from qkv.text.assemble import assemble
 from qkv.text.families import MARIAN
-from qkv.text.files import is_there, read_json, refusing
+from qkv.text.files import read_json, refusing
 from qkv.text.sentencepiece import NORMAL, UNIGRAM, UNKNOWN, USER_DEFINED, read_model
 from qkv.text.settings import Settings
 from qkv.text.tokenizer import Tokenizer
 from qkv.text.vocabulary import Vocabulary, expect_ids
 
-FILES = ("source.spm", "target.spm")
+FILES = (MARIAN.file, "target.spm")
 
 
 def read_marian(settings: Settings) -> Tokenizer:
@@ -25,7 +26,7 @@ def read_marian(settings: Settings) -> Tokenizer:
     directory, path = settings.directory, settings.directory / "vocab.json"
     if settings.options.get("separate_vocabs") or is_there(directory / "target_vocab.json"):
         raise DataError(f"{directory} has two vocabularies; only Marian models with one are read")
-    ids = expect_ids(path, read_json(path))
+    ids = expect_ids(path, read_json(path, LARGEST))
     in_order = sorted(ids, key=lambda token: ids[token])
     names = Vocabulary(path, ids, [(token, 0.0) for token in in_order], unknown=ids.get("<unk>", 0))
     with refusing(path):

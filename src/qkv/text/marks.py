@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from qkv.errors import DataError, unknown
+from qkv.files import one_line, shown
 from qkv.text.alphabet import SPECIAL
 from qkv.text.files import read_json
 
@@ -66,7 +67,7 @@ def read_marks(path: Path) -> Marks:
     known = [field.name for field in fields(Marks)]
     for name in found:
         if name not in known:
-            raise DataError(f"{path}: {unknown('field', name, known)}")
+            raise DataError(f"{path}: {unknown('field', one_line(name), known)}")
     for role in ROLES:
         if role not in found:
             raise DataError(f"{path}: the field {role} is missing; write null if there is no token")
@@ -82,7 +83,7 @@ def _expect(
     path: Path, name: str, value: object, wanted: str, is_right: Callable[[object], bool]
 ) -> None:
     if not is_right(value):
-        raise DataError(f"{path}: {name} must be {wanted}, not {json.dumps(value)[:60]}")
+        raise DataError(f"{path}: {name} must be {wanted}, not {shown(value)}")
 
 
 def _is_text_or_none(value: object) -> bool:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer as Backend
 
-from qkv.text.files import is_there, read_text, refusing
+from qkv.errors import DataError
+from qkv.files import is_there
+from qkv.text.files import read_text, refusing
 
 Cutters = tuple[Backend, Backend]
 FILES = ("source.json", "target.json")  # beside tokenizer.json
@@ -61,10 +63,13 @@ def reading_special(backend: Backend) -> Backend:
 
 
 def read_pair(beside: Path) -> Cutters | None:
-    """What `write_pair` wrote, or None."""
+    """What `write_pair` wrote: two files, or none, then None."""
     paths = [beside.with_name(name) for name in FILES]
-    if not all(map(is_there, paths)):
+    missing = [path for path in paths if not is_there(path)]
+    if len(missing) == len(paths):
         return None
+    if missing:
+        raise DataError(f"{missing[0]} is missing, without which {' and '.join(FILES)} are nothing")
     cutters = []
     for path in paths:
         text = read_text(path)

@@ -12,6 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError
+from qkv.files import shown
 from qkv.text.marks import Marks
 from qkv.text.settings import Settings
 
@@ -58,12 +59,12 @@ def _tokens(backend: Backend, where: str, value: Any) -> list[str]:
         if id is None:
             continue
         if isinstance(id, bool) or not isinstance(id, int):
-            raise DataError(f"{where} must be a whole number or a list of them, not {id!r:.80}")
+            raise DataError(f"{where} must be a whole number or a list of them, not {shown(id)}")
         if id < 0:
             continue
         token = backend.id_to_token(id) if id < 2**32 else None
         if token is None:
             size = backend.get_vocab_size()
-            raise DataError(f"{where} is {id}, but the vocabulary has only {size} tokens")
+            raise DataError(f"{where} is {shown(id)}, but the vocabulary has only {size} tokens")
         found.append(token)
     return found

@@ -21,6 +21,7 @@ from jinja2.ext import loopcontrols
 from jinja2.runtime import Context, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from qkv.files import shown
 from qkv.text.template import FILTERS, METHODS, Counted, Dict, Generation, Plain
 
 __all__ = ["Sandbox", "TemplateError"]
@@ -28,12 +29,13 @@ __all__ = ["Sandbox", "TemplateError"]
 STEPS = 300_000
 SECONDS = 10
 CHARACTERS = 20_000_000
+BITS = 10_000  # of a whole number: about 3,000 digits
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
     """For one run of one template."""
 
-    intercepted_binops = frozenset(("*", "**", "+", "%", "<<"))
+    intercepted_binops = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 
     def __init__(self, tojson: Callable[..., str], **functions: Callable[..., Any]) -> None:
         # Not optimized: what is constant would be worked out before anything is counted.
@@ -101,6 +103,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             own = 1 if hasattr(function, "jinja_pass_arg") else 0
             args = (*args[:own], *self.foresee(name, args[own:], kwargs))
             made = function(*args, **kwargs)
+            _refuse_long(made)
             self.spend(_length(made))
             return made
 
@@ -131,12 +134,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return limited
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        _refuse_long(left, right)
         if operator == "*":
             for one, other in ((left, right), (right, left)):
                 if isinstance(one, int) and not isinstance(other, int | float):
                     self.spend(max(one, 0) * _length(other))
-        elif operator in ("**", "<<"):
-            _refuse_wide(right)
+        elif operator == "**" and isinstance(left, int) and isinstance(right, int):
+            if left.bit_length() * right > BITS:
+                raise SecurityError(f"a number to the power of {shown(right)} is too large here")
         elif operator == "%" and isinstance(left, str):
             self.foresee("format", (left, right), {})
         made = super().call_binop(context, operator, left, right)
@@ -168,7 +173,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 def _refuse_wide(number: object) -> None:
     if isinstance(number, int | float) and number > 1000:
-        raise SecurityError(f"{number} is too large here")
+        raise SecurityError(f"{shown(number)} is too large here")
+
+
+def _refuse_long(*numbers: object) -> None:
+    """Work on a whole number may take the square of its length, and a product is as long as both.
+
+    So none is worked on that is longer than BITS, and no result is longer than twice that.
+    """
+    if any(isinstance(number, int) and number.bit_length() > BITS for number in numbers):
+        raise SecurityError(f"a whole number of more than {BITS:,} bits is too large here")
 
 
 def _length(value: object) -> int:

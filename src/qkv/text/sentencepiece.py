@@ -17,6 +17,7 @@ from qkv.text.files import read_bytes
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 UNIGRAM, BPE = 1, 2
+SPACE = "▁"  # how a piece writes it
 Value = int | bytes
 
 

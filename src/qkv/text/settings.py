@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenizers import AddedToken
 
 from qkv.errors import DataError
-from qkv.text.files import is_there, read_json, read_text
+from qkv.files import is_there, shown
+from qkv.text.files import read_json, read_text
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
@@ -41,27 +42,32 @@ class Settings:
         value = self.options.get(name)
         if value is not None and not isinstance(value, bool):
             where = self.directory / "tokenizer_config.json"
-            raise DataError(f"{where}: {name} must be true or false, not {value!r}")
+            raise DataError(f"{where}: {name} must be true or false, not {shown(value)}")
         return default if value is None else value
 
 
 def read_settings(directory: Path, config: Mapping[str, Any] | None) -> Settings:
     """All of it; files that are not there say nothing."""
-    options = _object(directory, "tokenizer_config.json")
-    said, where = dict(options), directory / "tokenizer_config.json"
+    options, where = (
+        _object(directory, "tokenizer_config.json"),
+        directory / "tokenizer_config.json",
+    )
+    said = {name: Said(value, where) for name, value in options.items()}
     if "extra_special_tokens" not in said and "additional_special_tokens" in said:
         said["extra_special_tokens"] = said["additional_special_tokens"]
-    listed = said.get("added_tokens_decoder")
+    listed = options.get("added_tokens_decoder")
     added: dict[int, AddedToken] = {}
     if listed is not None:
         for id, token in _items(where, listed):
             added[_id(where, id)] = _token(where, token, special=False)
     else:
-        said |= _object(directory, "special_tokens_map.json")
-        if "additional_special_tokens" in said and not said.get("extra_special_tokens"):
+        further = directory / "special_tokens_map.json"
+        said |= {name: Said(v, further) for name, v in _object(directory, further.name).items()}
+        extra = said.get("extra_special_tokens")
+        if "additional_special_tokens" in said and not (extra and extra.value):
             said["extra_special_tokens"] = said["additional_special_tokens"]
     by_name = {token.content: token for token in added.values()}
-    roles, extras = _special(where, said, by_name)
+    roles, extras = _special(said, by_name)
     if listed is None:
         special = {str(token) for token in (*roles.values(), *(extras or ())) if token}
         where = directory / "added_tokens.json"
@@ -87,22 +93,30 @@ def read_settings(directory: Path, config: Mapping[str, Any] | None) -> Settings
     )
 
 
+class Said(NamedTuple):
+    """A value, and the file that says it."""
+
+    value: Any
+    where: Path
+
+
 def _special(
-    where: Path, said: Mapping[str, Any], by_name: Mapping[str, AddedToken]
+    said: Mapping[str, Said], by_name: Mapping[str, AddedToken]
 ) -> tuple[dict[str, AddedToken | str | None], tuple[AddedToken, ...] | None]:
     """The tokens that have a name, and the further ones."""
     own = {name: value for name, value in said.items() if name.endswith("_token")}
-    extras = said.get("extra_special_tokens")
+    found = said.get("extra_special_tokens")
+    extras, where = (None, Path()) if found is None else found
     if isinstance(extras, dict):  # a model's own names
-        own |= extras
+        own |= {name: Said(value, where) for name, value in extras.items()}
         extras = None
     if extras is not None and not isinstance(extras, list):
         raise DataError(f"{where}: extra_special_tokens must be a list or an object")
     roles: dict[str, AddedToken | str | None] = {}
-    for name, value in own.items():
+    for name, (value, place) in own.items():
         if isinstance(value, bool):  # add_bos_token is no token
             continue
-        token = value if value is None or isinstance(value, str) else _token(where, value)
+        token = value if value is None or isinstance(value, str) else _token(place, value)
         roles[name] = token and by_name.get(str(token), token)
     further = None if extras is None else tuple(_token(where, value) for value in extras)
     return roles, further
@@ -113,17 +127,18 @@ def _token(where: Path, value: object, special: bool = True) -> AddedToken:
     if isinstance(value, str):
         return AddedToken(value, special=True, normalized=False)
     if not isinstance(value, dict) or not isinstance(value.get("content"), str):
-        raise DataError(f"{where}: a token must be a string or have a content, not {value!r:.80}")
+        raise DataError(f"{where}: a token must be a string or have a content, not {shown(value)}")
     flags = {name: value[name] for name in FLAGS if name in value}
     if not all(isinstance(flag, bool) for flag in flags.values()):
-        raise DataError(f"{where}: the flags of {value['content']!r} must be true or false")
+        raise DataError(f"{where}: the flags of {shown(value['content'])} must be true or false")
     return AddedToken(value["content"], **{"special": special, **flags})
 
 
 def _id(where: Path, value: object) -> int:
-    if isinstance(value, bool) or not str(value).isdecimal():
-        raise DataError(f"{where}: {value!r:.80} is not the id of a token")
-    return int(str(value))
+    digits = str(value)
+    if isinstance(value, bool) or not digits.isdecimal() or len(digits) > 10:  # ids have 32 bits
+        raise DataError(f"{where}: {shown(value)} is not the id of a token")
+    return int(digits)
 
 
 def _items(where: Path, value: object) -> list[tuple[str, Any]]:
@@ -143,8 +158,8 @@ def _chat(directory: Path, value: object) -> str | None:
     if is_there(path):
         return read_text(path)
     if isinstance(value, list):
-        named = {t.get("name"): t.get("template") for t in value if isinstance(t, dict)}
-        value = named.get("default")
+        named = [t for t in value if isinstance(t, dict) and t.get("name") == "default"]
+        value = named[-1].get("template") if named else None
     if value is not None and not isinstance(value, str):
         where = directory / "tokenizer_config.json"
         raise DataError(f"{where}: chat_template must be a string or a list of named templates")

@@ -14,10 +14,11 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError
+from qkv.files import is_there, shown
 from qkv.text.alphabet import people_read
 from qkv.text.around import around
 from qkv.text.chat import render
-from qkv.text.files import refusing
+from qkv.text.files import read_text, refusing
 from qkv.text.kinds import kind_of, learn, spelling_of
 from qkv.text.marks import FILE, OWN, Marks, read_marks, write_marks
 from qkv.text.pair import FILES, Cutters, Pair, read_pair, reading_special, write_pair
@@ -56,18 +57,13 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
         """The tokenizer in this file, its marks from the marks.json beside it if there is one."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except OSError as error:
-            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise DataError(f"cannot use {path} as a tokenizer: it is not UTF-8 text") from error
+        text = read_text(Path(path), anywhere=True)
         beside = Path(path).with_name(FILE)
-        marks = read_marks(beside) if beside.exists() else OWN
-        pair = None if marks == OWN else read_pair(Path(path))
+        marks = read_marks(beside) if is_there(beside) else OWN
+        pair = read_pair(Path(path))
         with refusing(path):
             tokenizer = cls(Backend.from_str(text), marks, pair)
-        if beside.exists():
+        if is_there(beside):
             tokenizer.expect_marks(str(beside))
         return tokenizer
 
@@ -97,6 +93,11 @@ class Tokenizer:
     def size(self) -> int:
         """How many tokens there are, special ones included."""
         return self._size
+
+    @property
+    def summary(self) -> str:
+        """Its kind and size, for people."""
+        return f"{self.kind}, {self.size:,} tokens"
 
     @property
     def pad(self) -> int:
@@ -222,13 +223,13 @@ class Tokenizer:
         """Refuses marks that are no tokens of this vocabulary."""
         for token in self.marks.tokens:
             if self._backend.token_to_id(token) is None:
-                raise DataError(f"{source}: the vocabulary has no token {token!r}")
+                raise DataError(f"{source}: the vocabulary has no token {shown(token)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._backend, self.marks, self._pair and self._pair.cutters)
 
     def __repr__(self) -> str:
-        return f"<Tokenizer {self.kind}, {self.size} tokens>"
+        return f"<Tokenizer {self.summary}>"
 
     @cached_property
     def _reads_special(self) -> Backend:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError
+from qkv.files import LARGEST, parse_json, shown
 from qkv.text.files import read_json, read_text
 
 # What the library takes for blank at the end of a line of vocab.txt.
@@ -41,11 +41,11 @@ class Vocabulary:
 
 def from_tokenizer_json(path: Path, whole: Backend, text: str) -> Vocabulary:
     """The vocabulary inside of a tokenizer.json that the library has read already."""
-    state = json.loads(text)
+    state = parse_json(text, path, DataError)
     for token in state.get("added_tokens") or []:
         id = whole.token_to_id(token["content"])
         if id != token["id"]:  # the library goes on counting, whatever the file says
-            raise DataError(f"{token['content']!r:.80} has the id {token['id']}, but {id} is next")
+            raise DataError(f"{shown(token['content'])} has the id {token['id']}, but {id} is next")
     model = state.get("model") or {}
     found, merges = model.get("vocab") or {}, model.get("merges") or []
     scores = [(piece, score) for piece, score in found] if isinstance(found, list) else []
@@ -63,7 +63,8 @@ def from_vocab_txt(path: Path) -> Vocabulary:
         token = line.rstrip(BLANK)
         if token in ids:
             raise DataError(
-                f"{path} line {number + 1}: {token!r} was there before, in line {ids[token] + 1}"
+                f"{path} line {number + 1}: {shown(token)} was there before, in line "
+                f"{ids[token] + 1}"
             )
         ids[token] = number
     return Vocabulary(path, ids)
@@ -71,7 +72,7 @@ def from_vocab_txt(path: Path) -> Vocabulary:
 
 def from_vocab_json(path: Path, merges: Path) -> Vocabulary:
     """Tokens with their ids, and the pairs that merge, the first ones first."""
-    ids = expect_ids(path, read_json(path))
+    ids = expect_ids(path, read_json(path, LARGEST))
     pairs = []
     for number, line in enumerate(read_text(merges).split("\n")):
         line = line.removesuffix("\r")
@@ -79,10 +80,10 @@ def from_vocab_json(path: Path, merges: Path) -> Vocabulary:
             continue
         left, *right = line.split(" ")
         if len(right) != 1:
-            raise DataError(f"{merges} line {number + 1}: expected two tokens, not {line!r:.80}")
+            raise DataError(f"{merges} line {number + 1}: expected two tokens, not {shown(line)}")
         missing = [token for token in (left, right[0], left + right[0]) if token not in ids]
         if missing:
-            raise DataError(f"{merges} line {number + 1}: {path.name} has no {missing[0]!r:.80}")
+            raise DataError(f"{merges} line {number + 1}: {path.name} has no {shown(missing[0])}")
         pairs.append((left, right[0]))
     return Vocabulary(path, ids, merges=pairs)
 
@@ -91,7 +92,9 @@ def expect_ids(path: Path, found: dict[str, Any]) -> dict[str, int]:
     """The tokens with their ids, if these are numbers."""
     for token, id in found.items():
         if isinstance(id, bool) or not isinstance(id, int):
-            raise DataError(f"{path}: the id of {token!r} must be a whole number, not {id!r:.80}")
+            raise DataError(
+                f"{path}: the id of {shown(token)} must be a whole number, not {shown(id)}"
+            )
     return found
 
 
@@ -101,7 +104,7 @@ def expect_whole(path: Path, ids: dict[str, int]) -> None:
     if len(by_id) < len(ids):
         token = next(token for token, id in ids.items() if by_id[id] != token)
         other = by_id[ids[token]]
-        raise DataError(f"{path}: {token!r:.80} and {other!r:.80} have the same id {ids[token]}")
+        raise DataError(f"{path}: {shown(token)} and {shown(other)} have the same id {ids[token]}")
     for id in range(len(ids)):
         if id not in by_id:
             raise DataError(f"{path}: no token has the id {id}, but there are {len(ids)} tokens")

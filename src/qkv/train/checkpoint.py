@@ -17,8 +17,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from qkv.bundle.manifest import publish, read_json, verify
+from qkv.bundle.manifest import publish, verify
 from qkv.errors import BundleError, TrainingError
+from qkv.files import read_json
 from qkv.train.loop import Trainer
 
 STATE, PROGRESS = "state.safetensors", "progress.json"

@@ -241,6 +241,18 @@ class Run:
             raise TrainingError(f"cannot write {path}: {error.strerror or error}") from error
 
 
+def last_summary(metrics: Path) -> dict[str, Any]:
+    """What the last line of a finished run's metrics says; nothing if there is none."""
+    if not metrics.is_file():
+        return {}
+    lines = metrics.read_text("utf-8").split("\n")
+    try:
+        summary = json.loads(lines[-2] if len(lines) > 1 else lines[0]).get("summary", {})
+    except (ValueError, AttributeError, RecursionError):
+        raise TrainingError(f"{metrics} does not end with a line of JSON; it is damaged") from None
+    return dict(summary) if isinstance(summary, dict) else {}
+
+
 def compile_layers(model: Model) -> None:
     """Let torch write faster code for the stacks of layers; the first steps then take longer."""
     for module in model.modules():

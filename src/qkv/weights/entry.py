@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from qkv.errors import BundleError
+from qkv.files import shown
 from qkv.weights.regular_file import RegularFile
-from qkv.weights.wording import shown
 
 DTYPES = {
     "F64": torch.float64,

@@ -8,36 +8,25 @@ Everything is checked before anything is believed: https://huggingface.co/docs/s
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from qkv.errors import BundleError
+from qkv.files import Walk, shown
 from qkv.weights.entry import Entry, entry_of
 from qkv.weights.regular_file import RegularFile
-from qkv.weights.strict_json import Walk
-from qkv.weights.wording import shown
 
 LONGEST_HEADER = 100_000_000  # bytes; the limit of the safetensors library too
 LONGEST_ENTRY = 4096  # characters
 METADATA = "__metadata__"
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """The tensors in the order of their bytes, and what the writer noted about the file."""
-
-    entries: Mapping[str, Entry]
-    metadata: Mapping[str, str]
-
-
-def read_header(file: RegularFile) -> Header:
-    """The header of the file, after checking that it describes every byte exactly once."""
+def read_header(file: RegularFile) -> Mapping[str, Entry]:
+    """The tensors in the order of their bytes, after checking that every byte is described once."""
     length = _length(file)
     walk = Walk(file.read(8, length), f"the header of {file.path}")
-    metadata: dict[str, str] = {}
 
     def member(name: str) -> Entry | None:
         if name == METADATA:
-            metadata.update(walk.strings(METADATA))
+            walk.strings(METADATA)  # the writer's notes, checked and left
             return None
         return entry_of(file, name, walk.value(LONGEST_ENTRY), 8 + length)
 
@@ -51,7 +40,7 @@ def read_header(file: RegularFile) -> Header:
     entries = {name: entry for name, entry in found.items() if entry is not None}
     ordered = sorted(entries.items(), key=lambda item: (item[1].start, item[1].end))
     _check_cover(file, ordered, 8 + length)
-    return Header(dict(ordered), metadata)
+    return dict(ordered)
 
 
 def _length(file: RegularFile) -> int:

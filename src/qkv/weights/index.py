@@ -7,9 +7,8 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 
 from qkv.errors import BundleError
+from qkv.files import Walk, listed, shown
 from qkv.weights.regular_file import RegularFile
-from qkv.weights.strict_json import Walk
-from qkv.weights.wording import listed, shown
 
 LONGEST_INDEX = 100_000_000  # bytes
 LONGEST_OTHER = 65_536  # characters, of members that are not read

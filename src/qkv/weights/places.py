@@ -1,17 +1,15 @@
 """Where the weights of a model are: one file, or the shards of a directory.
 
-Within a directory a link is followed only to a file of the same directory, or, as in the cache of
-Hugging Face, from `<model>/snapshots/<revision>/…` to `<model>/blobs/…`. Any other link could make
-a downloaded model show a private file of this machine. A file that the user names is the user's
-choice, wherever it leads.
+Of a directory no link may lead out; a file that the user names is the user's choice, wherever it
+leads.
 """
 
 from fnmatch import fnmatch
 from pathlib import Path
 
 from qkv.errors import BundleError
+from qkv.files import listed, within
 from qkv.weights.index import read_index
-from qkv.weights.wording import listed
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "pytorch_model*.bin.index.json")
@@ -49,7 +47,7 @@ def _in_directory(place: Path) -> tuple[list[Path], dict[str, set[str]] | None]:
             "that says how they belong together; give one of them, or get the index"
         )
     if tensors:
-        return [_within(place / tensors[0])], None
+        return [within(place / tensors[0])], None
     pickles = [name for name in names if _is_pickle(name)]
     if pickles:
         raise BundleError(_no_pickles(f"{place} holds only pickle files ({listed(pickles)})"))
@@ -57,7 +55,7 @@ def _in_directory(place: Path) -> tuple[list[Path], dict[str, set[str]] | None]:
 
 
 def _sharded(place: Path, names: list[str]) -> tuple[list[Path], dict[str, set[str]]]:
-    shards = read_index(_within(place / INDEX))
+    shards = read_index(within(place / INDEX))
     if SINGLE in names and SINGLE not in shards:
         raise BundleError(
             f"{place} holds {SINGLE} and also {INDEX}, which does not name it; move away the one "
@@ -68,22 +66,7 @@ def _sharded(place: Path, names: list[str]) -> tuple[list[Path], dict[str, set[s
             f"{place} lacks {len(missing)} of the {len(shards)} files its index names: "
             f"{listed(missing)}; get them too"
         )
-    return [_within(place / shard) for shard in shards], shards
-
-
-def _within(path: Path) -> Path:
-    """The same path, if it does not lead out of the model's own folder."""
-    home = path.parent.resolve()
-    try:
-        target = path.resolve(strict=True)
-    except (OSError, RuntimeError):  # the latter for links in a circle
-        raise BundleError(f"{path} is a link that leads nowhere; get the file again") from None
-    caches = [folder.parent / "blobs" for folder in home.parents if folder.name == "snapshots"]
-    if not any(target.is_relative_to(folder) for folder in [home, *caches[:1]]):
-        raise BundleError(
-            f"{path} is a link to {target}, outside the model's folder; put the file itself there"
-        )
-    return path
+    return [within(place / shard) for shard in shards], shards
 
 
 def _is_pickle(name: str) -> bool:

@@ -3,12 +3,12 @@
 import mmap
 import os
 import platform
-import stat
 import sys
 import weakref
 from pathlib import Path
 
 from qkv.errors import BundleError
+from qkv.files import open_ordinary, reason
 
 # Without it a file larger than the memory could not be mapped, because all of it might be written
 # to. Python knows the name only since 3.13; the number is that of the machines listed.
@@ -21,16 +21,9 @@ class RegularFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            # a FIFO would otherwise wait until somebody writes to it
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        except (OSError, ValueError) as error:
-            raise BundleError(f"cannot open {path}: {_why(error)}") from error
+        self._descriptor = open_ordinary(path)
         self._closing = weakref.finalize(self, os.close, self._descriptor)
         found = os.fstat(self._descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            kind = "a directory" if stat.S_ISDIR(found.st_mode) else "a device or a pipe"
-            raise BundleError(f"{path} is {kind}; give an ordinary file")
         self.size = found.st_size
         self._changed = found.st_mtime_ns
         self._map: mmap.mmap | None = None
@@ -49,7 +42,7 @@ class RegularFile:
             try:
                 got = os.preadv(self._descriptor, [room[done:]], start + done)
             except OSError as error:
-                raise BundleError(f"cannot read {self.path}: {_why(error)}") from error
+                raise BundleError(f"cannot read {self.path}: {reason(error)}") from error
             if got == 0:
                 raise BundleError(
                     f"{self.path} ends at byte {start + done}, but had {self.size} when it was "
@@ -72,7 +65,7 @@ class RegularFile:
                 self._map = mmap.mmap(self._descriptor, self.size, flags=flags, prot=both)
             except (OSError, ValueError) as error:
                 raise BundleError(
-                    f"cannot map {self.path} into memory: {_why(error)}; read it instead"
+                    f"cannot map {self.path} into memory: {reason(error)}; read it instead"
                 ) from error
         return self._map
 
@@ -92,7 +85,3 @@ class RegularFile:
                 f"{self.path} was written to after it was opened ({self.size} bytes then, "
                 f"{now.st_size} now); open it again once it is whole"
             )
-
-
-def _why(error: OSError | ValueError) -> str:
-    return getattr(error, "strerror", None) or str(error)

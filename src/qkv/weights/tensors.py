@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from qkv.errors import BundleError
+from qkv.files import shown
 from qkv.weights.entry import Entry
 from qkv.weights.regular_file import RegularFile
-from qkv.weights.wording import shown
 
 PIECE = 1 << 22  # bytes; what a conversion holds besides its result
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -12,13 +11,13 @@ import torch
 from torch import Tensor
 
 from qkv.errors import BundleError
+from qkv.files import shown
 from qkv.weights.entry import Entry
-from qkv.weights.header import Header, read_header
+from qkv.weights.header import read_header
 from qkv.weights.index import check_shard
 from qkv.weights.places import find
 from qkv.weights.regular_file import RegularFile
 from qkv.weights.tensors import map_tensor, read_tensor
-from qkv.weights.wording import shown
 
 
 def open_weights(place: str | os.PathLike[str]) -> Weights:
@@ -30,10 +29,10 @@ def open_weights(place: str | os.PathLike[str]) -> Weights:
     parts = []
     for path in paths:
         file = RegularFile(path)
-        header = read_header(file)
+        entries = read_header(file)
         if shards is not None:
-            check_shard(path, header.entries.keys(), shards)
-        parts.append((file, header))
+            check_shard(path, entries.keys(), shards)
+        parts.append((file, entries))
     return Weights(Path(place), parts)
 
 
@@ -43,13 +42,12 @@ class Weights(Collection[str]):
     The files stay open until `close`, the end of a `with`, or the end of this object.
     """
 
-    def __init__(self, place: Path, parts: list[tuple[RegularFile, Header]]) -> None:
+    def __init__(self, place: Path, parts: list[tuple[RegularFile, Mapping[str, Entry]]]) -> None:
         self._place = place
         self._files = [file for file, _ in parts]
         self._found = {
-            name: (file, entry) for file, header in parts for name, entry in header.entries.items()
+            name: (file, entry) for file, entries in parts for name, entry in entries.items()
         }
-        self._metadata = _agreed([header.metadata for _, header in parts])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._found)
@@ -72,11 +70,6 @@ class Weights(Collection[str]):
     def bytes(self) -> int:
         """What all tensors together take, as they are stored."""
         return sum(entry.end - entry.start for _, entry in self._found.values())
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """What the writer noted; of several shards, what none of them contradicts."""
-        return dict(self._metadata)
 
     def mapped(self, name: str) -> Tensor:
         """The tensor without a copy: a page of the file is read when a number on it is first used.
@@ -119,9 +112,3 @@ class Weights(Collection[str]):
         if name not in self._found:
             raise BundleError(f"{self._place} has no tensor {shown(name)} among its {len(self)}")
         return self._found[name]
-
-
-def _agreed(notes: list[Mapping[str, str]]) -> dict[str, str]:
-    pairs = {pair for note in notes for pair in note.items()}
-    said = Counter(name for name, _ in pairs)
-    return {name: value for name, value in sorted(pairs) if said[name] == 1}

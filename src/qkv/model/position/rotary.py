@@ -119,6 +119,8 @@ class Rotary(Scheme):
         return int(room.head_width * self.share)
 
     def fit(self, room: Room) -> None:
+        if isinstance(self.stretch, TurnsStretch) and self.base <= 1.0:
+            raise ConfigError(f"base={self.base} turns all pairs alike; YaRN needs one above 1")
         turned = self.turned(room)
         fewest = (
             4 if isinstance(self.stretch, NtkStretch) else 2

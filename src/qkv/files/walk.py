@@ -1,9 +1,8 @@
-"""JSON from strangers, walked member by member, so that a small file cannot fill the memory.
+"""Large JSON from strangers, walked member by member, so that it cannot fill the memory.
 
 `json.loads` builds whatever it is given before anybody can object: 100 MB of `[[],[],[],…` become
-2 GB of lists, and nesting ends in a RecursionError. Here the outer objects are walked by hand, and
-what they hold is decoded one short piece at a time. A name that comes twice is refused, since two
-readers could differ in which of the values counts.
+2 GB of lists. Here the outer objects are walked by hand, and what they hold is decoded one short
+piece at a time.
 """
 
 import json
@@ -13,12 +12,12 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from qkv.errors import BundleError
-from qkv.weights.wording import shown
+from qkv.files.strict_json import HALF, TwiceError, once
+from qkv.files.wording import shown
 
 T = TypeVar("T")
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_HALF = re.compile(r"[\ud800-\udfff]")  # of a surrogate pair: no file and no screen can show it
 
 
 class Walk:
@@ -66,7 +65,7 @@ class Walk:
             self._expected(wanted)
         value, self.at = self._decode(self.text, self.at, wanted)
         text = str(value)
-        if _HALF.search(text):
+        if HALF.search(text):
             raise BundleError(
                 f"{self.what} holds {shown(text)}, which has half a character; get the file again"
             )
@@ -88,7 +87,7 @@ class Walk:
     def _decode(self, text: str, at: int, wanted: str) -> tuple[object, int]:
         try:
             return _DECODER.raw_decode(text, at)
-        except _TwiceError as error:
+        except TwiceError as error:
             raise BundleError(
                 f"{self.what} names {error} twice near character {self.at}, where each name may "
                 "come once; get the file again"
@@ -119,21 +118,8 @@ class Walk:
         )
 
 
-class _TwiceError(ValueError):
-    pass
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for name, value in pairs:
-        if name in found:
-            raise _TwiceError(shown(name))
-        found[name] = value
-    return found
-
-
 def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number in JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number)
+_DECODER = json.JSONDecoder(object_pairs_hook=once, parse_constant=_no_number)

@@ -1,0 +1,199 @@
+"""`qkv import`, `qkv export`, `qkv inspect`, and fine-tuning, as a person runs them."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from cases_bert import bert
+from cases_llama import llama
+from cases_t5 import CASES as T5
+from peers import Peer, load, quietly, transformers
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, pre_tokenizers, processors, trainers
+
+from qkv.bundle import Bundle
+from qkv.cli.app import main
+
+Ran = tuple[int, str, str]
+TEXTS = [f"the {kind} number {i} sat on mat {i}" for i in range(40) for kind in ("cat", "dog")]
+
+
+@pytest.fixture
+def qkv(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., Ran]:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["qkv", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run
+
+
+def save(peer: Peer, place: Path, marks: dict[str, str], around: tuple[str, str]) -> None:
+    """A public checkpoint of the peer with a small tokenizer of its own kind."""
+    peer.save(place)
+    backend = Backend(models.WordPiece(unk_token="[UNK]"))  # type: ignore[call-arg]
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = list(dict.fromkeys(("[PAD]", "[UNK]", *marks.values())))
+    trainer = trainers.WordPieceTrainer(vocab_size=90, special_tokens=special, show_progress=False)
+    backend.train_from_iterator(TEXTS, trainer)
+    before, after = around
+    backend.post_processor = processors.TemplateProcessing(
+        single=" ".join(part for part in (before, "$A", after) if part),
+        special_tokens=[(t, backend.token_to_id(t)) for t in around if t],
+    )
+    with quietly():
+        fast = transformers.PreTrainedTokenizerFast(
+            tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]", **marks
+        )
+        fast.save_pretrained(place)
+    config = json.loads((place / "config.json").read_text())
+    ids = {"pad_token_id": backend.token_to_id("[PAD]")}
+    if "eos_token" in marks:
+        ids["eos_token_id"] = backend.token_to_id(marks["eos_token"])
+    if config.get("is_encoder_decoder"):
+        ids["decoder_start_token_id"] = ids["pad_token_id"]
+    (place / "config.json").write_text(json.dumps(config | ids))
+
+
+@pytest.fixture
+def small_bert(tmp_path: Path) -> Path:
+    marks = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    save(bert("BertModel"), tmp_path / "bert", marks, ("[CLS]", "[SEP]"))
+    return tmp_path / "bert"
+
+
+def test_import_prints_the_card_and_keeps_it(qkv: Callable[..., Ran], small_bert: Path) -> None:
+    code, out, err = qkv("import", small_bert, "-o", "bundle")
+    assert code == 0
+    for part in ("bert (bert, BertModel)", "53 as they are", "self-test", "wordpiece, 90 tokens"):
+        assert part in out
+    assert err == "wrote bundle\n"
+    code, out, _ = qkv("inspect", "bundle", "--json")
+    told = json.loads(out)
+    assert told["parameters"] == sum(p.numel() for p in Bundle.load("bundle").model.parameters())
+    assert told["import"]["layout"] == "bert"
+    assert 0 < told["import"]["self_test"] < 1e-5
+    assert "53 as they are" in qkv("inspect", "bundle")[1]
+
+
+def test_every_command_takes_a_public_directory_as_it_is(
+    qkv: Callable[..., Ran], small_bert: Path
+) -> None:
+    rows = [f"{text},{'cat' if 'cat' in text else 'dog'}" for text in TEXTS]
+    Path("pets.csv").write_text("\n".join(["text,label", *rows]))
+    assert "encoder-only" in qkv("inspect", small_bert)[1]
+    assert qkv("evaluate", small_bert, "pets.csv", "--json")[0] == 0
+    arguments = ["pets.csv", "--from", small_bert, "--steps", 3, "--batch", 200]
+    assert qkv("train", "classify", *arguments, "-o", "run")[0] == 0
+    code, out, _ = qkv("evaluate", "run", "pets.csv", "--json")
+    assert code == 0
+    assert json.loads(out)["examples"] == len(TEXTS)
+    told = json.loads(qkv("inspect", "run", "--json")[1])
+    assert told["trained_for"] == "classify"
+    assert told["began_as"] == str(small_bert)
+    assert 0.0 <= told["held_out_accuracy"] <= 1.0
+
+
+def test_a_fine_tuned_run_is_resumed_with_its_marks(
+    qkv: Callable[..., Ran], small_bert: Path
+) -> None:
+    rows = [f"{text},{'cat' if 'cat' in text else 'dog'}" for text in TEXTS]
+    Path("pets.csv").write_text("\n".join(["text,label", *rows]))
+    arguments = ["classify", "pets.csv", "--from", small_bert, "--steps", 4, "--batch", 200]
+    assert qkv("train", *arguments, "-o", "whole")[0] == 0
+    assert qkv("train", *arguments, "-o", "run")[0] == 0
+    kept = {"recipe.toml", "metrics.jsonl", "tokenizer.json", "marks.json", "checkpoints"}
+    for path in Path("run").iterdir():
+        if path.name not in kept:
+            path.unlink()
+    code, _, err = qkv("train", "classify", "-o", "run", "--resume")
+    assert code == 0, err
+    one, other = (Bundle.load(name) for name in ("whole", "run"))
+    for name, tensor in one.model.state_dict().items():
+        assert torch.equal(other.model.state_dict()[name], tensor), name
+    assert other.tokenizer is not None
+    assert other.tokenizer.wrap([7]) == [other.tokenizer.start, 7, other.tokenizer.end]
+
+
+def test_a_fine_tuned_classifier_is_opened_by_the_peer(
+    qkv: Callable[..., Ran], small_bert: Path
+) -> None:
+    """The head is a new one: a mean over all positions has no place in the public layout."""
+    rows = [f"{text},{'cat' if 'cat' in text else 'dog'}" for text in TEXTS]
+    Path("pets.csv").write_text("\n".join(["text,label", *rows]))
+    start = ["pets.csv", "--from", small_bert, "--steps", 2, "--batch", 200]
+    assert qkv("train", "classify", *start, "-o", "mean")[0] == 0
+    code, _, err = qkv("export", "mean", "--to", "hf", "-o", "no")
+    assert code == 2
+    assert "output.pooling" in err
+    first = ["--set", "model.output.pooling.kind=first", "--set", "model.output.hidden=48"]
+    assert qkv("train", "classify", *start, *first, "-o", "first")[0] == 0
+    code, _, err = qkv("export", "first", "--to", "hf", "-o", "out")
+    assert (code, err) == (0, "wrote out as bert\n")
+    model = load("BertForSequenceClassification", Path("out"))
+    ids = torch.randint(5, 90, (2, 9))
+    bundle = Bundle.load("first")
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids).logits, bundle.model(ids), rtol=1e-4, atol=1e-5)
+
+
+def test_a_decoder_without_padding_learns_on(qkv: Callable[..., Ran], tmp_path: Path) -> None:
+    marks = {"bos_token": "<s>", "eos_token": "</s>"}
+    save(llama(tie_word_embeddings=True), tmp_path / "llama", marks, ("<s>", ""))
+    Path("book.txt").write_text("\n".join(TEXTS * 4))
+    arguments = ["book.txt", "--from", tmp_path / "llama", "--steps", 3, "--context", 32]
+    assert qkv("train", "language", *arguments, "-o", "run", "--batch", 64)[0] == 0
+    assert qkv("evaluate", "run", "book.txt", "--json")[0] == 0
+    assert qkv("export", "run", "--to", "hf", "-o", "out")[0] == 0
+    assert load("LlamaForCausalLM", Path("out")).config.eos_token_id is not None
+
+
+def test_a_translator_learns_on(qkv: Callable[..., Ran], tmp_path: Path) -> None:
+    save(T5["t5"], tmp_path / "t5", {"eos_token": "</s>"}, ("", "</s>"))
+    rows = [f"{text},{text[::-1]}" for text in TEXTS]
+    Path("pairs.csv").write_text("\n".join(["source,target", *rows]))
+    arguments = ["pairs.csv", "--from", tmp_path / "t5", "--steps", 3, "--batch", 300]
+    code, _, err = qkv("train", "translate", *arguments, "-o", "run")
+    assert code == 0, err
+    code, out, _ = qkv("evaluate", "run", "pairs.csv", "--json")
+    assert code == 0
+    assert "bleu" in json.loads(out)
+
+
+MISTAKES: dict[tuple[str, ...], str] = {
+    ("import", "nowhere", "-o", "new"): "nowhere does not exist",
+    ("import", "empty", "-o", "new"): "is no public checkpoint",
+    ("import", "note.txt", "-o", "new"): "is no public checkpoint",
+    ("import", "bert", "-o", "note.txt"): "note.txt is not a directory",
+    ("import", "bert", "-o", "full"): "full holds other files",
+    ("export", "bert", "-o", "full"): "full holds something already",
+    ("export", "nowhere", "-o", "new"): "nowhere is not a directory",
+    ("export", "bert", "--to", "onnx", "-o", "new"): 'unknown format "onnx"',
+    ("inspect", "empty"): "is no bundle",
+    ("train", "translate", "--from", "bert", "-o", "new"): "needs an encoder–decoder",
+    ("train", "language", "--from", "bert", "-o", "new"): "needs a decoder",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: tuple[str, ...], qkv: Callable[..., Ran], small_bert: Path
+) -> None:
+    Path("empty").mkdir()
+    Path("full").mkdir()
+    (Path("full") / "thesis.txt").write_text("years of work")
+    Path("note.txt").write_text("a note")
+    code, out, err = qkv(*arguments)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert MISTAKES[arguments] in err
+    assert not Path("new").exists()
