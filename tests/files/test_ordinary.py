@@ -108,6 +108,15 @@ def test_a_link_within_the_directory_is_followed_and_others_if_the_user_names_th
     assert read_text(tmp_path / "model" / "b", anywhere=True) == "outside"
 
 
+def test_a_folder_may_be_asked_for_too(tmp_path: Path) -> None:
+    """A file is judged by the folder it is in, which may itself be a link."""
+    (tmp_path / "model" / "1_Pooling").mkdir(parents=True)
+    (tmp_path / "model" / "2_Pooling").symlink_to(tmp_path)
+    assert within(tmp_path / "model" / "1_Pooling").is_dir()
+    with pytest.raises(BundleError, match="leads out"):
+        within(tmp_path / "model" / "2_Pooling")
+
+
 def test_a_link_that_leads_nowhere_is_there_and_refused(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("nothing")
     (tmp_path / "b").symlink_to("b")

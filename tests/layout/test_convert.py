@@ -127,16 +127,11 @@ def test_a_fine_tuned_run_is_resumed_with_its_marks(
 def test_a_fine_tuned_classifier_is_opened_by_the_peer(
     qkv: Callable[..., Ran], small_bert: Path
 ) -> None:
-    """The head is a new one: a mean over all positions has no place in the public layout."""
+    """Of a body it gets the head its layout has; of a sentence encoder, the mean it was used to."""
     rows = [f"{text},{'cat' if 'cat' in text else 'dog'}" for text in TEXTS]
     Path("pets.csv").write_text("\n".join(["text,label", *rows]))
     start = ["pets.csv", "--from", small_bert, "--steps", 2, "--batch", 200]
-    assert qkv("train", "classify", *start, "-o", "mean")[0] == 0
-    code, _, err = qkv("export", "mean", "--to", "hf", "-o", "no")
-    assert code == 2
-    assert "output.pooling" in err
-    first = ["--set", "model.output.pooling.kind=first", "--set", "model.output.hidden=48"]
-    assert qkv("train", "classify", *start, *first, "-o", "first")[0] == 0
+    assert qkv("train", "classify", *start, "-o", "first")[0] == 0
     code, _, err = qkv("export", "first", "--to", "hf", "-o", "out")
     assert (code, err) == (0, "wrote out as bert\n")
     model = load("BertForSequenceClassification", Path("out"))
@@ -169,16 +164,77 @@ def test_a_translator_learns_on(qkv: Callable[..., Ran], tmp_path: Path) -> None
     assert "bleu" in json.loads(out)
 
 
+def test_a_classifier_of_a_sentence_encoder_can_be_asked_for_a_public_head(
+    qkv: Callable[..., Ran], small_bert: Path
+) -> None:
+    rows = [f"{text},{'cat' if 'cat' in text else 'dog'}" for text in TEXTS]
+    Path("pets.csv").write_text("\n".join(["text,label", *rows]))
+    kinds = ["Transformer", "Pooling", "Normalize"]
+    modules = [
+        {"path": "" if i == 0 else f"{i}_{kind}", "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(kinds)
+    ]
+    (small_bert / "modules.json").write_text(json.dumps(modules))
+    (small_bert / "1_Pooling").mkdir()
+    (small_bert / "1_Pooling/config.json").write_text('{"pooling_mode": "mean"}')
+    start = ["pets.csv", "--from", small_bert, "--steps", 2, "--batch", 200]
+    assert qkv("train", "classify", *start, "-o", "mean")[0] == 0
+    code, _, err = qkv("export", "mean", "-o", "no")
+    assert code == 2
+    assert "output.pooling is first, not mean" in err
+    public = ["--set", "model.output.pooling.kind=first", "--set", "model.output.hidden=48"]
+    assert qkv("train", "classify", *start, *public, "-o", "first")[0] == 0
+    assert qkv("export", "first", "-o", "out")[0] == 0
+    assert load("BertForSequenceClassification", Path("out")).config.num_labels == 2
+
+
+def test_the_other_jobs_of_a_body_are_written_back(
+    qkv: Callable[..., Ran], small_bert: Path
+) -> None:
+    Path("book.txt").write_text("\n".join(TEXTS * 4))
+    arguments = ["book.txt", "--from", small_bert, "--steps", 2, "--context", 32]
+    assert qkv("train", "masked", *arguments, "-o", "masked")[0] == 0
+    assert qkv("export", "masked", "-o", "out")[0] == 0
+    load("BertForMaskedLM", Path("out"))
+    code, _, err = qkv(
+        "train", "masked", "book.txt", "--from", small_bert, "-o", "no", "--context", 99
+    )
+    assert code == 2
+    assert "--context 99 is more than the 41 positions" in err
+
+
+def test_a_pooled_vector_is_written_back_with_a_note(
+    qkv: Callable[..., Ran], small_bert: Path
+) -> None:
+    assert qkv("import", small_bert, "-o", "bundle", "--pooler")[0] == 0
+    code, _, err = qkv("export", "bundle", "-o", "out")
+    assert code == 0
+    assert "pooler_output" in err
+    ids = torch.randint(5, 90, (2, 9))
+    with torch.no_grad():
+        theirs = load("BertModel", Path("out"))(ids).pooler_output
+        torch.testing.assert_close(Bundle.load("bundle").model(ids), theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_without_a_tokenizer_says_so(qkv: Callable[..., Ran], tmp_path: Path) -> None:
+    llama().save(tmp_path / "llama")
+    Path("book.txt").write_text("a text")
+    code, _, err = qkv("evaluate", tmp_path / "llama", "book.txt")
+    assert code == 2
+    assert "has no tokenizer" in err
+
+
 MISTAKES: dict[tuple[str, ...], str] = {
     ("import", "nowhere", "-o", "new"): "nowhere does not exist",
     ("import", "empty", "-o", "new"): "is no public checkpoint",
-    ("import", "note.txt", "-o", "new"): "is no public checkpoint",
+    ("import", "note.txt", "-o", "new"): "note.txt is a file; give the directory",
     ("import", "bert", "-o", "note.txt"): "note.txt is not a directory",
     ("import", "bert", "-o", "full"): "full holds other files",
     ("export", "bert", "-o", "full"): "full holds something already",
     ("export", "nowhere", "-o", "new"): "nowhere is not a directory",
+    ("inspect", "bert/model.safetensors"): "is not a directory",
     ("export", "bert", "--to", "onnx", "-o", "new"): 'unknown format "onnx"',
-    ("inspect", "empty"): "is no bundle",
+    ("inspect", "empty"): "is no model",
     ("train", "translate", "--from", "bert", "-o", "new"): "needs an encoder–decoder",
     ("train", "language", "--from", "bert", "-o", "new"): "needs a decoder",
 }

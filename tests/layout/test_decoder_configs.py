@@ -97,7 +97,10 @@ def test_the_first_gemmas_say_gelu_and_mean_its_tanh() -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "scores by layer": (GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "each layer's scores"),
     "cross attention": (GPT2 | {"add_cross_attention": True}, "needs an encoder"),
-    "two heads": (GPT2 | {"architectures": ["GPT2DoubleHeadsModel"]}, "output that cannot be"),
+    "two heads": (
+        GPT2 | {"architectures": ["GPT2DoubleHeadsModel"]},
+        "HeadsModel cannot be",
+    ),
     "labels": (PYTHIA | {"architectures": ["GPTNeoXForSequenceClassification"]}, "cannot be"),
     "a larger share": (PYTHIA | {"rotary_pct": 1.5}, "share"),
     "both ways": (GEMMA_3 | {"use_bidirectional_attention": True}, "see what follows it"),

@@ -126,6 +126,26 @@ def test_shards_are_read_as_one(place: Path) -> None:
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+@pytest.mark.parametrize("said", [["GPT2LMHeadModel"], [], None])
+def test_an_encoder_must_say_which_of_its_outputs_it_has(
+    said: list[str] | None, tmp_path: Path
+) -> None:
+    bert("BertForSequenceClassification").save(tmp_path)
+    change_config(tmp_path, architectures=said)
+    assert "config.json" in message(tmp_path, ConfigError)
+
+
+def test_quantised_weights_are_refused(place: Path) -> None:
+    change_config(place, quantization_config={"bits": 4})
+    assert "quantised" in message(place, BundleError)
+
+
+def test_the_longest_text_is_what_the_tokenizer_says(tmp_path: Path) -> None:
+    bert("BertModel").save(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 17}')
+    assert Bundle.load(tmp_path).model.config.reads == 17  # type: ignore[union-attr]
+
+
 def test_code_in_a_directory_is_refused(place: Path) -> None:
     change_config(place, auto_map={"AutoModel": "modeling.Evil"})
     (place / "modeling.py").write_text("raise SystemExit('run')")
@@ -217,7 +237,7 @@ def test_a_pipe_in_the_place_of_a_file_does_not_hang(name: str, sentence: Path) 
 
 
 def test_a_directory_that_is_nothing_says_so(tmp_path: Path) -> None:
-    assert "is no bundle" in message(tmp_path, BundleError)
+    assert "is no model" in message(tmp_path, BundleError)
 
 
 def test_a_tokenizer_larger_than_the_table_is_refused(place: Path, tmp_path: Path) -> None:

@@ -243,13 +243,13 @@ def test_leftovers_are_told_and_what_is_unknown_is_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "fields", "said"),
     [
-        ("t5", {"architectures": ["T5EncoderModel"]}, "T5EncoderModel has an output"),
+        ("t5", {"architectures": ["T5EncoderModel"]}, "T5EncoderModel cannot be carried"),
         ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder is False"),
         ("t5", {"dense_act_fn": "gelu_10"}, 'unknown dense_act_fn "gelu_10"'),
         ("t5", {"feed_forward_proj": "gated-relu", "is_gated_act": None, "dense_act_fn": None},
          'unknown dense_act_fn "relu"'),
         ("t5", {"relative_attention_max_distance": 2}, "farthest=2 must be more than 2"),
-        ("bart", {"architectures": ["BartForSequenceClassification"]}, "output that cannot"),
+        ("bart", {"architectures": ["BartForSequenceClassification"]}, "Classification cannot"),
         ("bart", {"normalize_before": True}, "normalize_before is True, which bart models do not"),
         ("mbart", {"add_final_layer_norm": False}, "add_final_layer_norm is False, which mbart"),
         ("marian", {"normalize_embedding": True}, "normalize_embedding is True, which marian"),
@@ -286,5 +286,5 @@ def test_a_translator_that_no_layout_can_say_is_refused() -> None:
     config = EncoderDecoder(
         length=23, embedding=Embedding(vocabulary=97), encoder=stack, decoder=stack
     )
-    with pytest.raises(ConfigError, match="no public layout can say this model: nearest is"):
+    with pytest.raises(ConfigError, match="this model; in bart, the nearest"):
         layout_for(config)

@@ -203,7 +203,9 @@ def test_no_template_gets_at_python(template: str) -> None:
         "{% set n = namespace(x=3) %}{% for i in range(99) %}{% set n.x = n.x * n.x %}{% endfor %}",
         "{% set n = namespace(x=3) %}{% for i in range(99) %}{% set n.x = n.x**2 %}{% endfor %}",
         "{% set x = 'f' * 9000000 %}{% set a = x | int(base=16) %}{{ a // (a - 1) }}",
-        "{% set a = 0x" + "f" * 900_000 + " %}{{ (a // 3) is odd }}",
+        "{{ (10**1000) ** 1000 == 1 }}",
+        "{{ ('f' * 200000) | int(base=16) is divisibleby(3) }}",
+        "{{ 0x" + "f" * 200_000 + " is divisibleby(3) }}",
         "{% set n = namespace(x='aa') %}{% for i in range(99) %}"
         "{% set n.x = n.x ~ n.x %}{% endfor %}",
         "{% set n = namespace(x='aa') %}{% for i in range(99) %}"

@@ -167,7 +167,7 @@ def test_freezing_needs_something_to_freeze(tmp_path: Path) -> None:
 
 def test_an_origin_that_is_no_bundle_is_named(tmp_path: Path) -> None:
     wish = wish_for("language", data_for("language", tmp_path), origin=tmp_path / "nowhere")
-    with pytest.raises(QkvError, match=r"nowhere is no model"):
+    with pytest.raises(QkvError, match=r"nowhere is not a directory"):
         prepare(wish)
 
 

@@ -15,9 +15,10 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import save_file
 
-from qkv.bundle.manifest import MANIFEST, publish, read_json, settled, sha256_of, verify
+from qkv.bundle.manifest import MANIFEST, publish, settled, sha256_of, verify
 from qkv.device import resolve
 from qkv.errors import BundleError, ConfigError
+from qkv.files import read_json
 from qkv.layout import Card, is_checkpoint, read_checkpoint
 from qkv.model import Model, read_config, skeleton
 from qkv.model.choice import one_line
@@ -109,10 +110,7 @@ def hash_of(directory: Path) -> str:
     if (directory / MANIFEST).is_file():
         return sha256_of(directory / MANIFEST)
     if not is_checkpoint(directory):
-        raise BundleError(
-            f"{directory} is no model: it has neither a {MANIFEST} nor the config.json of a "
-            f"public checkpoint"
-        )
+        verify(directory)  # says what is missing
     home = directory.parent if directory.is_file() else directory
     files = [directory] if directory.is_file() else sorted(directory.rglob("*"))
     read = [path for path in files if path.is_file() and path.suffix in READ]

@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 from safetensors import SafetensorError
 
 from qkv.errors import BundleError, ConfigError
-from qkv.files import is_there, shown
-from qkv.files import read_json as read_json
+from qkv.files import is_there, read_json, shown
 from qkv.text.tokenizer import BESIDE
 
 MANIFEST = "MANIFEST.json"
@@ -116,7 +115,10 @@ def recover(target: Path) -> None:
 
 def _read_manifest(directory: Path) -> dict[str, Any]:
     if not (directory / MANIFEST).exists():
-        raise BundleError(f"{directory} is no bundle: {directory / MANIFEST} is missing")
+        raise BundleError(
+            f"{directory} is no model: it has neither the {MANIFEST} of a bundle nor the "
+            f"config.json of a public checkpoint"
+        )
     manifest = read_json(directory / MANIFEST)
     made = manifest.get("format", FORMAT)
     if not isinstance(made, int) or made > FORMAT:
@@ -202,7 +204,7 @@ def _absent(directory: Path) -> str:
         return (
             f"{directory} is missing, but an interrupted save left it whole in {aside}; rename it"
         )
-    return f"{directory} is not a directory; give the directory of a bundle"
+    return f"{directory} is not a directory; give that of a bundle or a public checkpoint"
 
 
 def _aside(target: Path) -> Path:

@@ -42,8 +42,12 @@ def import_(
     from json import dumps
 
     from qkv.bundle import Bundle
+    from qkv.bundle.manifest import MANIFEST
+    from qkv.errors import BundleError
     from qkv.layout import read_checkpoint, self_test
 
+    if (output / MANIFEST).exists():
+        raise BundleError(f"{output} holds a bundle already; choose another place")
     found = read_checkpoint(source, pooler)
     card = found.card.tested(self_test(found.model))
     Bundle(found.model, found.tokenizer, card).save(output)

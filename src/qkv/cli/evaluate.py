@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="The directory of a trained model.")],
+    model: Annotated[Path, typer.Argument(help="A bundle or a public checkpoint.")],
     data: Annotated[list[Path] | None, typer.Argument(help="Files, as for training.")] = None,
     text: Text = None,
     label: Label = None,
@@ -26,7 +26,8 @@ def evaluate(
     """Measure a model on other data, beside a baseline.
 
     \b
-    language    loss per token, character and byte; letter frequencies
+    language    loss per token, character and byte, each document's end included; letter
+                frequencies
     masked      loss and accuracy on hidden tokens; token frequencies
     classify    accuracy, macro-F1; TF-IDF and logistic regression on the same training part
     translate   BLEU and chrF by sacreBLEU; copying the source
@@ -50,6 +51,8 @@ def evaluate(
     if not data and not (source and target):
         raise UsageError("name the files to measure with")
     bundle = Bundle.load(model, device)
+    if bundle.tokenizer is None:
+        raise UsageError(f"{model} has no tokenizer, so it cannot read text")
     job = job_of(bundle.model)
     said: dict[str, Any] = {
         "text": text,

@@ -50,6 +50,7 @@ ACTIVATION = "gelu_new"  # where none is named
 class Albert(Bert):
     kinds = ("albert",)
     title = "ALBERT, and sentence encoders on it"
+    families = ("Albert",)
     family = "Albert"
     body, heads = BODY, HEADS
     prefix = "albert."

@@ -70,10 +70,11 @@ STACKS: Table = {
 class Bart(Layout):
     kinds: ClassVar[tuple[str, ...]] = ("bart", "mbart")
     title = "BART, mBART"
+    families: ClassVar[tuple[str, ...]] = ("Bart", "MBart")
     prefix = "model."
     head = (BIAS, "lm_head.")
     leftovers = (r"(encoder|decoder)\.version",)
-    architectures = ("ForConditionalGeneration", "BartModel")
+    architectures = ("ForConditionalGeneration", "Model")
     input_norm: ClassVar[bool] = True
     waves: ClassVar[bool] = False
 

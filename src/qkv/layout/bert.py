@@ -61,6 +61,7 @@ HEADS = Heads(
 class Bert(Layout):
     kinds: ClassVar[tuple[str, ...]] = ("bert",)
     title = "BERT, and sentence encoders on it"
+    families: ClassVar[tuple[str, ...]] = ("Bert",)
     family = "Bert"
     pooled = True
     body, heads = BODY, HEADS
@@ -149,6 +150,10 @@ class Bert(Layout):
 
     def unused(self, config: Config) -> tuple[str, ...]:
         return self.heads.unused(config.output)
+
+    def labels(self, config: Config, names: tuple[str, ...]) -> Classify:
+        stack = expect_encoder(config).encoder
+        return Classify(labels=names, pooling=First(), hidden=stack.width, dropout=stack.dropout)
 
     def notes(self, given: Given) -> list[str]:
         return told_dropout(given, "attention_probs_dropout_prob", 0.1)

@@ -38,7 +38,7 @@ class Card(BaseModel):
         return [
             ("source", f"{self.source} ({self.layout}, {self.architecture})"),
             ("tensors", f"{mapped}; stored as {', '.join(self.stored)}"),
-            ("tied", _some(self.tied)),
+            ("stored twice", _some(self.tied)),
             ("ignored", _some(self.ignored)),
         ]
 

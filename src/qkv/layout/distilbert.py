@@ -56,6 +56,7 @@ NORM = LayerNorm(eps=1e-12)  # no field says it
 class DistilBert(Layout):
     kinds = ("distilbert",)
     title = "DistilBERT, and sentence encoders on it"
+    families = ("DistilBert",)
     prefix = "distilbert."
     head = ("vocab_", "pre_classifier.", "classifier.")
     leftovers = (r"embeddings\.position_ids",)
@@ -128,6 +129,16 @@ class DistilBert(Layout):
             return ()
         masked = r"vocab_(transform|layer_norm|projector)\.(weight|bias)"
         return (masked, r"(pre_)?classifier\.(weight|bias)")
+
+    def labels(self, config: Config, names: tuple[str, ...]) -> Classify:
+        stack = expect_encoder(config).encoder
+        return Classify(
+            labels=names,
+            pooling=First(),
+            hidden=stack.width,
+            activation="relu",
+            dropout=stack.dropout,
+        )
 
     def notes(self, given: Given) -> list[str]:
         return told_dropout(given, "attention_dropout", 0.1)

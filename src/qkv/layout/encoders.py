@@ -24,8 +24,9 @@ def head_of(given: Given) -> Head:
     if given.head is not None:
         return given.head
     said = [str(name) for name in given.items("architectures")]
-    found = [head for ending, head in ENDINGS.items() if said and said[0].endswith(ending)]
-    return found[0] if found else "vector"
+    if not said:
+        raise given.wrong("architectures", None, 'a class, as in ["BertModel"],')
+    return next(head for ending, head in ENDINGS.items() if said[0].endswith(ending))
 
 
 def labels_of(given: Given) -> tuple[str, ...]:

@@ -52,6 +52,12 @@ GLOBAL_BASE, LOCAL_BASE = 1_000_000.0, 10_000.0  # of Gemma 3
 class Gemma(Layout):
     kinds = ("gemma", "gemma2", "gemma3_text")
     title = "Gemma 1, 2 and 3 (text)"
+    families = (
+        "Gemma",
+        "Gemma2",
+        "Gemma3",
+        "Gemma3Text",
+    )
     prefix = "model."
     head = ("lm_head.",)
     leftovers = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from qkv.errors import ConfigError, unknown
+from qkv.files import shown
 
 T = TypeVar("T")
 Head = Literal["vector", "pooler", "masked", "labels"]
@@ -101,12 +102,12 @@ class Given:
         """Raise unless the field is absent or one of these."""
         value = self.fields.get(name)
         if value is not None and value not in allowed:
-            raise ConfigError(f"{self.place}: {name} is {_short(value)}, which {why}")
+            raise ConfigError(f"{self.place}: {name} is {shown(value)}, which {why}")
 
     def wrong(self, name: str, value: Any, needed: str) -> ConfigError:
         if value is None:
             return ConfigError(f"{self.place}: {name} is missing; {needed} is needed")
-        return ConfigError(f"{self.place}: {name} is {_short(value)}, but {needed} is needed")
+        return ConfigError(f"{self.place}: {name} is {shown(value)}, but {needed} is needed")
 
     def _value(self, name: str, absent: Any) -> Any:
         value = self.fields.get(name)
@@ -117,10 +118,3 @@ def told_dropout(given: Given, name: str, absent: float) -> list[str]:
     """A note on dropout of attention weights, which that field says: ours has none."""
     rate = given.share(name, absent)
     return [f"dropout of attention weights ({rate:g}), which only training would use"] * bool(rate)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, int) and abs(value) > 10**50:
-        return "a number of many digits"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -43,10 +43,11 @@ ABSENT_DROPOUT = 0.1
 class Gpt2(Layout):
     kinds = ("gpt2",)
     title = "GPT-2, DistilGPT-2"
+    families = ("GPT2",)
     prefix = "transformer."
     head = ("lm_head.",)
     leftovers = (r"h\.\d+\.attn\.(masked_)?bias",)  # causal masks
-    architectures = ("GPT2LMHeadModel", "GPT2Model")
+    architectures = ("LMHeadModel", "Model")
 
     def config(self, given: Given, tensors: Collection[str]) -> Config:
         each = "scales each layer's scores differently, which cannot be carried"

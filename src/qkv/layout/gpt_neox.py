@@ -44,6 +44,7 @@ ABSENT_SHARE = 0.25
 class GptNeoX(Layout):
     kinds = ("gpt_neox",)
     title = "GPT-NeoX, Pythia"
+    families = ("GPTNeoX",)
     prefix = "gpt_neox."
     head = ("embed_out.", "lm_head.")
     leftovers = (r"layers\.\d+\.attention\.((masked_)?bias|rotary_emb\.inv_freq)",)

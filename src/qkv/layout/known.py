@@ -1,9 +1,10 @@
 """Every public layout there is; the list in the docs is made of this one."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
-from qkv.errors import BundleError, unknown
+from qkv.errors import BundleError
 from qkv.layout.albert import Albert
 from qkv.layout.bart import Bart
 from qkv.layout.bert import Bert
@@ -43,4 +44,8 @@ def find_layout(fields: Mapping[str, Any], place: str) -> Layout:
         if kind in layout.kinds:
             return layout
     known = [kind for layout in LAYOUTS for kind in layout.kinds]
-    raise BundleError(f"{place}: {unknown('model_type', kind, known)}")
+    close = get_close_matches(kind, known, n=1, cutoff=0.8)
+    meant = f'; did you mean "{close[0]}"?' if close else "."
+    raise BundleError(
+        f'{place}: model_type "{kind}" cannot be opened{meant} These can: {", ".join(known)}'
+    )

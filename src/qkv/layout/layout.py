@@ -6,6 +6,7 @@ To add one, write a file like `gpt2.py` and name it in `known.LAYOUTS`:
         kinds = ("mine",)                      # model_type in config.json
         title = "Mine (Author, year)"
         prefix = "model."                      # before tensors of the body
+        families = ("Mine",)                   # with the endings: MineForCausalLM,
         architectures = ("ForCausalLM",)       # checked before `config` is asked
 
         def config(self, given, tensors): ...  # Given -> DecoderOnly(...), asked field by field
@@ -24,6 +25,7 @@ from typing import Any, ClassVar
 from qkv.errors import ConfigError
 from qkv.layout.given import Given
 from qkv.layout.names import Table
+from qkv.model import Classify
 from qkv.model.family import Config
 
 
@@ -39,7 +41,8 @@ class Layout(ABC):
 
     kinds: ClassVar[tuple[str, ...]]  # the `model_type`s it reads; it writes the first
     title: ClassVar[str]  # for people
-    architectures: ClassVar[tuple[str, ...]]  # the classes it reads, as endings of their names
+    families: ClassVar[tuple[str, ...]]  # beginnings of the classes it reads: "Bert"
+    architectures: ClassVar[tuple[str, ...]]  # and their endings: "ForMaskedLM"
     prefix: ClassVar[str] = ""  # before every tensor of the body, unless a body alone was saved
     head: ClassVar[tuple[str, ...]] = ()  # beginnings of tensor names that have no prefix
     leftovers: ClassVar[tuple[str, ...]] = ()  # tensors no model needs, as regular expressions
@@ -75,6 +78,10 @@ class Layout(ABC):
         it is a copy of, both as they stand in the file.
         """
         return {}
+
+    def labels(self, config: Config, names: tuple[str, ...]) -> Classify | None:
+        """The output for labels that its own classes have on such a body, if they have one."""
+        return None
 
     def notes(self, given: Given) -> list[str]:
         """What could not be carried, for people."""

@@ -54,6 +54,12 @@ TABLE: Table = {
 class Llama(Layout):
     kinds = ("llama", "mistral", "qwen2", "qwen3")
     title = "Llama, Mistral, Qwen2, Qwen3, SmolLM"
+    families = (
+        "Llama",
+        "Mistral",
+        "Qwen2",
+        "Qwen3",
+    )
     prefix = "model."
     head = ("lm_head.",)
     leftovers = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)

@@ -14,8 +14,9 @@ from qkv.model.family import Config
 class Marian(Bart):
     kinds = ("marian",)
     title = "Marian, OPUS-MT"
+    families = ("Marian",)
     leftovers = (r"(encoder|decoder)\.embed_positions\.weight",)
-    architectures = ("MTModel", "MarianModel")
+    architectures = ("MTModel", "Model")
     input_norm: ClassVar[bool] = False
     waves: ClassVar[bool] = True
 

@@ -66,6 +66,7 @@ NO_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "se
 class ModernBert(Layout):
     kinds = ("modernbert",)
     title = "ModernBERT, and sentence encoders on it"
+    families = ("ModernBert",)
     prefix = "model."
     head = ("head.", "decoder.", "classifier.")
     architectures = ("Model", "ForMaskedLM", "ForSequenceClassification")
@@ -155,6 +156,17 @@ class ModernBert(Layout):
         if not isinstance(config.output, TextVector):
             return ()
         return (r"head\.(dense|norm)\.(weight|bias)", r"(decoder|classifier)\.(weight|bias)")
+
+    def labels(self, config: Config, names: tuple[str, ...]) -> Classify:
+        stack = expect_encoder(config).encoder
+        return Classify(
+            labels=names,
+            pooling=Mean(),
+            hidden=stack.width,
+            hidden_bias=False,
+            activation="gelu",
+            norm=stack.norm,
+        )
 
     def notes(self, given: Given) -> list[str]:
         notes = told_dropout(given, "attention_dropout", 0.0)

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from qkv.model import Classify, EncoderOnly, TextVector
 from qkv.model.choice import Choice
 from qkv.model.family import Config
+from qkv.model.output import Output
 from qkv.model.stack import Stack
 
 
@@ -19,8 +21,21 @@ def options_of(config: Config) -> dict[str, Any]:
         stack = getattr(config, name, None)
         if isinstance(stack, Stack):
             found |= {f"{name}_{part}": said for part, said in _stack(stack).items()}
-    found["output"] = say(config.output)
+    if isinstance(config, EncoderOnly) and config.reads < config.length:
+        found["reads"] = config.reads
+    found["output"] = _answer(config.output)
     return found
+
+
+def _answer(output: Output) -> str:
+    """What it answers with; the usual is said too, as it matters most."""
+    if isinstance(output, TextVector):
+        length = "of length 1" if output.unit else "of any length"
+        through = ", through the pooler" if output.dense else ""
+        return f"text vector {length}, from the {output.pooling.kind}{through}"
+    if isinstance(output, Classify):
+        return f"labels {', '.join(output.labels[:8])}{' …' if len(output.labels) > 8 else ''}"
+    return f"{say(output)}, {'tied' if output.tied else 'with a matrix of its own'}"
 
 
 def _stack(stack: Stack) -> dict[str, str]:
@@ -42,15 +57,16 @@ def say(choice: Choice) -> str:
             continue
         shown = f"({say(value)})" if isinstance(value, Choice) else _short(value)
         told.append(f"{name.replace('_', ' ')} {shown}")
-    kind = str(getattr(choice, "kind", type(choice).__name__)).replace("_", " ")
-    return f"{kind}: {', '.join(told)}" if told else kind
+    kind = str(getattr(choice, "kind", "")).replace("_", " ")
+    return f"{kind}: {', '.join(told)}".removeprefix(": ") if told else kind
 
 
 def _short(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, tuple) and len(value) > 6:
-        return f"{len(value)} of them"
+    if isinstance(value, tuple):
+        shown = " ".join(map(str, value[:6]))
+        return f"{shown} … ({len(value)})" if len(value) > 6 else shown
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)

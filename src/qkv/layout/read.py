@@ -16,9 +16,10 @@ from qkv.layout.layout import Layout
 from qkv.layout.options import options_of
 from qkv.layout.place import Stored, fill, plain_names
 from qkv.layout.sentence import as_sentence_encoder, is_sentence_encoder
-from qkv.layout.tokens import has_tokenizer
+from qkv.layout.tokens import longest_said
+from qkv.model import EncoderOnly
 from qkv.model.family import Config, Model, skeleton
-from qkv.text import Marks, Tokenizer, read_tokenizer
+from qkv.text import Marks, Tokenizer, has_tokenizer, read_tokenizer
 from qkv.weights import open_weights
 
 CONFIG = "config.json"
@@ -59,6 +60,8 @@ def read_checkpoint(place: Path, pooler: bool = False) -> Checkpoint:
     """
     if not place.exists():
         raise BundleError(f"{place} does not exist; give the directory of a public checkpoint")
+    if place.is_file() and not is_gguf(place):
+        raise BundleError(f"{place} is a file; give the directory it lies in")
     if not is_checkpoint(place):
         raise BundleError(
             f"{place} is no public checkpoint: it has no config.json that names a model_type"
@@ -77,6 +80,11 @@ def _from_directory(place: Path, pooler: bool) -> Checkpoint:
             f"{place / CONFIG} asks for code of its own (auto_map); no code from a model "
             f"directory is run, so this model cannot be opened"
         )
+    if fields.get("quantization_config"):
+        raise BundleError(
+            f"{place / CONFIG} says the weights are quantised (quantization_config), which cannot "
+            f"be carried; get them in full, or as a GGUF file"
+        )
     layout = find_layout(fields, str(place / CONFIG))
     sentence = is_sentence_encoder(place)
     if pooler and (sentence or not layout.pooled):
@@ -91,6 +99,8 @@ def _from_directory(place: Path, pooler: bool) -> Checkpoint:
         notes: list[str] = []
         if sentence:
             config, notes = as_sentence_encoder(config, place)
+        elif isinstance(config, EncoderOnly):
+            config = config.model_copy(update={"cut": longest_said(place, config.length)})
         return assemble(place, layout, given, config, weights, tokenizer, notes)
 
 
@@ -160,12 +170,13 @@ def described(layout: Layout, given: Given, names: Collection[str]) -> Config:
 
 
 def _expect_class(layout: Layout, given: Given) -> None:
-    """Only classes whose output is carried."""
+    """Only classes of this layout whose output is carried."""
+    known = [family + ending for family in layout.families for ending in layout.architectures]
     for name in map(str, given.items("architectures")):
-        if not name.endswith(layout.architectures):
+        if name not in known:
             raise ConfigError(
-                f"{given.place}: {name} has an output that cannot be carried; those that can end "
-                f"in {', '.join(layout.architectures)}"
+                f"{given.place}: the class {name} cannot be carried; of {layout.kinds[0]} these "
+                f"can: {', '.join(known)}"
             )
 
 

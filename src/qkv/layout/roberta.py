@@ -27,6 +27,11 @@ USUAL_PADDING = 1
 class Roberta(Bert):
     kinds = ("roberta", "xlm-roberta", "camembert")
     title = "RoBERTa, XLM-RoBERTa, CamemBERT, and sentence encoders on them"
+    families = (
+        "Roberta",
+        "XLMRoberta",
+        "Camembert",
+    )
     family = "Roberta"
     heads = HEADS
     prefix = "roberta."

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qkv.errors import ConfigError
-from qkv.files import is_there, read_json, read_json_list
+from qkv.files import is_there, read_json, read_json_list, within
 from qkv.layout.given import Given
 from qkv.model import EncoderOnly, First, Last, Max, Mean, TextVector
 from qkv.model.family import Config
@@ -42,7 +42,9 @@ def as_sentence_encoder(config: Config, place: Path) -> tuple[EncoderOnly, list[
     if not isinstance(config, EncoderOnly):
         raise ConfigError(f"{place / MODULES} is for an encoder, but this model is {config.kind}")
     folders = _modules(place)
-    output = TextVector(pooling=_pooling(place / folders["Pooling"]), unit="Normalize" in folders)
+    output = TextVector(
+        pooling=_pooling(within(place / folders["Pooling"])), unit="Normalize" in folders
+    )
     changes = {"output": output, "cut": _longest(place, config.length)}
     return config.model_copy(update=changes), _prompts(place)
 

@@ -40,9 +40,13 @@ GATED = {"gate": "wi_0", "up": "wi_1", "down": "wo"}
 class T5(Layout):
     kinds = ("t5", "mt5")
     title = "T5, Flan-T5, mT5"
+    families = (
+        "T5",
+        "MT5",
+    )
     head = ("lm_head.",)
     leftovers = (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
-    architectures = ("ForConditionalGeneration", "WithLMHeadModel", "T5Model")
+    architectures = ("ForConditionalGeneration", "WithLMHeadModel", "Model")
 
     def config(self, given: Given, tensors: Collection[str]) -> Config:
         given.must_be("is_encoder_decoder", [True], "makes it one half, which cannot be carried")

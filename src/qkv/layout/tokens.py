@@ -1,27 +1,28 @@
-"""The tokenizer of a public checkpoint: whether there is one, and its files when we write one."""
+"""The tokenizer files of a public checkpoint: what they say of lengths, and how we write them."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+from qkv.files import is_there, read_json
 from qkv.text import Tokenizer
 
-FILES = (
-    "tokenizer.json",
-    "vocab.txt",
-    "vocab.json",
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "source.spm",
-)
+SETTINGS = "tokenizer_config.json"
 
 
-def has_tokenizer(place: Path) -> bool:
-    return any((place / name).exists() for name in FILES)
+def longest_said(place: Path, positions: int) -> int | None:
+    """How many tokens of a text are read, if fewer than there are positions for."""
+    if not is_there(place / SETTINGS):
+        return None
+    longest = read_json(place / SETTINGS).get("model_max_length")
+    if isinstance(longest, bool) or not isinstance(longest, int | float):
+        return None
+    return int(longest) if 1 <= longest < positions else None  # 1e30 is no limit
 
 
-def write_tokenizer(tokenizer: Tokenizer, place: Path, encoder_decoder: bool) -> dict[str, Any]:
+def write_tokenizer(
+    tokenizer: Tokenizer, place: Path, longest: int, encoder_decoder: bool
+) -> dict[str, Any]:
     """tokenizer.json and tokenizer_config.json; and what config.json says of special tokens."""
     marks = tokenizer.marks
     (place / "tokenizer.json").write_text(tokenizer.json(), encoding="utf-8")
@@ -35,10 +36,13 @@ def write_tokenizer(tokenizer: Tokenizer, place: Path, encoder_decoder: bool) ->
         "sep_token": marks.end if marks.mask else None,
         "chat_template": marks.chat,
     }
-    said = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    said: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": longest,
+    }
     said |= {name: token for name, token in named.items() if token is not None}
     text = json.dumps(said, indent=2, ensure_ascii=False) + "\n"
-    (place / "tokenizer_config.json").write_text(text, encoding="utf-8")
+    (place / SETTINGS).write_text(text, encoding="utf-8")
     ids = {
         "pad_token_id": marks.pad,
         "eos_token_id": marks.end,

@@ -20,7 +20,7 @@ from qkv.layout.layout import Layout, OtherFamilyError
 from qkv.layout.names import rows
 from qkv.layout.sentence import sentence_files
 from qkv.layout.tokens import write_tokenizer
-from qkv.model import EncoderDecoder, EncoderOnly, Model, TextVector
+from qkv.model import Classify, EncoderDecoder, EncoderOnly, Model, TextVector
 from qkv.model.family import Config, skeleton
 from qkv.text import Tokenizer
 
@@ -57,6 +57,14 @@ def layout_for(config: Config, preferred: str | None = None) -> Layout:
     raise ConfigError(f"no public layout can say this model; {nearest} {why}")
 
 
+def public_labels(config: Config, names: tuple[str, ...]) -> Classify | None:
+    """The output for labels with which this body could be written back, if there is one."""
+    try:
+        return layout_for(config).labels(config, names)
+    except ConfigError:
+        return None
+
+
 def write_checkpoint(
     model: Model, tokenizer: Tokenizer | None, place: Path, preferred: str | None = None
 ) -> Written:
@@ -71,7 +79,10 @@ def write_checkpoint(
             "copy source.spm, target.spm and vocab.json from where the model came from"
         )
     elif tokenizer is not None:
-        said = write_tokenizer(tokenizer, place, isinstance(config, EncoderDecoder))
+        longest = config.reads if isinstance(config, EncoderOnly) else config.length
+        translates = isinstance(config, EncoderDecoder)
+        said = write_tokenizer(tokenizer, place, longest, translates)
+        _write_json(place / "generation_config.json", said)
         _refuse_other_padding(fields, said)
         fields |= said
     fields["dtype"] = "float32"
@@ -81,6 +92,11 @@ def write_checkpoint(
         for name, content in sentence_files(config).items():
             (place / name).parent.mkdir(exist_ok=True)
             _write_json(place / name, content)
+    if isinstance(config.output, TextVector) and config.output.dense:
+        notes.append(
+            "a text's vector goes through the pooler: transformers gives it as pooler_output, and "
+            "qkv import needs --pooler to do so again"
+        )
     return Written(layout, notes)
 
 
@@ -118,9 +134,10 @@ def _again(layout: Layout, fields: dict[str, Any], config: Config) -> Config:
     dense = isinstance(output, TextVector) and output.dense
     given = Given(fields, layout.kinds[0], "pooler" if dense else None)
     back = layout.config(given, _stored(layout, config))
-    if isinstance(config, EncoderOnly) and _is_sentence(config):
-        return back.model_copy(update={"output": output, "cut": config.cut})
-    return back
+    if not isinstance(config, EncoderOnly):
+        return back
+    carried: dict[str, Any] = {"cut": config.cut}  # by the files of its tokenizer
+    return back.model_copy(update=carried | ({"output": output} if _is_sentence(config) else {}))
 
 
 def _stored(layout: Layout, config: Config) -> set[str]:

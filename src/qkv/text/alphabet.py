@@ -8,6 +8,8 @@ two letters, "Ã©".
 
 import re
 
+from qkv.text.sentencepiece import SPACE
+
 SPECIAL = ("<pad>", "<unknown>", "<start>", "<end>", "<mask>")
 UNKNOWN = SPECIAL[1]
 
@@ -39,5 +41,5 @@ def people_read(token: str, spelling: str) -> str:
         token = spell(token)
     elif spelling == "pieces":
         byte = re.fullmatch("<0x([0-9A-F]{2})>", token)
-        token = spell(LETTERS[int(byte[1], 16)]) if byte else token.replace("▁", " ")
+        token = spell(LETTERS[int(byte[1], 16)]) if byte else token.replace(SPACE, " ")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)

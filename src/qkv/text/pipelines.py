@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
+from qkv.text.sentencepiece import SPACE
 from qkv.text.settings import Settings
 from qkv.text.vocabulary import Vocabulary
 
@@ -127,7 +128,7 @@ def gemma(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
             byte_fallback=True,
         )
     )
-    backend.normalizer = normalizers.Replace(" ", "▁")
+    backend.normalizer = normalizers.Replace(" ", SPACE)
     backend.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     backend.decoder = _bytes_decoder()
     return backend
@@ -149,8 +150,8 @@ def sentencepiece(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> B
             )
         )
     charsmap = [normalizers.Precompiled(vocabulary.charsmap)] if vocabulary.charsmap else []
-    backend.normalizer = normalizers.Sequence([*charsmap, normalizers.Replace(" ", "▁")])
-    plain = decoders.Sequence([decoders.Replace("▁", " ")])
+    backend.normalizer = normalizers.Sequence([*charsmap, normalizers.Replace(" ", SPACE)])
+    plain = decoders.Sequence([decoders.Replace(SPACE, " ")])
     backend.decoder = _bytes_decoder() if vocabulary.byte_fallback else plain
     return backend
 
@@ -171,7 +172,7 @@ def sentencepiece_words(vocabulary: Vocabulary, settings: Settings, roles: Roles
     scheme = "always" if vocabulary.adds_space else "never"
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
     ends = decoders.Replace(Regex(r"\A +| +\z"), "")
-    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), ends])
+    backend.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.Fuse(), ends])
     return backend
 
 
@@ -188,5 +189,5 @@ def _unigram_of_words(vocabulary: Vocabulary, scheme: str) -> Backend:
 
 
 def _bytes_decoder(*further: decoders.Decoder) -> decoders.Decoder:
-    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *further]
+    parts = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *further]
     return decoders.Sequence(parts)

@@ -32,8 +32,7 @@ from qkv.text.vocabulary import Vocabulary, from_tokenizer_json, from_vocab_json
 
 WHOLE, MERGES = "tokenizer.json", "merges.txt"
 MODELS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
-# What a tokenizer can come in, the first that is there; what is said of a vocab.json without its
-# merges.txt depends on what else there is.
+# What a tokenizer can come in: the first that is there with what belongs to it is read.
 FILES = ((MARIAN.file,), (WHOLE,), (TXT,), (JSON, MERGES), *((model,) for model in MODELS))
 
 

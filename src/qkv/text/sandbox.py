@@ -2,9 +2,9 @@
 
 The sandbox keeps a template away from Python's insides, and a `range` short. It does not stop
 `"a" * 10**12`, a text that doubles itself in a loop, or loops inside loops. So here every turn of
-a loop, call, filter and operator costs a step, every text made costs its length, and methods and
-filters are those that real templates use. What is left: comparing lists that hold one another
-many times over is not counted, and a step once begun is not broken off.
+a loop, call, filter and operator costs a step, every text made costs its length, no whole number
+may be long, and methods and filters are those that real templates use. What is left: comparing
+lists that hold one another many times over is not counted, and a step once begun is not broken off.
 """
 
 from __future__ import annotations
@@ -22,14 +22,22 @@ from jinja2.runtime import Context, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from qkv.files import shown
-from qkv.text.template import FILTERS, METHODS, Counted, Dict, Generation, Plain
+from qkv.text.template import (
+    BITS,
+    FILTERS,
+    METHODS,
+    Counted,
+    Dict,
+    Generation,
+    Plain,
+    refuse_long,
+)
 
 __all__ = ["Sandbox", "TemplateError"]
 
 STEPS = 300_000
 SECONDS = 10
 CHARACTERS = 20_000_000
-BITS = 10_000  # of a whole number: about 3,000 digits
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
@@ -103,7 +111,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             own = 1 if hasattr(function, "jinja_pass_arg") else 0
             args = (*args[:own], *self.foresee(name, args[own:], kwargs))
             made = function(*args, **kwargs)
-            _refuse_long(made)
+            refuse_long(made)
             self.spend(_length(made))
             return made
 
@@ -134,7 +142,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return limited
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        _refuse_long(left, right)
+        refuse_long(left, right)
         if operator == "*":
             for one, other in ((left, right), (right, left)):
                 if isinstance(one, int) and not isinstance(other, int | float):
@@ -174,15 +182,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
 def _refuse_wide(number: object) -> None:
     if isinstance(number, int | float) and number > 1000:
         raise SecurityError(f"{shown(number)} is too large here")
-
-
-def _refuse_long(*numbers: object) -> None:
-    """Work on a whole number may take the square of its length, and a product is as long as both.
-
-    So none is worked on that is longer than BITS, and no result is longer than twice that.
-    """
-    if any(isinstance(number, int) and number.bit_length() > BITS for number in numbers):
-        raise SecurityError(f"a whole number of more than {BITS:,} bits is too large here")
 
 
 def _length(value: object) -> int:

@@ -18,7 +18,6 @@ from qkv.errors import DataError
 from qkv.files import is_there, shown
 from qkv.text.files import read_json, read_text
 
-ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -48,10 +47,8 @@ class Settings:
 
 def read_settings(directory: Path, config: Mapping[str, Any] | None) -> Settings:
     """All of it; files that are not there say nothing."""
-    options, where = (
-        _object(directory, "tokenizer_config.json"),
-        directory / "tokenizer_config.json",
-    )
+    where = directory / "tokenizer_config.json"
+    options = _object(directory, where.name)
     said = {name: Said(value, where) for name, value in options.items()}
     if "extra_special_tokens" not in said and "additional_special_tokens" in said:
         said["extra_special_tokens"] = said["additional_special_tokens"]

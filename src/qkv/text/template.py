@@ -26,6 +26,9 @@ METHODS = {
 }  # fmt: skip
 
 
+BITS = 10_000  # of a whole number: about 3,000 digits
+
+
 class Counted(CodeGenerator):
     """Makes `~` an operation like the others, and every loop count its turns."""
 
@@ -40,6 +43,7 @@ class Counted(CodeGenerator):
         for loop in node.find_all(nodes.For):
             turns = nodes.Filter(loop.iter, "turns", [], [], None, None)
             loop.iter = turns.set_lineno(loop.lineno).set_environment(self.environment)
+        refuse_long(*(constant.value for constant in node.find_all(nodes.Const)))
         super().visit_Template(node, frame)
 
 
@@ -73,6 +77,15 @@ class Dict:
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         return dict(*args, **kwargs)
+
+
+def refuse_long(*numbers: object) -> None:
+    """Work on a whole number may take the square of its length, and a product is as long as both.
+
+    So none is worked on that is longer than BITS, and no result is longer than twice that.
+    """
+    if any(isinstance(number, int) and number.bit_length() > BITS for number in numbers):
+        raise SecurityError(f"a whole number of more than {BITS:,} bits is too large here")
 
 
 def _refuse_private(name: object) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from qkv.bundle import Bundle
 from qkv.errors import TrainingError, UsageError, unknown
-from qkv.model import Classify, EncoderOnly, Stack, preset
+from qkv.model import Classify, EncoderOnly, Learned, Stack, preset
 from qkv.model.family import Config
 from qkv.model.presets import SIZES
 from qkv.text import KINDS, Tokenizer
@@ -211,6 +211,11 @@ def _fitted(
     parts: Any,
 ) -> Config:
     length = wish.context or config.length
+    if tokens is None and length > config.length and _learned(config):
+        raise UsageError(
+            f"--context {length} is more than the {config.length} positions that the model to go "
+            f"on from has learnt"
+        )
     letters = tokens is not None and tokens.kind in ("characters", "bytes")
     if letters and job.name == "language" and wish.context is None:
         length = FEW_CHARACTERS
@@ -218,6 +223,11 @@ def _fitted(
     vocabulary = config.embedding.vocabulary if tokens is None else tokenizer.size
     fitted = job.fit(config, vocabulary, parts)
     return fitted.model_copy(update={"length": length})
+
+
+def _learned(config: Config) -> bool:
+    stacks = (getattr(config, name, None) for name in ("encoder", "decoder"))
+    return any(isinstance(s.position, Learned) for s in stacks if s is not None)
 
 
 def _learning(job: Job[Any], wish: Wish, model: Config, bundle: Bundle | None) -> dict[str, Any]:

@@ -19,6 +19,8 @@ def origin_of(directory: Path) -> Origin:
 def load_origin(origin: Origin) -> Bundle:
     """The bundle, refused if it is no longer the one the recipe was made with."""
     place = Path(origin.path)
+    if not place.exists():
+        raise TrainingError(f"{place}, which this run began with, is gone; put it back to go on")
     if origin_of(place).sha256 != origin.sha256:
         raise TrainingError(f"{place} has changed since the recipe was made")
     return Bundle.load(place)
@@ -38,6 +40,8 @@ def begin(recipe: Recipe, origin: Bundle | None, device: torch.device) -> Model:
         for name, learnt in origin.model.state_dict().items():
             if name.startswith("output.") and other:
                 continue
+            if name.endswith("position.weight") and name in weights:
+                learnt = learnt[: len(weights[name])]  # a shorter context: the first positions
             if name in weights and weights[name].shape == learnt.shape:
                 weights[name] = learnt
             elif not name.startswith("output."):

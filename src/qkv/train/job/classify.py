@@ -16,6 +16,7 @@ from qkv.data.grouping import Ids, near_length
 from qkv.engine.answer import answers
 from qkv.engine.texts import Texts
 from qkv.errors import DataError, TrainingError
+from qkv.layout.write import public_labels
 from qkv.measure.labels import score_labels
 from qkv.measure.words import bag_of_words
 from qkv.model import Classify, Encoder, EncoderOnly, Model, TextVector
@@ -60,10 +61,11 @@ class Classifying(Job[Parts[Labelled]]):
         output = config.output
         if isinstance(output, Classify):
             changed = output.model_copy(update={"labels": labels})
-        elif isinstance(output, TextVector):  # what was pooled well for a vector is for a label
+        elif isinstance(output, TextVector) and output.unit:
+            # An encoder of sentences: what is pooled well for a vector is so for a label.
             changed = Classify(labels=labels, pooling=output.pooling)
         else:
-            changed = Classify(labels=labels)
+            changed = public_labels(config, labels) or Classify(labels=labels)
         return with_output(self.name, config, vocabulary, changed)
 
     def lesson(self, parts: Parts[Labelled], tokenizer: Tokenizer, recipe: Recipe) -> Lesson:

@@ -8,7 +8,7 @@ import numpy as np
 from qkv.bundle import Bundle
 from qkv.data.encoded import Encoded
 from qkv.engine.answering import answering
-from qkv.model import Encoder, MaskedToken, Model
+from qkv.model import Encoder, EncoderOnly, MaskedToken, Model
 from qkv.model.family import Config
 from qkv.report import Table
 from qkv.task.language import Ids, Windows, in_order
@@ -35,8 +35,10 @@ class Masked(OnRunningText):
 
     def fit(self, config: Config, vocabulary: int, parts: Corpus) -> Config:
         output = config.output
-        if not isinstance(output, MaskedToken):
-            output = MaskedToken()
+        if not isinstance(output, MaskedToken) and isinstance(config, EncoderOnly):
+            stack = config.encoder
+            narrow = None if stack.table_width is None else stack.embedded
+            output = MaskedToken(norm=stack.norm, narrow=narrow)
         return with_output(self.name, config, vocabulary, output)
 
     def lesson(self, parts: Corpus, tokenizer: Tokenizer, recipe: Recipe) -> Lesson:
