@@ -94,7 +94,7 @@ def prepare(wish: Wish) -> Prepared:
         **_learning(job, wish, model, bundle),
         "steps": wish.steps or job.steps,
         "batch": wish.batch or job.usual_batch(parts),
-        "average": 0.0 if bundle is not None else job.average,
+        "average": job.average if bundle is None else job.tuned_average,
         "patience": job.patience,
         "compile": wish.compile,
         "seed": seed,
@@ -234,7 +234,7 @@ def _learning(job: Job[Any], wish: Wish, model: Config, bundle: Bundle | None) -
     """The optimiser and its schedule: careful steps where something was learnt before."""
     if bundle is not None and wish.optimiser != "muon":
         stack: Stack = model.encoder if isinstance(model, EncoderOnly) else model.decoder
-        rate = 0.04 / stack.width if not wish.freeze else 2e-3
+        rate = job.tuned_rate / stack.width if not wish.freeze else 2e-3
         optimiser: Any = AdamW(rate=rate, decay=0.01, beta2=0.98)
         return {"optimiser": optimiser.model_dump(), "schedule": Linear(hold=0.0).model_dump()}
     optimiser = AdamW() if wish.optimiser == "adamw" else job.optimiser()

@@ -38,6 +38,7 @@ class Classifying(Job[Parts[Labelled]]):
     vocabulary = 10_000
     batch, steps, epochs = 1024, 3000, 6
     average, patience = 0.99, 5
+    tuned_rate, tuned_average = 0.06, 0.98
 
     def load(self, data: Data, seed: int) -> Parts[Labelled]:
         examples = _read(data.files, data)

@@ -44,6 +44,8 @@ class Job(ABC, Generic[P]):
     synthetic: ClassVar[bool] = False  # its built-in corpus
     average: ClassVar[float] = 0.0
     patience: ClassVar[int] = 0
+    tuned_rate: ClassVar[float] = 0.04  # of AdamW, times the width, where a model goes on learning
+    tuned_average: ClassVar[float] = 0.0  # and the running mean of its weights
 
     @abstractmethod
     def load(self, data: Data, seed: int) -> P:
