@@ -82,7 +82,8 @@ def write_checkpoint(
         longest = config.reads if isinstance(config, EncoderOnly) else config.length
         translates = isinstance(config, EncoderDecoder)
         said = write_tokenizer(tokenizer, place, longest, translates)
-        _write_json(place / "generation_config.json", said)
+        if not isinstance(config, EncoderOnly):
+            _write_json(place / "generation_config.json", said)
         _refuse_other_padding(fields, said)
         fields |= said
     fields["dtype"] = "float32"
