@@ -1,7 +1,6 @@
 """`qkv import`, `qkv export`, `qkv inspect`, and fine-tuning, as a person runs them."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,26 +14,14 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, processors, trainers
 
 from qkv.bundle import Bundle
-from qkv.cli.app import main
 
 Ran = tuple[int, str, str]
 TEXTS = [f"the {kind} number {i} sat on mat {i}" for i in range(40) for kind in ("cat", "dog")]
 
 
-@pytest.fixture
-def qkv(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Callable[..., Ran]:
+@pytest.fixture(autouse=True)
+def in_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["qkv", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return run
 
 
 def save(peer: Peer, place: Path, marks: dict[str, str], around: tuple[str, str]) -> None:

@@ -51,7 +51,6 @@ class Albert(Bert):
     kinds = ("albert",)
     title = "ALBERT, and sentence encoders on it"
     families = ("Albert",)
-    family = "Albert"
     body, heads = BODY, HEADS
     prefix = "albert."
     head = ("predictions.", "classifier.")

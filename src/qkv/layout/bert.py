@@ -62,7 +62,6 @@ class Bert(Layout):
     kinds: ClassVar[tuple[str, ...]] = ("bert",)
     title = "BERT, and sentence encoders on it"
     families: ClassVar[tuple[str, ...]] = ("Bert",)
-    family = "Bert"
     pooled = True
     body, heads = BODY, HEADS
     prefix = "bert."
@@ -111,7 +110,7 @@ class Bert(Layout):
             return MaskedToken(tied=tied, norm=norm, activation=bend)
         if head == "labels":
             rate = given.share("classifier_dropout", dropout)
-            return Classify(labels=labels_of(given), pooling=First(), hidden=width, dropout=rate)
+            return label_head(labels_of(given), width, rate)
         if head == "pooler":
             return TextVector(pooling=First(), dense=True, unit=False)
         return SENTENCE
@@ -123,7 +122,7 @@ class Bert(Layout):
             raise ConfigError("this layout has token types")
         return {
             "model_type": self.kinds[0],
-            "architectures": [architecture(self.family, output)],
+            "architectures": [architecture(self.families[0], output)],
             "vocab_size": config.embedding.vocabulary,
             "type_vocab_size": config.embedding.types,
             "hidden_size": stack.width,
@@ -153,7 +152,11 @@ class Bert(Layout):
 
     def labels(self, config: Config, names: tuple[str, ...]) -> Classify:
         stack = expect_encoder(config).encoder
-        return Classify(labels=names, pooling=First(), hidden=stack.width, dropout=stack.dropout)
+        return label_head(names, stack.width, stack.dropout)
 
     def notes(self, given: Given) -> list[str]:
         return told_dropout(given, "attention_probs_dropout_prob", 0.1)
+
+
+def label_head(names: tuple[str, ...], width: int, dropout: float) -> Classify:
+    return Classify(labels=names, pooling=First(), hidden=width, dropout=dropout)

@@ -10,6 +10,7 @@ from qkv.layout.encoders import (
     head_of,
     labels_of,
     output_fields,
+    tensors_of,
 )
 from qkv.layout.expect import expect_encoder
 from qkv.layout.given import Given, told_dropout
@@ -89,13 +90,7 @@ class DistilBert(Layout):
             bend = given.one_of("activation", BENT, "gelu")
             return MaskedToken(tied=tied, norm=NORM, activation=bend)
         if head == "labels":
-            return Classify(
-                labels=labels_of(given),
-                pooling=First(),
-                hidden=width,
-                activation="relu",
-                dropout=given.share("seq_classif_dropout", 0.2),
-            )
+            return label_head(labels_of(given), width, given.share("seq_classif_dropout", 0.2))
         return SENTENCE
 
     def fields(self, config: Config) -> dict[str, Any]:
@@ -103,7 +98,7 @@ class DistilBert(Layout):
         stack, output = config.encoder, config.output
         return {
             "model_type": self.kinds[0],
-            "architectures": [architecture("DistilBert", output)],
+            "architectures": [architecture(self.families[0], output)],
             "vocab_size": config.embedding.vocabulary,
             "dim": stack.width,
             "n_layers": stack.layers,
@@ -127,18 +122,15 @@ class DistilBert(Layout):
     def unused(self, config: Config) -> tuple[str, ...]:
         if not isinstance(config.output, TextVector):
             return ()
-        masked = r"vocab_(transform|layer_norm|projector)\.(weight|bias)"
-        return (masked, r"(pre_)?classifier\.(weight|bias)")
+        return tensors_of((*MASKED.values(), *LABELS.values()))
 
     def labels(self, config: Config, names: tuple[str, ...]) -> Classify:
         stack = expect_encoder(config).encoder
-        return Classify(
-            labels=names,
-            pooling=First(),
-            hidden=stack.width,
-            activation="relu",
-            dropout=stack.dropout,
-        )
+        return label_head(names, stack.width, stack.dropout)
 
     def notes(self, given: Given) -> list[str]:
         return told_dropout(given, "attention_dropout", 0.1)
+
+
+def label_head(names: tuple[str, ...], width: int, dropout: float) -> Classify:
+    return Classify(labels=names, pooling=First(), hidden=width, activation="relu", dropout=dropout)

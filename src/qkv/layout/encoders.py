@@ -1,6 +1,7 @@
 """What public encoders have in common: their outputs, and where these are stored."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +68,12 @@ def architecture(family: str, output: Output) -> str:
     return f"{family}Model"
 
 
+def tensors_of(places: Iterable[object]) -> tuple[str, ...]:
+    """The tensors at these places, as regular expressions: a bias itself, or a module's two."""
+    names = sorted(map(str, places))
+    return tuple(re.escape(n) + ("" if n.endswith(".bias") else r"\.(weight|bias)") for n in names)
+
+
 @dataclass(frozen=True)
 class Heads:
     """Where BERT and its kin keep their outputs: a masked head, a pooler, and labels."""
@@ -104,5 +111,4 @@ class Heads:
         spare = {*self.pooler.values(), f"{self.place}.bias"}
         if isinstance(output, TextVector):
             spare |= {*self.masked.values(), *self.labels.values(), f"{self.place}.decoder"}
-        names = map(str, spare - set(self.table(output).values()))
-        return tuple(rf"{re.escape(name)}(\.(weight|bias))?" for name in sorted(names))
+        return tensors_of(spare - set(self.table(output).values()))

@@ -13,6 +13,7 @@ from qkv.layout.encoders import (
     head_of,
     labels_of,
     output_fields,
+    tensors_of,
 )
 from qkv.layout.expect import expect_encoder, expect_heads, expect_rotary
 from qkv.layout.given import Given, told_dropout
@@ -38,7 +39,7 @@ from qkv.model.family import Config
 from qkv.model.output import Bend, Output
 from qkv.model.pooling import Pooling
 
-TABLE: Table = {
+BODY: Table = {
     "embedding.weight": "embeddings.tok_embeddings.weight",
     "encoder.norm_in": "embeddings.norm",
     "encoder.{i}.attention_in": "layers.{i}.attn_norm",
@@ -52,6 +53,8 @@ TABLE: Table = {
     ("encoder.{i}.feed_forward.gate", "encoder.{i}.feed_forward.up"): Joined("layers.{i}.mlp.Wi"),
     "encoder.{i}.feed_forward.down": "layers.{i}.mlp.Wo",
     "encoder.norm_out": "final_norm",
+}
+HEADS: Table = {
     "output.change.0": "head.dense",
     "output.change.2": "head.norm",
     "output.output": "decoder",
@@ -125,7 +128,7 @@ class ModernBert(Layout):
         stack = config.encoder
         return {
             "model_type": self.kinds[0],
-            "architectures": [architecture("ModernBert", config.output)],
+            "architectures": [architecture(self.families[0], config.output)],
             "vocab_size": config.embedding.vocabulary,
             "hidden_size": stack.width,
             "num_hidden_layers": stack.layers,
@@ -146,7 +149,7 @@ class ModernBert(Layout):
         }
 
     def table(self, config: Config) -> Table:
-        return TABLE
+        return BODY | HEADS
 
     def twins(self, config: Config) -> Mapping[str, str]:
         tied = isinstance(config.output, MaskedToken) and config.output.tied
@@ -155,7 +158,7 @@ class ModernBert(Layout):
     def unused(self, config: Config) -> tuple[str, ...]:
         if not isinstance(config.output, TextVector):
             return ()
-        return (r"head\.(dense|norm)\.(weight|bias)", r"(decoder|classifier)\.(weight|bias)")
+        return tensors_of(HEADS.values())
 
     def labels(self, config: Config, names: tuple[str, ...]) -> Classify:
         stack = expect_encoder(config).encoder

@@ -62,19 +62,19 @@ def read_checkpoint(place: Path, pooler: bool = False) -> Checkpoint:
         raise BundleError(f"{place} does not exist; give the directory of a public checkpoint")
     if place.is_file() and not is_gguf(place):
         raise BundleError(f"{place} is a file; give the directory it lies in")
-    if not is_checkpoint(place):
-        raise BundleError(
-            f"{place} is no public checkpoint: it has no config.json that names a model_type"
-        )
-    if is_gguf(place):
-        if pooler:
-            raise BundleError(f"{place} is a decoder, which has no pooler")
-        return _from_gguf(place, open_gguf(place))
-    return _from_directory(place, pooler)
+    if place.is_dir():
+        return _from_directory(place, pooler)
+    if pooler:
+        raise BundleError(f"{place} is a decoder, which has no pooler")
+    return _from_gguf(place, open_gguf(place))
 
 
 def _from_directory(place: Path, pooler: bool) -> Checkpoint:
-    fields = read_json(place / CONFIG)
+    fields = read_json(place / CONFIG) if (place / CONFIG).is_file() else {}
+    if "model_type" not in fields:
+        raise BundleError(
+            f"{place} is no public checkpoint: it has no config.json that names a model_type"
+        )
     if fields.get("auto_map"):
         raise BundleError(
             f"{place / CONFIG} asks for code of its own (auto_map); no code from a model "
@@ -101,17 +101,17 @@ def _from_directory(place: Path, pooler: bool) -> Checkpoint:
             config, notes = as_sentence_encoder(config, place)
         elif isinstance(config, EncoderOnly):
             config = config.model_copy(update={"cut": longest_said(place, config.length)})
-        return assemble(place, layout, given, config, weights, tokenizer, notes)
+        return assemble(place, layout, given, config, weights, names, tokenizer, notes)
 
 
 def _from_gguf(place: Path, file: Gguf) -> Checkpoint:
     fields = file.config()
     layout, given = find_layout(fields, str(place)), Given(fields, str(place))
     weights = file.weights()
-    config = described(layout, given, plain_names(layout, weights))
-    return assemble(
-        place, layout, given, config, weights, Tokenizer(file.tokenizer(), _marks(file))
-    )
+    names = plain_names(layout, weights)
+    config = described(layout, given, names)
+    tokenizer = Tokenizer(file.tokenizer(), _marks(file))
+    return assemble(place, layout, given, config, weights, names, tokenizer)
 
 
 def _marks(file: Gguf) -> Marks:
@@ -131,6 +131,7 @@ def assemble(
     given: Given,
     config: Config,
     weights: Stored,
+    names: Mapping[str, str],
     tokenizer: Tokenizer | None,
     notes: Collection[str] = (),
 ) -> Checkpoint:
@@ -138,7 +139,7 @@ def assemble(
     _check_tokenizer(place, tokenizer, config)
     model = skeleton(config)
     try:
-        placed = fill(model, layout, weights, plain_names(layout, weights))
+        placed = fill(model, layout, weights, names)
     except BundleError as error:
         said = str(error)
         raise BundleError(said if said.startswith(str(place)) else f"{place} {said}") from None

@@ -32,7 +32,6 @@ class Roberta(Bert):
         "XLMRoberta",
         "Camembert",
     )
-    family = "Roberta"
     heads = HEADS
     prefix = "roberta."
     head = ("lm_head.", "classifier.")

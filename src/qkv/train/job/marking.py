@@ -12,6 +12,7 @@ from qkv.data.grouping import Ids
 from qkv.errors import DataError
 from qkv.model import EncoderDecoder
 from qkv.text import Tokenizer
+from qkv.train.job.sentences import tell_cut
 
 
 class Marking:
@@ -39,9 +40,4 @@ class Marking:
     def remarks(self, texts: Sequence[str]) -> list[str]:
         """What a person should know of these sources, if anything: none is cut silently."""
         long = sum(len(ids) > self.room for ids in self.tokenizer.encode_many(texts))
-        if not long:
-            return []
-        return [
-            f"{long:,} of {len(texts):,} source texts have more than {self.room} tokens; "
-            f"only their beginnings are read"
-        ]
+        return tell_cut(long, len(texts), "source", self.room)

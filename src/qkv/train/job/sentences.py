@@ -33,12 +33,16 @@ class Cut(Sequence[Ids]):
 
     def remarks(self, where: str) -> list[str]:
         """What a person should know, if anything: no text is cut silently."""
-        if not self.long:
-            return []
-        return [
-            f"{self.long:,} of {len(self):,} {where} texts have more than {self.room} tokens; "
-            f"only their beginnings are read"
-        ]
+        return tell_cut(self.long, len(self), where, self.room)
+
+
+def tell_cut(long: int, total: int, where: str, room: int) -> list[str]:
+    if not long:
+        return []
+    return [
+        f"{long:,} of {total:,} {where} texts have more than {room} tokens; "
+        f"only their beginnings are read"
+    ]
 
 
 def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, length: int) -> Cut:
