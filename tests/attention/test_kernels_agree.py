@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from qkv.attention import Alibi, Buckets, Mask, attend, fused, reference
+from qkv.errors import MaskError
 
 from .mask_cases import KINDS, composed, one_mask
 
@@ -139,6 +140,41 @@ def test_fused_equals_reference_in_real_strips_where_queries_and_keys_differ_in_
 @given(data=st.data())
 def test_attend_equals_the_reference_too(data: st.DataObject) -> None:
     assert_agree(data.draw(problems(torch.float64)), attend)
+
+
+RELATIVE = {
+    "alone": Mask.full(),
+    "causal": Mask.causal(),
+    "window": Mask.window(2, 1),
+    "alibi": Mask((Alibi(torch.tensor([0.5, 0.07])),)),
+    "buckets": Mask((Buckets(torch.arange(16.0).view(8, 2) / 7, farthest=9, both_ways=True),)),
+    "explicit": Mask.explicit(torch.arange(17)[:, None] % 3 != torch.arange(17) % 5),
+}
+
+
+@PRECISIONS
+@pytest.mark.parametrize("name", RELATIVE)
+@pytest.mark.parametrize(
+    "lengths", [(17,), (5, 5, 7), (1, 3, 3, 0, 3, 7), (0, 17, 0), (2,) * 7 + (3,)], ids=str
+)
+def test_packed_texts_equal_the_reference(
+    name: str, lengths: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    q, k, v = numbers((1, 2, 17, 3), (1, 1, 17, 3), (1, 1, 17, 5), dtype=dtype)
+    assert_agree(Problem(q, k, v, Mask.packed(lengths) & RELATIVE[name], None))
+
+
+def test_packed_texts_see_what_documents_see() -> None:
+    ids = torch.tensor([[0, 0, 1, 2, 2, 2]])
+    assert Mask.packed((2, 1, 3)).dense(6, 6).equal(Mask.documents(ids).dense(6, 6)[0, 0])
+
+
+def test_packed_texts_of_another_total_are_refused() -> None:
+    q, k, v = numbers((1, 2, 7, 3), (1, 2, 7, 3), (1, 2, 7, 3), dtype=torch.float32)
+    with pytest.raises(MaskError, match=r"6 positions in all need one row.*T=7"):
+        fused(q, k, v, Mask.packed((2, 4)))
+    with pytest.raises(MaskError, match="B=2"):
+        fused(*(t.repeat(2, 1, 1, 1) for t in (q, k, v)), Mask.packed((2, 5)))
 
 
 def test_attend_gives_a_learning_bias_its_gradient() -> None:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from qkv.attention.mask import SEE_ALL, Mask, Tile
+from qkv.attention.mask import SEE_ALL, Mask, Packed, Tile
 from qkv.attention.reference import add_mask, check_sizes, scale_factor
 
 STRIP = 256  # queries at a time where each query has a mask row of its own
@@ -27,6 +27,9 @@ def fused(
     A bias that takes a gradient is the exception: torch then leaves its fused kernel.
     """
     n = check_sizes(q, k, v, mask)
+    packing = mask.packing()
+    if packing is not None:
+        return _text_by_text(q, k, v, *packing, scale)
     scale = scale_factor(n["E"], scale)
     q, k, v, width = *_one_width(q, k, v), n["value"]
     if mask.only_causal() and n["T"] == n["S"]:
@@ -36,6 +39,26 @@ def fused(
     else:
         out = in_strips(partial(_strip, scale=scale), q, k, v, mask, n["T"], n["S"])
     return out[..., :width]
+
+
+def _text_by_text(
+    q: Tensor, k: Tensor, v: Tensor, packed: Packed, mask: Mask, scale: float | None
+) -> Tensor:
+    """Neighbours of equal length as one batch, so that nothing is padded and nothing is hidden.
+
+    q, k, v (1, H, T, E) -> (1, H, T, width of v)
+    """
+    parts, start = [v.new_empty(0, q.shape[1], v.shape[-1])], 0
+    for count, length in packed.runs():
+        stop = start + count * length
+
+        def texts(t: Tensor, run: slice = slice(start, stop), count: int = count) -> Tensor:
+            return t[0, :, run].view(t.shape[1], count, -1, t.shape[-1]).transpose(0, 1)
+
+        mixed = fused(texts(q), texts(k), texts(v), mask, scale)  # (count, H, length, width)
+        parts.append(mixed.transpose(1, 2).flatten(0, 1))  # (count·length, H, width)
+        start = stop
+    return torch.cat(parts).transpose(0, 1)[None]
 
 
 def in_strips(

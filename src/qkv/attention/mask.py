@@ -11,7 +11,10 @@ T×S matrix ever exists.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -56,6 +59,8 @@ class Tile:
 
 class Part:
     """One reason to look or not to look; what it answers broadcasts to (B, H, t, s)."""
+
+    relative: ClassVar[bool] = False  # it goes by the distance from query to key alone
 
     def seen(self, tile: Tile) -> Tensor | None:
         """True where the query may attend; None where all of the tile may."""
@@ -116,6 +121,14 @@ class Mask:
         return Mask((Documents(ids, ids if key_ids is None else key_ids),))
 
     @staticmethod
+    def packed(lengths: Sequence[int]) -> Mask:
+        """Texts of these lengths stand one after the other in a single row and see themselves.
+
+        It is `documents` for B = 1, with numbers a kernel can go by: each text on its own.
+        """
+        return Mask((Packed(tuple(lengths)),))
+
+    @staticmethod
     def explicit(seen: Tensor) -> Mask:
         """Exactly this boolean grid, (T, S) or (B, H, T, S) with axes of size 1 where shared.
 
@@ -138,6 +151,14 @@ class Mask:
 
     def only_causal(self) -> bool:
         return bool(self.parts) and all(isinstance(part, Causal) for part in self.parts)
+
+    def packing(self) -> tuple[Packed, Mask] | None:
+        """The packed texts and what each of them sees of itself, if it may be asked alone."""
+        packed = [part for part in self.parts if isinstance(part, Packed)]
+        others = tuple(part for part in self.parts if not isinstance(part, Packed))
+        if len(packed) != 1 or not all(part.relative for part in others):
+            return None
+        return packed[0], Mask(others)
 
     def learns(self) -> bool:
         return torch.is_grad_enabled() and any(part.learns() for part in self.parts)
@@ -185,6 +206,8 @@ SEE_ALL = Mask.full()
 class Causal(Part):
     """No key after the query's own position."""
 
+    relative: ClassVar[bool] = True
+
     def seen(self, tile: Tile) -> Tensor | None:
         if tile.queries.start + tile.offset >= tile.keys.stop - 1:
             return None
@@ -197,6 +220,8 @@ class Causal(Part):
 @dataclass(frozen=True)
 class Window(Part):
     """Only keys near the query."""
+
+    relative: ClassVar[bool] = True
 
     before: int
     after: int
@@ -250,6 +275,32 @@ class Documents(Part):
     def fit(self, sizes: dict[str, int]) -> None:
         fit_axes("document ids of the queries have", self.query_ids, "BT", sizes)
         fit_axes("document ids of the keys have", self.key_ids, "BS", sizes)
+
+
+@dataclass(frozen=True)
+class Packed(Part):
+    """Only keys of the query's own text, where texts stand one after the other in one row."""
+
+    lengths: tuple[int, ...]
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """How many neighbours have the same length, and that length; empty texts left out."""
+        for length, equal in groupby(length for length in self.lengths if length):
+            yield len(list(equal)), length
+
+    def seen(self, tile: Tile) -> Tensor | None:
+        places = torch.arange(len(self.lengths), device=tile.device)
+        text = places.repeat_interleave(torch.tensor(self.lengths, device=tile.device))  # (T,)
+        rows, columns = text[tile.rows()], text[tile.columns()]
+        return rows == columns  # (t, s)
+
+    def fit(self, sizes: dict[str, int]) -> None:
+        total = sum(self.lengths)
+        if (sizes["B"], sizes["T"], sizes["S"]) != (1, total, total):
+            raise MaskError(
+                f"packed texts of {total} positions in all need one row of as many queries and "
+                f"keys, but there are B={sizes['B']}, T={sizes['T']}, S={sizes['S']}"
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from qkv.attention.mask import Part, Tile, fit_axes
 @dataclass(frozen=True, eq=False)
 class Alibi(Part):
     """Each head loses its own slope for every position of distance (Press et al. 2022)."""
+
+    relative: ClassVar[bool] = True
 
     slopes: Tensor  # (H,)
 
@@ -29,6 +32,8 @@ class Alibi(Part):
 @dataclass(frozen=True, eq=False)
 class Buckets(Part):
     """Each head adds a learned number for the bucket a distance falls in (Raffel et al. 2020)."""
+
+    relative: ClassVar[bool] = True
 
     table: Tensor  # (buckets, H)
     farthest: int

@@ -30,6 +30,8 @@ class Rotation:
         if width < x.shape[-1]:
             return torch.cat((self.turn(x[..., :width]), x[..., width:]), dim=-1)
         cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
+        if not torch.is_grad_enabled():
+            return _turned(x, cos, sin, self.adjacent)
         turned: Tensor = _Turn.apply(x, cos, sin, self.adjacent)  # type: ignore[no-untyped-call]
         return turned
 

@@ -5,7 +5,7 @@ a form feed or U+2028; files whose lines must stay parallel, or numbered, cannot
 """
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from qkv.data.files import no_such_file
@@ -30,26 +30,31 @@ def raw_lines(path: Path) -> Iterator[str]:
     """Each line with the end it has in the file; only a byte order mark is left out."""
     try:
         with path.open("rb") as file:  # bytes are split on \n only, and read line by line
-            for number, line in enumerate(file, start=1):
-                yield _decoded(line, path, number)
+            yield from decoded(file, str(path))
     except FileNotFoundError:
         raise no_such_file(path) from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
+def decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
+    """The lines of bytes that are called by that name where one of them is at fault."""
+    for number, line in enumerate(stream, start=1):
+        yield _decoded(line, name, number)
+
+
 def without_end(line: str) -> str:
     return line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
 
 
-def _decoded(line: bytes, path: Path, number: int) -> str:
+def _decoded(line: bytes, name: str, number: int) -> str:
     if number == 1 and line.startswith(UTF_16):
-        raise DataError(f"{path} line 1: this is UTF-16; save the file as UTF-8")
+        raise DataError(f"{name} line 1: this is UTF-16; save the file as UTF-8")
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path} line {number}: byte {error.start + 1} of the line, 0x{line[error.start]:02x}, "
+            f"{name} line {number}: byte {error.start + 1} of the line, 0x{line[error.start]:02x}, "
             "is not UTF-8; save the file as UTF-8"
         ) from None
     return text.removeprefix("\ufeff") if number == 1 else text

@@ -83,6 +83,6 @@ class Decoder(nn.Module):
 
     def empty_cache(self, batch: int, capacity: int | None = None) -> KVCache:
         """Room for `capacity` positions, the model's whole length if not given."""
-        table = self.embedding.weight
+        table = self.embedding
         room = self.config.length if capacity is None else capacity
-        return self.config.decoder.empty_cache(batch, room, table.device, table.dtype)
+        return self.config.decoder.empty_cache(batch, room, table.weight.device, table.dtype)

@@ -45,6 +45,11 @@ class Table(nn.Module):
         self.weight = nn.Parameter(torch.empty(choice.vocabulary, width))
         self.scale = Times(width**0.5) if choice.scaled else nn.Identity()
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the vectors it gives."""
+        return self.weight.dtype
+
     def forward(self, ids: Tensor, types: Tensor | None = None) -> Tensor:
         if types is not None:
             raise ShapeError("this model has no token types, but some were given")

@@ -251,7 +251,7 @@ class Transformed(nn.Module):
         self.change, self.output = change, output
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
-        return self.factors(states, table).scores()
+        return self.output(self.change(states), lengths, table)
 
     def factors(self, states: Tensor, table: Tensor) -> Factors:
         return self.output.factors(self.change(states), table)

@@ -1,0 +1,100 @@
+"""A twin of a model that gives the same answers sooner.
+
+Its parts are the model's own, but for those a quicker one can stand for: three projections become
+one product, a gate and its values become one, matrices lie in the order they are read in, or are
+kept in 8 bits. Everything else is shared, so a twin in float32 takes little memory of its own.
+"""
+
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from qkv.engine.quick.attention import joined
+from qkv.engine.quick.feed_forward import JoinedFeedForward
+from qkv.engine.quick.int8 import Int8, Int8Table, PackedInt8, StripFeedForward
+from qkv.engine.quick.linear import Packed, Plain
+from qkv.engine.quick.norm import QuickRMSNorm
+from qkv.engine.quick.projection import QuickToHeads
+from qkv.engine.quick.scores import Scores
+from qkv.model import Decoder, Encoder, Translator
+from qkv.model.attention import Attention
+from qkv.model.embedding import Table
+from qkv.model.feed_forward import FeedForward, GatedFeedForward
+from qkv.model.norm import RMSNormAroundOne
+from qkv.model.output import OwnScores, Pooled, TiedScores
+from qkv.model.projection import ToHeads
+
+Kind = TypeVar("Kind", Encoder, Decoder, Translator)
+
+
+@torch.no_grad()
+def quicken(model: Kind, int8: bool = False) -> Kind:
+    """The twin; on another device than a CPU, or in another precision, the model itself."""
+    if model.embedding.weight.device.type != "cpu" or model.embedding.dtype != torch.float32:
+        return model
+    twin = Twins(model.embedding, int8, few_rows=not isinstance(model, Encoder)).of(model)
+    assert isinstance(twin, type(model))
+    return twin
+
+
+class Twins:
+    """Makes the twin of each part of a model once."""
+
+    def __init__(self, table: Table, int8: bool, few_rows: bool) -> None:
+        """few_rows: products will mostly be with a few rows, as where tokens are written."""
+        self.table, self.int8 = table, int8
+        if int8:
+            self.build = Int8 if few_rows else PackedInt8
+        else:
+            self.build = Packed if few_rows and Packed.works() else Plain
+        self.made: dict[nn.Module, nn.Module] = {}
+
+    def of(self, part: nn.Module) -> nn.Module:
+        if part not in self.made:
+            self.made[part] = self._copy(self._quicker(part))
+        return self.made[part]
+
+    def _quicker(self, part: nn.Module) -> nn.Module:
+        """What can stand for the part itself; its own parts are looked at later."""
+        match part:
+            case Pooled():  # small, and it decides
+                return part
+            case ToHeads():
+                return QuickToHeads(self.build(part.weight, part.bias), part.heads)
+            case GatedFeedForward():
+                return JoinedFeedForward(part, self.build)
+            case FeedForward() if self.build is PackedInt8 and StripFeedForward.fits(part):
+                up, down = (self.build(m.weight, m.bias) for m in (part.up, part.down))
+                return StripFeedForward(part, up, down)
+            case TiedScores():
+                return Scores(part, self._scoring(part))
+            case Table() if self.int8:
+                return Int8Table(part)
+        if type(part) is Attention:  # cross attention has two inputs
+            return joined(part, self.build)
+        if type(part) in (nn.RMSNorm, RMSNormAroundOne):
+            return QuickRMSNorm(part)
+        if type(part) is nn.Linear:
+            return self.build(part.weight, part.bias)
+        return part
+
+    def _scoring(self, plain: TiedScores) -> nn.Module:
+        if isinstance(plain, OwnScores):
+            return self.build(plain.weight, plain.bias)
+        if not self.int8:
+            return self.build(self.table.weight, plain.bias)
+        table = self.of(self.table)
+        assert isinstance(table, Int8Table)
+        return Int8(table.table, plain.bias)
+
+    def _copy(self, part: nn.Module) -> nn.Module:
+        """The part with the twins of its own parts; tensors are shared."""
+        if isinstance(part, Pooled):
+            return part
+        copy = part.__class__.__new__(part.__class__)
+        copy.__dict__ = dict(part.__dict__)
+        copy._modules = {
+            name: None if child is None else self.of(child) for name, child in part._modules.items()
+        }
+        return copy

@@ -1,0 +1,134 @@
+"""The twin that answers sooner gives the model's own answers; in 8 bits, nearly so."""
+
+import pytest
+import torch
+from odd_models import ALL, DECODERS, ENCODERS, TRANSLATORS, VOCABULARY
+from torch import Tensor, nn
+
+from qkv.engine.quick import quicken
+from qkv.engine.quick.int8 import Int8, PackedInt8
+from qkv.engine.quick.linear import Packed
+from qkv.model import Config, build
+from qkv.model.output import NextToken
+
+B, T, S = 3, 11, 13
+LENGTHS = torch.tensor([T, 5, 1])
+PRODUCTS = pytest.mark.parametrize("product", [Packed, Int8, PackedInt8])
+
+
+def lively(config: Config) -> nn.Module:
+    """A model with no norm at 1 and no bias at 0."""
+    model = build(config, seed=3).eval()
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def ids(rows: int, columns: int, below: int, seed: int = 7) -> Tensor:
+    return torch.randint(below, (rows, columns), generator=torch.Generator().manual_seed(seed))
+
+
+def answer(model: nn.Module, config: Config, rows: int = B) -> Tensor:
+    """What the model says of some texts, whichever family it is of."""
+    text = ids(B, T, VOCABULARY)[:rows]
+    if config.kind != "encoder_decoder":
+        return model(text, LENGTHS[:rows])
+    source = ids(B, S, (config.source or config.embedding).vocabulary, seed=11)[:rows]
+    return model(source, text, torch.tensor([7, S, 1])[:rows], LENGTHS[:rows])
+
+
+def assert_near(got: Tensor, want: Tensor, tolerance: float = 2e-5) -> None:
+    assert got.shape == want.shape
+    scale = float(want.abs().max())
+    torch.testing.assert_close(got / scale, want / scale, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.inference_mode()
+def test_the_twin_gives_the_same_answers(name: str) -> None:
+    model = lively(ALL[name])
+    before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    assert_near(answer(quicken(model), ALL[name]), answer(model, ALL[name]))
+    for key, tensor in model.state_dict().items():
+        assert tensor.equal(before[key])
+
+
+@pytest.mark.parametrize("rows", [1, B])
+@pytest.mark.parametrize(
+    "name", [name for name, config in DECODERS.items() if isinstance(config.output, NextToken)]
+)
+@torch.inference_mode()
+def test_a_decoder_s_twin_fed_token_by_token_gives_the_same_scores(name: str, rows: int) -> None:
+    model, text = lively(DECODERS[name]), ids(rows, T, VOCABULARY)
+    twin = quicken(model)
+    cache = twin.empty_cache(rows, T)
+    steps = [twin(token, cache=cache) for token in text.split(1, dim=1)]
+    assert_near(torch.cat(steps, dim=1), model(text))
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+@torch.inference_mode()
+def test_a_translator_s_twin_fed_token_by_token_gives_the_same_scores(name: str) -> None:
+    config = TRANSLATORS[name]
+    model, text = lively(config), ids(B, T, VOCABULARY)
+    source = ids(B, S, (config.source or config.embedding).vocabulary, seed=11)
+    twin = quicken(model)
+    memory, cache = twin.encode(source), twin.empty_cache(B, T)
+    steps = [twin.decode(token, memory, cache=cache) for token in text.split(1, dim=1)]
+    assert_near(torch.cat(steps, dim=1), model(source, text))
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.inference_mode()
+def test_in_8_bits_the_answers_are_near_and_no_row_depends_on_another(name: str) -> None:
+    model = lively(ALL[name])
+    twin = quicken(model, int8=True)
+    together, wanted = answer(twin, ALL[name]), answer(model, ALL[name])
+    distance = (together - wanted).norm() / wanted.norm()
+    assert distance < 0.12, distance
+    assert_near(answer(twin, ALL[name], rows=1), together[:1])
+
+
+@pytest.mark.parametrize("config", [ENCODERS["bert"], DECODERS["llama"]], ids=["bert", "llama"])
+def test_in_8_bits_only_small_tables_are_kept_in_more(config: Config) -> None:
+    twin = quicken(lively(config), int8=True)
+    matrices = {name: t for name, t in twin.state_dict().items() if t.dim() == 2}
+    kept = {name for name, t in matrices.items() if t.dtype == torch.float32}
+    assert kept <= {"embedding.types", "encoder.position.weight"}
+
+
+@PRODUCTS
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [1, 2, 7, 67, 131])
+def test_products_are_near_and_of_zeros_nothing_but_the_bias(
+    product: type[nn.Module], bias: bool, rows: int
+) -> None:
+    K, N = 37, 53
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.randn(N, K, generator=generator) * torch.rand(N, 1, generator=generator)
+    shift = torch.randn(N, generator=generator) if bias else None
+    x = torch.randn(1, rows, K, generator=generator) * torch.rand(rows, 1, generator=generator)
+    x[:, 0] = 0.0
+    with torch.inference_mode():
+        got, want = product(weight, shift)(x), nn.functional.linear(x, weight, shift)
+    assert got.shape == want.shape
+    assert got[0, 0].equal(torch.zeros(N) if shift is None else shift)
+    allowed = 1e-5 if product is Packed else 0.02
+    assert (got - want).abs().max() <= allowed * want.abs().max()
+
+
+@pytest.mark.parametrize("product", [Int8, PackedInt8])
+def test_a_number_that_is_none_shows_in_its_row_and_in_no_other(product: type[nn.Module]) -> None:
+    weight, x = torch.randn(5, 7), torch.randn(3, 7)
+    x[1, 2] = torch.nan
+    with torch.inference_mode():
+        got = product(weight, None)(x)
+    assert got[1].isnan().all()
+    assert got[[0, 2]].isfinite().all()
+
+
+def test_a_model_in_another_precision_is_its_own_twin() -> None:
+    model = lively(ENCODERS["bert"]).double()
+    assert quicken(model) is model
