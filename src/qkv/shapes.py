@@ -1,5 +1,7 @@
 """Check tensor sizes once, at the door, and name the axes."""
 
+from functools import cache
+
 from torch import Tensor
 
 from qkv.errors import ShapeError
@@ -18,6 +20,9 @@ AXES = {
 }
 
 
+_letters = cache(str.split)
+
+
 def expect(**tensors: tuple[Tensor, str]) -> dict[str, int]:
     """The size of every named axis, after checking that each letter means one number.
 
@@ -26,7 +31,7 @@ def expect(**tensors: tuple[Tensor, str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     first: dict[str, str] = {}
     for name, (tensor, axes) in tensors.items():
-        letters = axes.split()
+        letters = _letters(axes)
         if not isinstance(tensor, Tensor):
             raise ShapeError(f"{name} is a {type(tensor).__name__}, but a torch tensor is needed")
         if tensor.dim() != len(letters):

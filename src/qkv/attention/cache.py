@@ -32,24 +32,33 @@ class Slot:
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Everything kept so far with k, v (B, K, T, E) behind it, as views of the slot."""
-        n = expect(k=(k, "B K T E"), v=(v, "B K T value"))
-        kept = expect(k=(self.k, "B K capacity E"), v=(self.v, "B K capacity value"))
-        axes = ("B", "K", "E", "value")
-        if any(n[axis] != kept[axis] for axis in axes):
-            made, given = (", ".join(f"{axis}={at[axis]}" for axis in axes) for at in (kept, n))
-            raise CacheError(f"the cache was made for {made} but is given {given}")
+        T = self._expect(k, v)
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
             raise CacheError("a cache is for generating, not for training; use torch.no_grad()")
-        stop = self.length + n["T"]
+        stop = self.length + T
         if stop > self.capacity:
             raise CacheError(
                 f"the cache holds {self.length} of at most {self.capacity} positions; "
-                f"{n['T']} more do not fit"
+                f"{T} more do not fit"
             )
         self.k[:, :, self.length : stop] = k
         self.v[:, :, self.length : stop] = v
         self.length = stop
         return self.k[:, :, :stop], self.v[:, :, :stop]
+
+    def _expect(self, k: Tensor, v: Tensor) -> int:
+        """How many positions are given; raises a CacheError where another size is not the slot's.
+
+        The usual case, that all is well, comes with every token and is the quick one.
+        """
+        (B, K, _, E), width = self.k.shape, self.v.shape[-1]
+        T = k.shape[2] if k.dim() == 4 else -1
+        if k.shape == (B, K, T, E) and v.shape == (B, K, T, width):
+            return T
+        n = expect(k=(k, "B K T E"), v=(v, "B K T value"))
+        kept = {"B": B, "K": K, "E": E, "value": width}
+        made, given = (", ".join(f"{axis}={at[axis]}" for axis in kept) for at in (kept, n))
+        raise CacheError(f"the cache was made for {made} but is given {given}")
 
     def truncate(self, length: int) -> None:
         """Forget every position from `length` on."""

@@ -32,8 +32,8 @@ def fused(
         return _text_by_text(q, k, v, *packing, scale)
     scale = scale_factor(n["E"], scale)
     q, k, v, width = *_one_width(q, k, v), n["value"]
-    if mask.only_causal() and n["T"] == n["S"]:
-        out = _sdpa(q, k, v, None, scale, causal=True)
+    if mask.only_causal() and n["T"] in (n["S"], 1):  # a single query is the last: it sees all
+        out = _sdpa(q, k, v, None, scale, causal=n["T"] > 1)
     elif not mask.by_query():
         out = _strip(q, k, v, mask, Tile.whole(n["T"], n["S"], q.device), scale)
     else:

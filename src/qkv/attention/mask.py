@@ -144,6 +144,8 @@ class Mask:
     def __and__(self, other: Mask) -> Mask:
         if not isinstance(other, Mask):
             raise MaskError(f"a Mask composes with a Mask, not with a {type(other).__name__}")
+        if not (self.parts and other.parts):
+            return self if self.parts else other
         return Mask(self.parts + other.parts)
 
     def by_query(self) -> bool:
@@ -155,8 +157,10 @@ class Mask:
     def packing(self) -> tuple[Packed, Mask] | None:
         """The packed texts and what each of them sees of itself, if it may be asked alone."""
         packed = [part for part in self.parts if isinstance(part, Packed)]
+        if len(packed) != 1:
+            return None
         others = tuple(part for part in self.parts if not isinstance(part, Packed))
-        if len(packed) != 1 or not all(part.relative for part in others):
+        if not all(part.relative for part in others):
             return None
         return packed[0], Mask(others)
 

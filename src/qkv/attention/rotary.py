@@ -7,6 +7,7 @@ the first half with the second half, (0, R/2), (1, R/2+1), ….
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -30,10 +31,17 @@ class Rotation:
         if width < x.shape[-1]:
             return torch.cat((self.turn(x[..., :width]), x[..., width:]), dim=-1)
         cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
-        if not torch.is_grad_enabled():
-            return _turned(x, cos, sin, self.adjacent)
+        if not torch.is_grad_enabled() and not self.adjacent:
+            return torch.addcmul(x * cos, x.roll(width // 2, dims=-1), self._signed.to(x.dtype))
         turned: Tensor = _Turn.apply(x, cos, sin, self.adjacent)  # type: ignore[no-untyped-call]
         return turned
+
+
+    @cached_property
+    def _signed(self) -> Tensor:
+        """sin, with a minus for the first of each pair: what its partner is multiplied with."""
+        half = self.sin.shape[-1] // 2
+        return torch.cat((-self.sin[..., :half], self.sin[..., half:]), dim=-1)
 
 
 class _Turn(torch.autograd.Function):

@@ -1,6 +1,6 @@
 """What one layer may look at: its mask, its rotation, its cache and, in a decoder, the memory."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -33,4 +33,5 @@ class View:
         """This view with that layer's slots of the cache."""
         if cache is None:
             return self
-        return replace(self, slot=cache.slots[layer], cross_slot=cache.cross[layer])
+        slots = cache.slots[layer], cache.cross[layer]
+        return View(self.mask, self.rotation, *slots, self.memory, self.memory_mask)

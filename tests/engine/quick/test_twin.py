@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from qkv.engine.quick import quicken
 from qkv.engine.quick.int8 import Int8, PackedInt8
-from qkv.engine.quick.linear import Packed
+from qkv.engine.quick.linear import Matrix, Packed
 from qkv.model import Config, build
 from qkv.model.output import NextToken
 
@@ -112,7 +112,7 @@ def test_products_are_near_and_of_zeros_nothing_but_the_bias(
     x = torch.randn(1, rows, K, generator=generator) * torch.rand(rows, 1, generator=generator)
     x[:, 0] = 0.0
     with torch.inference_mode():
-        got, want = product(weight, shift)(x), nn.functional.linear(x, weight, shift)
+        got, want = product(Matrix(weight, shift))(x), nn.functional.linear(x, weight, shift)
     assert got.shape == want.shape
     assert got[0, 0].equal(torch.zeros(N) if shift is None else shift)
     allowed = 1e-5 if product is Packed else 0.02
@@ -124,7 +124,7 @@ def test_a_number_that_is_none_shows_in_its_row_and_in_no_other(product: type[nn
     weight, x = torch.randn(5, 7), torch.randn(3, 7)
     x[1, 2] = torch.nan
     with torch.inference_mode():
-        got = product(weight, None)(x)
+        got = product(Matrix(weight, None))(x)
     assert got[1].isnan().all()
     assert got[[0, 2]].isfinite().all()
 

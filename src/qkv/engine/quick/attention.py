@@ -16,10 +16,9 @@ class JoinedAttention(nn.Module):
     def __init__(self, plain: Attention, build: Build) -> None:
         super().__init__()
         parts = projections(plain)
-        biases = [part.bias for part in parts]
-        bias = torch.cat([b for b in biases if b is not None]) if biases[0] is not None else None
-        self.project = build(torch.cat([part.weight for part in parts]), bias)
+        self.project = build(*parts)
         self.widths = [part.out_features for part in parts]
+        self.asked_and_values = [self.widths[0] + self.widths[1], self.widths[2]]
         self.heads = [part.heads for part in parts]
         self.query_norm, self.key_norm = plain.query_norm, plain.key_norm
         self.mix, self.output = plain.mix, plain.output
@@ -27,7 +26,9 @@ class JoinedAttention(nn.Module):
     def forward(self, x: Tensor, view: View) -> Tensor:
         q, k, v = (
             split_heads(part, heads)
-            for part, heads in zip(self.project(x).split(self.widths, -1), self.heads, strict=True)
+            for part, heads in zip(
+                torch.split(self.project(x), self.widths, -1), self.heads, strict=True
+            )
         )
         q = view.rotation.turn(self.query_norm(q))  # (B, H, T, E)
         k = view.rotation.turn(self.key_norm(k))  # (B, K, T, E)
@@ -40,8 +41,8 @@ class JoinedTurnAttention(JoinedAttention):
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         H, K, _ = self.heads
-        asked, v = self.project(x).split((self.widths[0] + self.widths[1], self.widths[2]), -1)
-        q, k = view.rotation.turn(split_heads(asked, H + K)).split((H, K), dim=1)
+        asked, v = torch.split(self.project(x), self.asked_and_values, -1)
+        q, k = torch.split(view.rotation.turn(split_heads(asked, H + K)), [H, K], dim=1)
         k, v = view.slot.append(k, split_heads(v, K))  # (B, K, S, E)
         return self.output(join_heads(self.mix(q, k, v, view.mask)))
 

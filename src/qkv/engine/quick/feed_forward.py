@@ -1,6 +1,5 @@
 """A gated feed-forward whose gate and values come from one product."""
 
-import torch
 from torch import Tensor, nn
 
 from qkv.engine.quick.linear import Build
@@ -15,8 +14,7 @@ class JoinedFeedForward(nn.Module):
         gate, up = plain.gate, plain.up
         assert isinstance(gate, nn.Linear)
         assert isinstance(up, nn.Linear)
-        bias = None if gate.bias is None else torch.cat((gate.bias, up.bias))
-        self.widen = build(torch.cat((gate.weight, up.weight)), bias)
+        self.widen = build(gate, up)
         self.activation, self.down = plain.activation, plain.down
 
     def forward(self, x: Tensor) -> Tensor:

@@ -5,12 +5,14 @@ rounded to 8 bits as they come, each with a scale of its own, so that no row dep
 beside it. Sums are exact in 32 bits.
 """
 
+from functools import cache
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from qkv.engine.quick.linear import Layer, Matrix, bias_of
 from qkv.model.embedding import Table, TypedTable
 from qkv.model.feed_forward import FeedForward
 
@@ -21,15 +23,22 @@ STRIP = 128  # rows
 
 
 class Rounded(nn.Module):
-    """A matrix in 8 bits; row n of the true one is about whole[n] × scale[n]."""
+    """Matrices in 8 bits, one above the other; row n is about whole[n] × scale[n]."""
 
-    def __init__(self, matrix: Tensor) -> None:
+    def __init__(self, *matrices: Tensor) -> None:
         super().__init__()
-        size = sizes(matrix.detach())
-        self.register_buffer("whole", whole_numbers(matrix.detach(), size))  # (N, K)
-        self.register_buffer("scale", (size / LARGEST)[:, 0])  # (N,)
+        rows, columns = sum(map(len, matrices)), matrices[0].shape[1]
+        self.register_buffer("whole", torch.empty(rows, columns, dtype=torch.int8))  # (N, K)
+        self.register_buffer("scale", torch.empty(rows))  # (N,)
         self.whole: Tensor
         self.scale: Tensor
+        self.turned = self.whole.t()  # (K, N)
+        at = 0
+        for strip in (s for m in matrices for s in torch.split(m.detach(), STRIP)):
+            size = sizes(strip)
+            self.whole[at : at + len(strip)] = whole_numbers(strip, size)
+            self.scale[at : at + len(strip)] = (size / LARGEST)[:, 0]
+            at += len(strip)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Some rows of the matrix: (…) -> (…, K)."""
@@ -39,28 +48,40 @@ class Rounded(nn.Module):
 class Int8(nn.Module):
     """x·Wᵀ + b with W in 8 bits, as it is: for a few rows."""
 
-    def __init__(self, weight: Tensor | Rounded, bias: Tensor | None) -> None:
+    def __init__(self, *layers: Layer, rounded: Rounded | None = None) -> None:
+        """rounded: the matrix, where it is in 8 bits already."""
         super().__init__()
-        self.weight = weight if isinstance(weight, Rounded) else Rounded(weight)
-        self.bias = None if bias is None else bias.detach()
+        self.weight = Rounded(*(layer.weight for layer in layers)) if rounded is None else rounded
+        self.bias = bias_of(layers)
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
+        if len(rows) == 1:
+            return self._one(rows).view(*x.shape[:-1], -1)
         size = sizes(rows)
-        sums = torch._int_mm(whole_numbers(rows, size), self.weight.whole.t())  # (M, N), exact
+        sums = torch._int_mm(whole_numbers(rows, size), self.weight.turned)  # (M, N), exact
         out = sums.to(x.dtype).mul_(size.div_(LARGEST)).mul_(self.weight.scale)
         return _plus(out, self.bias).view(*x.shape[:-1], -1)
+
+    def _one(self, row: Tensor) -> Tensor:
+        """The same for a single row, in fewer steps: its size is a plain number."""
+        least, most = torch.aminmax(row)
+        step = max(float(most), -float(least), TINY) / LARGEST
+        whole = (row * (1.0 / step)).round_().to(torch.int8)
+        out = (torch._int_mm(whole, self.weight.turned) * self.weight.scale).mul_(step)
+        return _plus(out, self.bias)
 
 
 class PackedInt8(nn.Module):
     """The same for many rows: the matrix lies as oneDNN reads it, which also scales the sums."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, *layers: Layer) -> None:
         super().__init__()
-        rounded = Rounded(weight)
-        self.packed = torch.ops.onednn.qlinear_prepack(rounded.whole, [STRIP, weight.shape[1]])
-        self.scale, self.zeros = rounded.scale, torch.zeros(len(weight), dtype=torch.int32)
-        self.bias = None if bias is None else bias.detach()
+        rounded = Rounded(*(layer.weight for layer in layers))
+        shape = [STRIP, rounded.whole.shape[1]]
+        self.packed = torch.ops.onednn.qlinear_prepack(rounded.whole, shape)
+        self.scale, self.zeros = rounded.scale, torch.zeros_like(rounded.scale, dtype=torch.int32)
+        self.bias = bias_of(layers)
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
@@ -90,13 +111,17 @@ class StripFeedForward(nn.Module):
     def fits(cls, plain: FeedForward) -> bool:
         return type(plain.activation) in cls.DIPS
 
-    def __init__(self, plain: FeedForward, up: nn.Module, down: PackedInt8) -> None:
+    def __init__(self, plain: FeedForward) -> None:
         super().__init__()
-        self.up, self.activation, self.down = up, plain.activation, down
+        up, down = plain.up, plain.down
+        assert isinstance(up, nn.Linear)
+        assert isinstance(down, nn.Linear)
+        self.up, self.down = PackedInt8(up), PackedInt8(down)
+        self.activation = plain.activation
         self.dip = self.DIPS[type(plain.activation)]
 
     def forward(self, x: Tensor) -> Tensor:
-        strips = x.reshape(-1, x.shape[-1]).split(STRIP)
+        strips = torch.split(x.reshape(-1, x.shape[-1]), STRIP)
         return torch.cat([self._strip(rows) for rows in strips]).view_as(x)
 
     def _strip(self, rows: Tensor) -> Tensor:
@@ -125,6 +150,18 @@ class Int8Table(nn.Module):
             return rows
         kinds = torch.zeros_like(ids) if types is None else types
         return rows + F.embedding(kinds, self.types)
+
+
+@cache
+def int8_works() -> bool:
+    """Whether this machine multiplies in 8 bits, and as quickly as that is worth it (VNNI)."""
+    if not torch.cpu._is_vnni_supported():
+        return False
+    one, row = Matrix(torch.eye(3), None), torch.ones(2, 3)
+    try:
+        return all(product(one)(row).allclose(row) for product in (Int8, PackedInt8))
+    except RuntimeError:
+        return False
 
 
 def sizes(rows: Tensor) -> Tensor:

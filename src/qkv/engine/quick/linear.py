@@ -1,21 +1,55 @@
 """Products with a matrix that is known beforehand."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Build = Callable[[Tensor, Tensor | None], nn.Module]  # weight (N, K), bias (N,) -> x·Wᵀ + b
+
+class Layer(Protocol):
+    """What a product is made of: a weight (N, K) and a bias (N,) or none."""
+
+    @property
+    def weight(self) -> Tensor: ...
+    @property
+    def bias(self) -> Tensor | None: ...
+
+
+class Build(Protocol):
+    """Makes the product of all these layers' matrices, one above the other, with what is given."""
+
+    def __call__(self, *layers: Layer) -> nn.Module: ...
+
+
+class Matrix(NamedTuple):
+    """A layer that is no module."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+
+def bias_of(layers: Sequence[Layer]) -> Tensor | None:
+    """The biases one above the other; a layer without one has zeros, if another has."""
+    if all(layer.bias is None for layer in layers):
+        return None
+    each = [layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
+            for layer in layers]  # fmt: skip
+    return _stacked(each)
+
+
+def _stacked(parts: Sequence[Tensor]) -> Tensor:
+    return (parts[0] if len(parts) == 1 else torch.cat(list(parts))).detach()
 
 
 class Plain(nn.Module):
     """x·Wᵀ + b, the matrix as it is."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, *layers: Layer) -> None:
         super().__init__()
-        self.register_buffer("weight", weight.detach())
-        self.register_buffer("bias", None if bias is None else bias.detach())
+        self.register_buffer("weight", _stacked([layer.weight for layer in layers]))
+        self.register_buffer("bias", bias_of(layers))
         self.weight: Tensor
         self.bias: Tensor | None
 
@@ -26,23 +60,34 @@ class Plain(nn.Module):
 class Packed(Plain):
     """The matrix also in the order that oneDNN reads it in, which is quicker for a few rows.
 
-    A single row is quickest with the matrix as it is.
+    It is put in that order when it is needed for the third time, so not for a single prompt.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__(weight, bias)
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight, FEW)
+    def __init__(self, *layers: Layer) -> None:
+        super().__init__(*layers)
+        self.packed: Tensor | None = None
+        self.needed = 0
 
     @staticmethod
     def works() -> bool:
         """Whether this build of torch has oneDNN."""
-        return torch.backends.mkldnn.is_available()
+        return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.numel() // x.shape[-1]
-        if 1 < rows <= FEW:
-            return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
-        return F.linear(x, self.weight, self.bias)
+        if not 1 < x.numel() // x.shape[-1] <= FEW or not self._pack():
+            return F.linear(x, self.weight, self.bias)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self.packed, self.bias, "none", [], ""
+        )
+        return product
+
+    def _pack(self) -> bool:
+        """Whether the matrix lies packed, now that it is needed once more."""
+        self.needed += 1
+        if self.packed is None and self.needed > OFTEN:
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight, FEW)
+        return self.packed is not None
 
 
-FEW = 64  # rows up to which packing was measured to help
+FEW = 64  # rows up to which packing was measured to help; one is quickest without
+OFTEN = 2

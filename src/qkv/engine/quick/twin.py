@@ -11,21 +11,22 @@ import torch
 from torch import nn
 
 from qkv.engine.quick.attention import joined
+from qkv.engine.quick.block import plain_kind
 from qkv.engine.quick.feed_forward import JoinedFeedForward
 from qkv.engine.quick.int8 import Int8, Int8Table, PackedInt8, StripFeedForward
-from qkv.engine.quick.linear import Packed, Plain
+from qkv.engine.quick.linear import Matrix, Packed, Plain
 from qkv.engine.quick.norm import QuickRMSNorm
 from qkv.engine.quick.projection import QuickToHeads
 from qkv.engine.quick.scores import Scores
-from qkv.model import Decoder, Encoder, Translator
+from qkv.model import Encoder, Model
 from qkv.model.attention import Attention
+from qkv.model.block import Block
 from qkv.model.embedding import Table
 from qkv.model.feed_forward import FeedForward, GatedFeedForward
-from qkv.model.norm import RMSNormAroundOne
 from qkv.model.output import OwnScores, Pooled, TiedScores
 from qkv.model.projection import ToHeads
 
-Kind = TypeVar("Kind", Encoder, Decoder, Translator)
+Kind = TypeVar("Kind", bound=Model)
 
 
 @torch.no_grad()
@@ -44,6 +45,7 @@ class Twins:
     def __init__(self, table: Table, int8: bool, few_rows: bool) -> None:
         """few_rows: products will mostly be with a few rows, as where tokens are written."""
         self.table, self.int8 = table, int8
+        self.build: type[Int8 | PackedInt8 | Plain]
         if int8:
             self.build = Int8 if few_rows else PackedInt8
         else:
@@ -61,38 +63,39 @@ class Twins:
             case Pooled():  # small, and it decides
                 return part
             case ToHeads():
-                return QuickToHeads(self.build(part.weight, part.bias), part.heads)
+                return QuickToHeads(self.build(part), part.heads)
             case GatedFeedForward():
                 return JoinedFeedForward(part, self.build)
             case FeedForward() if self.build is PackedInt8 and StripFeedForward.fits(part):
-                up, down = (self.build(m.weight, m.bias) for m in (part.up, part.down))
-                return StripFeedForward(part, up, down)
+                return StripFeedForward(part)
             case TiedScores():
                 return Scores(part, self._scoring(part))
+            case nn.RMSNorm():
+                return QuickRMSNorm(part)
             case Table() if self.int8:
                 return Int8Table(part)
         if type(part) is Attention:  # cross attention has two inputs
             return joined(part, self.build)
-        if type(part) in (nn.RMSNorm, RMSNormAroundOne):
-            return QuickRMSNorm(part)
         if type(part) is nn.Linear:
-            return self.build(part.weight, part.bias)
+            return self.build(part)
         return part
 
     def _scoring(self, plain: TiedScores) -> nn.Module:
         if isinstance(plain, OwnScores):
-            return self.build(plain.weight, plain.bias)
+            return self.build(plain)
+        tied = Matrix(self.table.weight, plain.bias)
         if not self.int8:
-            return self.build(self.table.weight, plain.bias)
+            return self.build(tied)
         table = self.of(self.table)
         assert isinstance(table, Int8Table)
-        return Int8(table.table, plain.bias)
+        return Int8(tied, rounded=table.table)
 
     def _copy(self, part: nn.Module) -> nn.Module:
         """The part with the twins of its own parts; tensors are shared."""
         if isinstance(part, Pooled):
             return part
-        copy = part.__class__.__new__(part.__class__)
+        kind = plain_kind(part) if isinstance(part, Block) else type(part)
+        copy = kind.__new__(kind)
         copy.__dict__ = dict(part.__dict__)
         copy._modules = {
             name: None if child is None else self.of(child) for name, child in part._modules.items()

@@ -1,0 +1,78 @@
+"""How soon a cold process gives its first answer: a vector, or 20 tokens, beside transformers.
+
+    python bench/cold_start.py PATH/TO/stories15M
+
+Each run is a process of its own, timed from its start to its end: Python, imports, weights and
+the answer. The peers are transformers' pipelines. All take turns; medians. Prints a table and one
+JSON line.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from machine import machine
+from minilm import minilm
+from turns import by_turns
+
+CODE = {
+    ("embed", "qkv"): """
+import sys, qkv
+vector = qkv.load(sys.argv[1]).embed(["a dog runs over the grass"])[0]
+assert len(vector) == 384
+""",
+    ("embed", "transformers"): """
+import sys, warnings
+warnings.simplefilter("ignore")
+from transformers import pipeline
+states = pipeline("feature-extraction", model=sys.argv[1])("a dog runs over the grass")[0]
+vector = [sum(column) / len(states) for column in zip(*states)]
+assert len(vector) == 384
+""",
+    ("generate", "qkv"): """
+import sys, qkv
+from qkv.engine.generate import GREEDY
+answer = qkv.load(sys.argv[1]).generate("Once upon a time", max_tokens=20, sampling=GREEDY)
+assert len(answer.finish().tokens) == 20
+""",
+    ("generate", "transformers"): """
+import sys, warnings
+warnings.simplefilter("ignore")
+from transformers import pipeline
+write = pipeline("text-generation", model=sys.argv[1])
+text = write("Once upon a time", max_new_tokens=20, do_sample=False)[0]["generated_text"]
+assert text.startswith("Once upon a time")
+""",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--runs", type=int, default=7)
+    asked = parser.parse_args()
+    before, places = machine(), {"embed": minilm(), "generate": asked.model}
+    seconds: dict[str, dict[str, float]] = {}
+    for work, place in places.items():
+        starts = {
+            name: lambda code=code, place=place: subprocess.run(
+                [sys.executable, "-c", code, str(place)], check=True, capture_output=True
+            )
+            for (what, name), code in CODE.items()
+            if what == work
+        }
+        seconds[work] = {n: 1 / rate for n, rate in by_turns(starts, 1, asked.runs).items()}
+        for name, took in seconds[work].items():
+            share = took / seconds[work]["transformers"]
+            print(f"{work:<10} {name:<14} {took:6.2f} s   {share:5.2f} × transformers")
+    ratios = {f"ratio_{w}": s["qkv"] / s["transformers"] for w, s in seconds.items()}
+    versions = {"transformers": version("transformers")}
+    result = {"seconds": seconds, **ratios, "runs": asked.runs, **before, "versions": versions}
+    print(json.dumps({"bench": "cold_start", **result}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""64 prompts with answers of 8 to 256 tokens: together as they come and go, or otherwise.
+
+    python bench/generate_batch.py PATH/TO/stories15M
+
+Beside continuous batching: the same engine one prompt after the other; as a static batch that is
+as long as its longest answer; and transformers in one padded batch. All write the same greedy
+tokens. By turns; medians. Prints a table and one JSON line.
+"""
+
+import argparse
+import json
+import warnings
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from machine import machine
+from turns import by_turns, table
+
+from qkv.engine.engine import Engine
+from qkv.engine.generate import GREEDY, Batch, Prompter, Request
+
+OPENINGS = [
+    "Once upon a time", "One day", "The little dog", "Tom and Mia", "In the big forest",
+    "There was a girl named Lily", "The sun was hot", "A small bird",
+]  # fmt: skip
+Answers = list[list[int]]
+
+
+def requests(engine: Engine, count: int) -> list[Request]:
+    """Answers of 8 to 256 tokens, as far as the model reads; an early end does not count."""
+    lengths = np.random.default_rng(0).integers(8, 257, count).tolist()
+    prompter = Prompter(engine.quick, engine.tokenizer)
+    made = []
+    for i, length in enumerate(lengths):
+        ids = tuple(prompter.ids(OPENINGS[i % len(OPENINGS)]))
+        made.append(Request(ids, max_tokens=min(length, 256 - len(ids)), sampling=GREEDY))
+    return made
+
+
+def continuous(engine: Engine, asked: list[Request]) -> Answers:
+    batch = Batch(engine.quick, vocabulary=engine.tokenizer.size)
+    running = {id(batch.add(request)): i for i, request in enumerate(asked)}
+    found: Answers = [[] for _ in asked]
+    while not batch.idle:
+        for event in batch.step():
+            assert event.choice is not None
+            found[running[id(event.running)]].append(event.choice.id)
+    return found
+
+
+def one_by_one(engine: Engine, asked: list[Request]) -> Answers:
+    return [continuous(engine, [request])[0] for request in asked]
+
+
+def static(engine: Engine, asked: list[Request]) -> Answers:
+    """All begin together and all go on until the longest has ended."""
+    longest = max(request.max_tokens for request in asked)
+    even = [
+        Request(r.ids, max_tokens=min(longest, 256 - len(r.ids)), sampling=GREEDY) for r in asked
+    ]
+    found = continuous(engine, even)
+    return [ids[: r.max_tokens] for ids, r in zip(found, asked, strict=True)]
+
+
+def transformers(place: Path, asked: list[Request]) -> Callable[[], Answers]:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(place).eval()
+    width = max(len(r.ids) for r in asked)
+    ids = torch.tensor([[0] * (width - len(r.ids)) + list(r.ids) for r in asked])
+    seen = torch.tensor([[0] * (width - len(r.ids)) + [1] * len(r.ids) for r in asked])
+    longest = max(r.max_tokens for r in asked)
+
+    def write() -> Answers:
+        with torch.inference_mode():
+            out = model.generate(
+                input_ids=ids, attention_mask=seen, max_new_tokens=longest,
+                min_new_tokens=longest, do_sample=False, pad_token_id=0,
+            )  # fmt: skip
+        return [row[: r.max_tokens] for row, r in zip(out[:, width:].tolist(), asked, strict=True)]
+
+    return write
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--prompts", type=int, default=64)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    before, engine = machine(), Engine.load(given.model)
+    asked = requests(engine, given.prompts)
+    peers: dict[str, Callable[[], Answers]] = {
+        "qkv, continuous": lambda: continuous(engine, asked),
+        "qkv, static": lambda: static(engine, asked),
+        "qkv, one by one": lambda: one_by_one(engine, asked),
+        "transformers": transformers(given.model, asked),
+    }
+    found = {name: write() for name, write in peers.items()}
+    tokens = sum(r.max_tokens for r in asked)
+    rates = by_turns(peers, tokens, given.runs)
+    table(rates, "tokens/s", "transformers")
+    agree = {
+        name: sum(a == b for a, b in zip(answers, found["qkv, one by one"], strict=True))
+        for name, answers in found.items()
+    }
+    for name, count in agree.items():
+        print(f"{name:<28} {count} of {len(asked)} answers are those written one by one")
+    ours = rates["qkv, continuous"]
+    ratios = {
+        "ratio_one_by_one": ours / rates["qkv, one by one"],
+        "ratio_static": ours / rates["qkv, static"],
+        "ratio_transformers": ours / rates["transformers"],
+    }
+    result = {
+        "bench": "generate_batch", "tokens": tokens, "tokens_per_second": rates, **ratios,
+        "equal_answers": agree, "runs": given.runs, **before,
+        "versions": {"transformers": version("transformers")},
+    }  # fmt: skip
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

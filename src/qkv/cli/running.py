@@ -1,0 +1,36 @@
+"""The options of all commands that run a model, and the model they open."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qkv.errors import UsageError
+
+if TYPE_CHECKING:
+    from qkv.engine.engine import Engine
+
+Int8 = Annotated[bool, typer.Option("--int8", help="Matrices in 8 bits: smaller and quicker.")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, help="Cores to use; all of them if not given.")
+]
+
+
+def opened(model: Path, int8: bool = False, threads: int | None = None) -> "Engine":
+    """The model, ready to answer."""
+    import os
+
+    import torch
+
+    from qkv.cli.progress import say
+    from qkv.engine.engine import Engine
+
+    if threads is not None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        if cores and threads > cores:
+            raise UsageError(f"--threads {threads}, but there are {cores} cores; more only wait")
+        torch.set_num_threads(threads)
+    engine = Engine.load(model, int8=int8)
+    for remark in engine.remarks:
+        say(f"note: {remark}")
+    return engine

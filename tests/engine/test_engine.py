@@ -1,0 +1,110 @@
+"""A loaded model answers for what it is, says what it is not, and in 8 bits takes less memory."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from odd_models import DECODERS, ENCODERS, TRANSLATORS
+
+import qkv
+from qkv.bundle import Bundle
+from qkv.engine.engine import Engine
+from qkv.engine.quick.int8 import int8_works
+from qkv.errors import UsageError
+from qkv.model import GELU, EncoderOnly, Learned, MultiHead, Stack, TextVector, build
+from qkv.model.embedding import Embedding
+from qkv.text import Tokenizer
+
+TEXTS = ["a dog runs", "a cat", "the bird sings in the tree"]
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> Path:
+    """A bundle with a vector for each text, as it lies on disk."""
+    tokenizer = Tokenizer.train("bpe", TEXTS, 300)
+    stack = Stack(
+        layers=2, width=24, attention=MultiHead(heads=3), feed_forward=GELU(width=40),
+        position=Learned(),
+    )  # fmt: skip
+    table = Embedding(vocabulary=tokenizer.size)
+    config = EncoderOnly(length=31, embedding=table, encoder=stack, output=TextVector())
+    Bundle(build(config, seed=5), tokenizer).save(tmp_path / "bundle")
+    return tmp_path / "bundle"
+
+
+def test_load_gives_a_model_that_answers(encoder: Path) -> None:
+    model = qkv.load(encoder)
+    vectors = model.embed(TEXTS)
+    assert vectors.shape == (3, 24)
+    assert abs((vectors**2).sum(axis=1) - 1).max() < 1e-6
+    small = qkv.load(encoder, int8=True).embed(TEXTS)
+    assert (small * vectors).sum(axis=1).min() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("config", "ask", "it_is"),
+    [
+        (ENCODERS["bert"], lambda e: e.generate("x"), "fills in hidden tokens; use qkv embed"),
+        (DECODERS["llama"], lambda e: e.translate(["x"]), "writes text; use qkv generate"),
+        (TRANSLATORS["paper"], lambda e: e.similar("x", "y"), "use qkv translate"),
+    ],
+)
+def test_what_a_model_cannot_do_is_said_with_what_it_can(config, ask, it_is) -> None:
+    tokenizer = Tokenizer.train("bytes", TEXTS, 300)
+    with pytest.raises(UsageError, match=it_is):
+        ask(Engine(Bundle(build(config), tokenizer)))
+
+
+def test_a_model_without_a_tokenizer_cannot_read_text() -> None:
+    with pytest.raises(UsageError, match="no tokenizer"):
+        Engine(Bundle(build(ENCODERS["mean vector"]))).embed(["x"])
+
+
+def test_where_the_cpu_cannot_multiply_in_8_bits_it_says_so(
+    encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
+    int8_works.cache_clear()
+    try:
+        engine = qkv.load(encoder, int8=True)
+    finally:
+        int8_works.cache_clear()
+    assert engine.remarks == ["this CPU cannot multiply in 8 bits; float32 is used instead"]
+    assert engine.model.embedding.weight.dtype == torch.float32
+
+
+MEMORY = """
+import gc, sys, torch
+from qkv.engine.engine import Engine
+
+def private():
+    for line in open("/proc/self/status"):
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) * 1024
+
+Engine.load(sys.argv[2], int8=True).embed(["warm"])
+gc.collect()
+before = private()
+engine = Engine.load(sys.argv[1], int8=True)
+gc.collect()
+print(private() - before)
+"""
+
+
+@pytest.mark.skipif(not int8_works(), reason="this CPU cannot multiply in 8 bits")
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_in_8_bits_the_weights_take_less_than_a_third(encoder: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train("bytes", TEXTS, 300)
+    stack = Stack(
+        layers=6, width=768, attention=MultiHead(heads=12), feed_forward=GELU(width=3072),
+        position=Learned(),
+    )  # fmt: skip
+    config = EncoderOnly(
+        length=64, embedding=Embedding(vocabulary=30_000), encoder=stack, output=TextVector()
+    )
+    Bundle(build(config), tokenizer).save(tmp_path / "large")
+    program = [sys.executable, "-c", MEMORY, str(tmp_path / "large"), str(encoder)]
+    told = subprocess.run(program, check=True, capture_output=True, text=True, timeout=120)
+    assert int(told.stdout) < 0.3 * 4 * config.parameters()
