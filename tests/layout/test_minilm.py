@@ -47,7 +47,7 @@ def vectors(bundle: Bundle, texts: list[str]) -> np.ndarray:
     assert isinstance(bundle.model, Encoder)
     assert bundle.tokenizer is not None
     cut = cut_texts(texts, bundle.tokenizer, bundle.model.config.reads)
-    return answers(bundle.model, cut, bundle.tokenizer.pad).numpy()
+    return answers(bundle.model, cut).numpy()
 
 
 def test_embeddings_are_those_of_sentence_transformers(minilm: Path) -> None:

@@ -93,7 +93,7 @@ def at_least_float32(t: Tensor) -> Tensor:
 
 def check_sizes(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> dict[str, int]:
     """The axis sizes both kernels work with, or an error that names what does not fit."""
-    n = expect(q=(q, "B H T E"), k=(k, "B K S E"), v=(v, "B K S value"))
+    n = _quick_sizes(q, k, v) or expect(q=(q, "B H T E"), k=(k, "B K S E"), v=(v, "B K S value"))
     if n["K"] == 0 or n["H"] % n["K"]:
         raise ShapeError(f"K={n['K']} key/value heads must divide H={n['H']} query heads")
     if not q.is_floating_point():
@@ -102,3 +102,13 @@ def check_sizes(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> dict[str, int]:
         raise ShapeError(f"q, k and v hold {q.dtype}, {k.dtype} and {v.dtype}; they must be alike")
     mask.fit(n)
     return n
+
+
+def _quick_sizes(q: Tensor, k: Tensor, v: Tensor) -> dict[str, int] | None:
+    """What `expect` would find if all fits, as it does for every token that is written."""
+    if not all(isinstance(t, Tensor) and t.dim() == 4 for t in (q, k, v)):
+        return None
+    (B, H, T, E), (B2, K, S, E2), shape = q.shape, k.shape, v.shape
+    if B != B2 or E != E2 or shape[:3] != (B, K, S):
+        return None
+    return {"B": B, "H": H, "T": T, "E": E, "K": K, "S": S, "value": shape[3]}

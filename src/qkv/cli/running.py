@@ -10,9 +10,17 @@ from qkv.errors import UsageError
 if TYPE_CHECKING:
     from qkv.engine.engine import Engine
 
+ModelPath = Annotated[
+    Path,
+    typer.Argument(help="A bundle or a public checkpoint.", show_default=False),
+]
 Int8 = Annotated[bool, typer.Option("--int8", help="Matrices in 8 bits: smaller and quicker.")]
 Threads = Annotated[
     int | None, typer.Option("--threads", min=1, help="Cores to use; all of them if not given.")
+]
+
+BatchTokens = Annotated[
+    int | None, typer.Option("--batch-tokens", min=1, help="Tokens computed at a time.")
 ]
 
 

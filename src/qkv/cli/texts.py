@@ -30,3 +30,11 @@ def given_texts(texts: Sequence[str] | None, file: Path | None) -> Iterator[str]
     if sys.stdin.isatty():
         raise UsageError("give texts as arguments, with --file, or on standard input")
     return (without_end(line) for line in decoded(sys.stdin.buffer, "standard input"))
+
+
+def told(text: str) -> str:
+    """A text on one line, for people: cut, and nothing in it moves the cursor."""
+    from qkv.files import one_line
+
+    line = one_line(text) if text.strip() else repr(text[:20])
+    return line if len(line) <= 70 else f"{line[:70]}…"

@@ -25,9 +25,7 @@ Ids = NDArray[np.int64]
 Last = Callable[[Tensor, Tensor], Tensor]  # states (B, T, D), lengths (B,) -> an answer each
 
 
-def answers(
-    model: Encoder, texts: Sequence[ArrayLike], pad: int = 0, budget: int = TOKENS
-) -> Tensor:
+def answers(model: Encoder, texts: Sequence[ArrayLike], budget: int = TOKENS) -> Tensor:
     """The model's answer for each text, in their order, whatever stands beside them: (N, …)."""
     table = model.embedding.weight
     return _each(model, texts, lambda states, n: model.output(states, n, table), budget)

@@ -125,7 +125,7 @@ class Layers(nn.Module):
     def blocks(self) -> Iterator[Block]:
         """The block of each layer; where layers share one, it comes again."""
         for i in self.runs:
-            block = self.get_submodule(str(i))
+            block = self._modules[str(i)]
             assert isinstance(block, Block)
             yield block
 

@@ -22,6 +22,7 @@ from qkv.text.files import read_text, refusing
 from qkv.text.kinds import kind_of, learn, spelling_of
 from qkv.text.marks import FILE, OWN, Marks, read_marks, write_marks
 from qkv.text.pair import FILES, Cutters, Pair, read_pair, reading_special, write_pair
+from qkv.text.seams import LONG, Seams
 from qkv.text.words import refuse_half_characters
 
 BESIDE = (FILE, *FILES)  # what may lie beside a tokenizer.json and belongs to it
@@ -156,15 +157,12 @@ class Tokenizer:
             for text in texts:
                 refuse_half_characters(text)
             return self._pair.encode_many(texts, special, target, self.unknown)
-        backend = self._reads_special if special else self._backend
-        # "fast" leaves out the offsets, which cost twice as much as the ids.
-        try:
-            found = backend.encode_batch_fast(texts, add_special_tokens=False)
-        except TypeError:
-            for text in texts:
-                refuse_half_characters(text)
-            raise
-        return [encoding.ids for encoding in found]
+        if special or all(len(text) <= LONG for text in texts) or self._seams is None:
+            return self._plain(texts, special)
+        tried = [self._seams.encode(text) for text in texts]
+        whole = [text for text, ids in zip(texts, tried, strict=True) if ids is None]
+        rest = iter(self._plain(whole))
+        return [next(rest) if ids is None else ids for ids in tried]
 
     @property
     def marked(self) -> bool:
@@ -230,6 +228,21 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.summary}>"
+
+    def _plain(self, texts: Sequence[str], special: bool = False) -> list[list[int]]:
+        backend = self._reads_special if special else self._backend
+        # "fast" leaves out the offsets, which cost twice as much as the ids.
+        try:
+            found = backend.encode_batch_fast(texts, add_special_tokens=False)
+        except TypeError:
+            for text in texts:
+                refuse_half_characters(text)
+            raise
+        return [encoding.ids for encoding in found]
+
+    @cached_property
+    def _seams(self) -> Seams | None:
+        return Seams.of(self._backend)
 
     @cached_property
     def _reads_special(self) -> Backend:

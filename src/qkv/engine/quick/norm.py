@@ -20,6 +20,6 @@ class QuickRMSNorm(nn.Module):
         width = len(self.gain)
         if x.numel() == width:
             row = x.view(width)
-            return (x * self.gain).mul_((float(row @ row) / width + self.eps) ** -0.5)
+            return (x * self.gain).mul_((float(torch.dot(row, row)) / width + self.eps) ** -0.5)
         size = (x * x).mean(dim=-1, keepdim=True).add_(self.eps).rsqrt_()
         return (x * size).mul_(self.gain)

@@ -13,7 +13,7 @@ from qkv.bundle import Bundle
 from qkv.data import Labelled, built_in, read_labelled
 from qkv.data.encoded import encode
 from qkv.data.grouping import Ids, near_length
-from qkv.engine.answer import answers
+from qkv.engine.answer import answers, pooled
 from qkv.engine.texts import Texts
 from qkv.errors import DataError, TrainingError
 from qkv.layout.write import public_labels
@@ -22,7 +22,7 @@ from qkv.measure.words import bag_of_words
 from qkv.model import Classify, Encoder, EncoderOnly, Model, TextVector
 from qkv.model.family import Config
 from qkv.report import Table
-from qkv.task.classify import ClassifyTask, LabelledTexts, LabelledVectors, head
+from qkv.task.classify import ClassifyTask, LabelledTexts, LabelledVectors
 from qkv.text import Tokenizer
 from qkv.train.job.job import Job, fingerprint, part_key, paths
 from qkv.train.job.sentences import Cut, cut_texts, data_facts, tell_leaks
@@ -140,7 +140,7 @@ class ClassifyLesson(Lesson):
             return
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name.startswith("output."))
-        self.vectors = pooled_states(model, self.train, self.tokenizer.pad)
+        self.vectors = pooled(model, self.train)
 
     def batch(self, numbers: Ids, draws: np.random.Generator) -> LabelledTexts | LabelledVectors:
         labels = self.labels[numbers]
@@ -158,7 +158,7 @@ class ClassifyLesson(Lesson):
     def sample(self, model: Encoder) -> str:
         example = self.parts.held_out[0]
         cut = cut_texts([example.text], self.tokenizer, model.config.reads)
-        guess = guess_labels(model, cut, self.tokenizer.pad)[0][0]
+        guess = guess_labels(model, cut)[0][0]
         return f"{' '.join(example.text.split())[:60]} → {guess}"
 
     def judge(self, model: Encoder) -> Judged:
@@ -179,7 +179,7 @@ def judge_labels(
     """Accuracy and the rest; with what was learnt from, TF-IDF and logistic regression beside."""
     texts, truth, names = [e.text for e in examples], [e.label for e in examples], labels_of(model)
     cut = cut_texts(texts, tokenizer, model.config.reads)
-    guesses, losses = guess_labels(model, cut, tokenizer.pad, truth)
+    guesses, losses = guess_labels(model, cut, truth)
     found = score_labels(truth, guesses, names)
     loss = float(np.mean(losses))
     scores = {"accuracy": found.accuracy, "macro_f1": found.macro_f1, "loss": loss}
@@ -199,11 +199,11 @@ def judge_labels(
 
 
 def guess_labels(
-    model: Encoder, texts: Sequence[Ids], pad: int, truth: Sequence[str] = ()
+    model: Encoder, texts: Sequence[Ids], truth: Sequence[str] = ()
 ) -> tuple[list[str], list[float]]:
     """The likeliest label of each text and, with the truth, how surprising that was."""
     names = labels_of(model)
-    shares = answers(model, texts, pad).log_softmax(dim=-1)
+    shares = answers(model, texts).log_softmax(dim=-1)
     best = [names[i] for i in shares.argmax(dim=-1).tolist()]
     wanted = torch.tensor([names.index(label) for label in truth], dtype=torch.long)
     losses = -shares[: len(wanted)].gather(1, wanted[:, None])[:, 0]
@@ -215,18 +215,6 @@ def labels_of(model: Encoder) -> tuple[str, ...]:
     if not isinstance(output, Classify):
         raise TrainingError("this model gives no labels")
     return output.labels
-
-
-@torch.inference_mode()
-def pooled_states(model: Encoder, texts: Sequence[Ids], pad: int) -> torch.Tensor:
-    """What the small network of a classifier reads: the pooled states of each text (N, D)."""
-    network = head(model)
-    kept = network.change, network.output
-    network.change, network.output = torch.nn.Identity(), torch.nn.Identity()
-    try:
-        return answers(model, texts, pad)
-    finally:
-        network.change, network.output = kept
 
 
 def split_by_label(

@@ -167,7 +167,7 @@ class EmbedLesson(Lesson):
         if len(texts) < 2:
             return ""
         cut = cut_texts(texts, self.tokenizer, model.config.reads)
-        found = embed_texts(model, cut, self.tokenizer.pad)
+        found = embed_texts(model, cut)
         likeness = found @ found[0]
         likeness[0] = -np.inf
         return f"{texts[0][:50]} ~ {texts[int(likeness.argmax())][:50]}"
@@ -233,7 +233,7 @@ def judge_vectors(
     other = [e.other for e in examples]
     both = one if kind == "labels" else [*one, *other]
     cut = cut_texts(both, tokenizer, model.config.reads)
-    found = _scores(kind, examples, embed_texts(model, cut, tokenizer.pad))
+    found = _scores(kind, examples, embed_texts(model, cut))
     counted = _scores(kind, examples, bag_of_words_vectors(both)) if baseline else {}
     rows = tuple((e.one, e.other if kind != "labels" else str(e.label)) for e in examples[:8])
     columns = ("text", "label" if kind == "labels" else "its twin")
@@ -264,9 +264,9 @@ def _scores(kind: Kind, examples: Sequence[Related], found: Any) -> dict[str, fl
     return {"retrieval": float((nearest == np.arange(half)).mean())}
 
 
-def embed_texts(model: Encoder, texts: Sequence[Ids], pad: int) -> Any:
+def embed_texts(model: Encoder, texts: Sequence[Ids]) -> Any:
     """A vector of length 1 for each text, (N, D) numpy."""
-    return torch.nn.functional.normalize(answers(model, texts, pad), dim=-1).numpy()
+    return torch.nn.functional.normalize(answers(model, texts), dim=-1).numpy()
 
 
 def known_of(examples: Sequence[Related]) -> Kind:

@@ -1,0 +1,68 @@
+"""`qkv classify`: a label for each text."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qkv.cli.long_texts import LongTexts, chosen, tell_long
+from qkv.cli.pace import Pace, known_total
+from qkv.cli.running import BatchTokens, Int8, ModelPath, Threads, opened
+from qkv.cli.texts import File, Json, Texts, given_texts, told
+
+if TYPE_CHECKING:
+    from qkv.engine.classify import Classification
+
+WIDEST = 24  # letters of a label that columns are kept for
+
+
+def classify(
+    model: ModelPath,
+    texts: Texts = None,
+    file: File = None,
+    top: Annotated[
+        int | None, typer.Option("--top", min=1, help="Show only the N likeliest labels.")
+    ] = None,
+    long: LongTexts = "error",
+    batch_tokens: BatchTokens = None,
+    json: Json = False,
+    int8: Int8 = False,
+    threads: Threads = None,
+) -> None:
+    """A label for each text, with how probable it is.
+
+    \b
+    Examples:
+      qkv classify runs/reviews "what a film"
+      qkv classify runs/reviews --file reviews.txt --top 3
+      cat reviews.txt | qkv classify runs/reviews --json --long truncate
+    """
+    from qkv.engine.classify import Classifier
+    from qkv.engine.embed import portions
+
+    way, given = chosen(long), given_texts(texts, file)
+    engine = opened(model, int8, threads)
+    classifier = Classifier(engine.quick, engine.tokenizer, long=way, batch_tokens=batch_tokens)
+    width = min(WIDEST, max(map(len, classifier.labels)))
+    pace, done = Pace(known_total(texts, file)), 0
+    pace(done)
+    for portion in portions(given):
+        for answer in classifier(portion, done + 1):
+            typer.echo(_as_json(answer, top) if json else _for_people(answer, top, width))
+        done += len(portion)
+        pace(done)
+    pace.end()
+    tell_long(classifier.long, done, way)
+
+
+def _as_json(answer: "Classification", top: int | None) -> str:
+    from json import dumps
+
+    shares = dict(list(answer.probabilities.items())[:top])
+    fields = {"text": answer.text, "label": answer.label, "probabilities": shares}
+    return dumps(fields, ensure_ascii=False)
+
+
+def _for_people(answer: "Classification", top: int | None, width: int) -> str:
+    shares = list(answer.probabilities.items())[: top or 1]
+    said = "  ".join(f"{told(label):<{width}} {share:.3f}" for label, share in shares)
+    return f"{said}  {told(answer.text)}"
