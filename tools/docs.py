@@ -11,6 +11,7 @@ A generated part stands between two comments and is never edited by hand:
     <!-- presets -->                         the table of named models
     <!-- commands -->                        the help of every command
     <!-- layouts -->                         the public layouts that are read and written
+    <!-- benches -->                         what the benches of speed have measured
     <!-- end -->
 """
 
@@ -28,7 +29,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LEMMA = ROOT / "docs" / "pictures" / "lemma.svg"
 PART = re.compile(
-    r"(<!-- (shows|source|file|presets|commands|layouts)(?:: (.*?))? -->\n).*?(<!-- end -->)", re.S
+    r"(<!-- (shows|source|file|presets|commands|layouts|benches)(?:: (.*?))? -->\n)"
+    r".*?(<!-- end -->)",
+    re.S,
 )
 
 
@@ -107,9 +110,15 @@ def run(command: str) -> str:
     return printed.getvalue().rstrip()
 
 
+def benches(_: str | None) -> str:
+    from bench_table import bench_table
+
+    return bench_table()
+
+
 MAKERS = {
     "shows": show, "source": source, "presets": presets, "commands": commands, "layouts": layouts,
-    "file": file,
+    "file": file, "benches": benches,
 }  # fmt: skip
 
 
