@@ -8,6 +8,7 @@ from qkv.attention.mask import SEE_ALL, Mask, Part, Tile
 from qkv.attention.reference import Steps, reference, soft_cap, softmax
 from qkv.attention.relative import Alibi, Buckets, alibi_slopes, distance_buckets
 from qkv.attention.rotary import UNTURNED, Rotation, Unturned, frequencies, rotation
+from qkv.attention.rows import Rows, RowSlot
 from qkv.attention.sinusoid import sinusoids
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "NoSlot",
     "Part",
     "Rotation",
+    "RowSlot",
+    "Rows",
     "Slot",
     "Steps",
     "Tile",

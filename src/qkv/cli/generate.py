@@ -1,0 +1,190 @@
+"""`qkv generate`: a model writes on."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from qkv.cli.generated import Shown
+from qkv.cli.progress import say
+from qkv.cli.texts import File, Json, Texts, given_texts
+from qkv.errors import QkvError, UsageError
+
+if TYPE_CHECKING:
+    from qkv.engine.engine import Engine
+    from qkv.engine.generate import Answered, Draft, Prompt
+
+
+def generate(
+    model: Annotated[Path, typer.Argument(help="A bundle or a public checkpoint.")],
+    texts: Texts = None,
+    file: File = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, show_default="200", help="The most tokens to write.")
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option(help="0 takes the likeliest token; above 1 is wilder.")
+    ] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the K likeliest tokens.")] = None,
+    top_p: Annotated[
+        float, typer.Option(help="Draw from the likeliest tokens with this probability in all.")
+    ] = 0.95,
+    min_p: Annotated[
+        float | None, typer.Option(help="Draw from tokens this likely beside the likeliest.")
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Above 1: tokens that were there become unlikelier.")
+    ] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="End before this text; may be given again.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, show_default="random", help="Same seed, same text.")
+    ] = None,
+    n: Annotated[int, typer.Option("--n", min=1, help="How many answers to each prompt.")] = 1,
+    logprobs: Annotated[
+        bool, typer.Option("--logprobs", help="Each token on a line with its log-probability.")
+    ] = False,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="A prompt is a user's message to a chat model.")
+    ] = False,
+    system: Annotated[str | None, typer.Option(help="With --chat: what the model is told.")] = None,
+    truncate: Annotated[
+        str | None, typer.Option(help="left: forget the beginning of a prompt that is too long.")
+    ] = None,
+    draft: Annotated[
+        str | None, typer.Option(help="A smaller model's directory, or ngram: guesses ahead.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Let a language model write on from a prompt.
+
+    The text appears as it is written. Several prompts (arguments, lines of a file or of standard
+    input) are answered side by side and shown in their order, with an empty line between them.
+    An empty prompt starts from nothing.
+
+    \b
+    Examples:
+      qkv generate runs/book "Once upon a time"
+      qkv generate runs/book "Once upon" --temperature 0 --max-tokens 50 --stop "."
+      qkv generate runs/book --file prompts.txt --json --seed 7
+      qkv generate models/chat "Who are you?" --chat --system "Answer in one sentence."
+      qkv generate runs/large "Once upon a time" --draft runs/small
+    """
+    from secrets import randbits
+
+    from qkv.engine.engine import Engine
+    from qkv.engine.generate import Sampling
+
+    if system is not None and not chat:
+        raise UsageError("--system tells a chat model what to do; give --chat too")
+    sampling = Sampling.of(temperature, top_k, top_p, min_p, repetition_penalty)
+    asked = (_prompt(text, chat, system) for text in given_texts(texts, file))
+    engine = Engine.load(model)
+    chosen = None
+    if seed is None and temperature != 0:
+        seed = chosen = randbits(32)
+    options = {
+        "max_tokens": max_tokens, "sampling": sampling, "seed": seed, "stop": tuple(stop or ()),
+        "truncate": truncate,
+    }  # fmt: skip
+    first = list(islice(asked, 2))
+    several = len(first) > 1 or file is not None
+    shown = Shown(engine.tokenizer, json, logprobs, several, chosen)
+    prompts = chain(first, asked)
+    if draft is not None:
+        _one_by_one(engine, prompts, n, options | {"draft": _draft(draft, engine)}, shown)
+    elif len(first) == 1 and n == 1:
+        _one_by_one(engine, prompts, n, options, shown)
+    else:
+        _many(engine, prompts, n, options, shown)
+
+
+def _one_by_one(
+    engine: "Engine", prompts: Iterator["Prompt"], n: int, options: dict[str, Any], shown: Shown
+) -> None:
+    """One answer after the other, and in the end how good the guesses of a draft were."""
+    from qkv.engine.generate import Tally
+    from qkv.engine.generate import generate as write
+
+    total = Tally()
+    for prompt in prompts:
+        for number in range(n):
+            writing = write(
+                engine.model,  # type: ignore[arg-type]
+                engine.tokenizer,
+                prompt,
+                number=number,
+                **options,
+            )
+            shown.follow(prompt, writing)
+            total.guessed += writing.tally.guessed
+            total.accepted += writing.tally.accepted
+    if options.get("draft") is not None:
+        say(f"draft: {total.accepted:,} of {total.guessed:,} guesses were right, {total.rate:.0%}")
+
+
+def _many(
+    engine: "Engine", prompts: Iterator["Prompt"], n: int, options: dict[str, Any], shown: Shown
+) -> None:
+    """Answers in the order of their prompts; one that fails is told, and the others go on."""
+    from qkv.engine.generate import generate_each
+
+    held: dict[tuple[int, int], Answered] = {}
+    turn, failed = (0, 0), 0
+    for answered in generate_each(
+        engine.model,  # type: ignore[arg-type]
+        engine.tokenizer,
+        prompts,
+        n=n,
+        **options,
+    ):
+        held[answered.place, answered.number] = answered
+        while turn in held:
+            failed += not _told(held.pop(turn), shown)
+            turn = (turn[0], turn[1] + 1) if turn[1] + 1 < n else (turn[0] + 1, 0)
+    if failed:
+        raise typer.Exit(2)
+
+
+def _told(answered: "Answered", shown: Shown) -> bool:
+    """Whether there was an answer to show."""
+    if answered.generation is not None:
+        shown.answer(answered.prompt, answered.generation)
+        return True
+    assert answered.error is not None
+    if not isinstance(answered.error, QkvError) or not shown.several:
+        raise answered.error
+    message = " ".join(str(answered.error).split())
+    if answered.number == 0:
+        say(f"qkv: prompt {answered.place + 1}: {message}")
+    if shown.json:
+        shown.object(answered.prompt, {"error": message})
+    return False
+
+
+def _draft(name: str, engine: "Engine") -> "Draft":
+    from qkv.engine.engine import Engine
+    from qkv.engine.generate import DraftModel, NGram
+
+    if name == "ngram":
+        return NGram()
+    small = Engine.load(name)
+    ours, theirs = engine.tokenizer, small.tokenizer
+    if ours.size != theirs.size or any(
+        ours.token(id) != theirs.token(id) for id in range(ours.size)
+    ):
+        raise UsageError(
+            f"the draft {name} has other tokens ({theirs.summary}) than the model "
+            f"({ours.summary}); a draft must share its tokenizer"
+        )
+    return DraftModel(small.model)  # type: ignore[arg-type]
+
+
+def _prompt(text: str, chat: bool, system: str | None) -> "Prompt":
+    if not chat:
+        return text
+    told: Sequence[dict[str, str]] = [{"role": "system", "content": system}] if system else []
+    return [*told, {"role": "user", "content": text}]

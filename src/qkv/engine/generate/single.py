@@ -1,0 +1,44 @@
+"""One sequence by itself: the shortest way from a token to the next."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from qkv.attention import KVCache
+from qkv.engine.generate.choosing import Choice, Chooser
+from qkv.engine.generate.reading import CHUNK, LanguageModel, last_scores, reading
+from qkv.engine.generate.request import Request
+
+
+def write_one(model: LanguageModel, request: Request, vocabulary: int) -> Iterator[Choice]:
+    """The tokens of the answer, up to its end or its greatest length; each is read when asked for.
+
+    vocabulary: how many tokens there are to choose from.
+    """
+    request.check(model)
+    chooser, ends = Chooser(request), request.ends
+    device = model.embedding.weight.device
+    with reading(model):
+        cache = model.empty_cache(1, request.room)
+        token = torch.zeros(1, 1, dtype=torch.long, device=device)
+        scores = last_scores(model, read_prompt(model, request.ids, cache), vocabulary)
+        choice = chooser.choose(scores[0])
+    for _ in range(request.max_tokens - 1):
+        yield choice
+        if choice.id in ends:
+            return
+        with reading(model):
+            chooser.add(choice.id)
+            token.fill_(choice.id)
+            scores = last_scores(model, model.states(token, cache=cache), vocabulary)
+            choice = chooser.choose(scores[0])
+    yield choice
+
+
+def read_prompt(model: LanguageModel, ids: tuple[int, ...] | list[int], cache: KVCache) -> Tensor:
+    """The states after these ids, which are added to the cache in chunks; of the last chunk."""
+    row = torch.tensor([ids], device=model.embedding.weight.device)
+    for start in range(0, len(ids), CHUNK):
+        states = model.states(row[:, start : start + CHUNK], cache=cache)
+    return states

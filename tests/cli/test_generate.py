@@ -1,0 +1,228 @@
+"""`qkv generate` as a person runs it."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+
+from qkv.bundle import Bundle
+from qkv.model import (
+    Decoder,
+    DecoderOnly,
+    Embedding,
+    MultiHead,
+    NextToken,
+    ReLU,
+    Rotary,
+    Stack,
+    build,
+    preset,
+)
+from qkv.text import Tokenizer
+
+LETTERS = "abcdefghijklmnopqrstuvwx"
+
+
+@pytest.fixture(scope="module")
+def writers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models with the same 29 tokens: `large`, and `small`, which is no copy of it."""
+    place = tmp_path_factory.mktemp("writers")
+    tokenizer = Tokenizer.train("characters", [LETTERS], 29)
+    for seed, name in enumerate(("large", "small")):
+        stack = Stack(
+            layers=2 - seed, width=12, attention=MultiHead(heads=3),
+            feed_forward=ReLU(width=17), position=Rotary(),
+        )  # fmt: skip
+        table, output = Embedding(vocabulary=29, scaled=True), NextToken(tied=False, bias=True)
+        config = DecoderOnly(length=61, embedding=table, decoder=stack, output=output)
+        model = build(config, seed)
+        assert isinstance(model, Decoder)
+        with torch.no_grad():
+            model.output.weight.mul_(30.0)
+            model.output.bias[:] = 0.0
+            model.output.bias[:5] = -99.0  # no marks: every answer has its full length
+        Bundle(model.eval(), tokenizer).save(place / name)
+    return place
+
+
+def test_the_text_and_nothing_else_is_on_standard_output(qkv, writers: Path) -> None:
+    code, out, err = qkv("generate", writers / "large", "cab", "--seed", 5, "--max-tokens", 9)
+    assert (code, err) == (0, "")
+    assert len(out) == 10
+    assert set(out[:-1]) <= set(LETTERS)
+    assert qkv("generate", writers / "large", "cab", "--seed", 5, "--max-tokens", 9)[1] == out
+
+
+def test_the_text_appears_as_it_is_written(
+    qkv, writers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Seen(io.StringIO):
+        shown: ClassVar[list[str]] = []
+
+        def flush(self) -> None:
+            self.shown.append(self.getvalue())
+
+    monkeypatch.setattr(sys, "stdout", Seen())
+    qkv("generate", writers / "large", "cab", "--seed", 5, "--max-tokens", 9)
+    assert [len(text) for text in Seen.shown[:9]] == list(range(1, 10))
+
+
+def test_a_random_seed_is_told_and_gives_the_text_again(qkv, writers: Path) -> None:
+    _, out, err = qkv("generate", writers / "large", "cab", "--max-tokens", 30)
+    assert err.startswith("seed ")
+    seed = int(err.split()[1])
+    again = qkv("generate", writers / "large", "cab", "--max-tokens", 30, "--seed", seed)
+    assert again == (0, out, "")
+    assert qkv("generate", writers / "large", "cab", "--temperature", 0)[2] == ""
+
+
+def test_json_has_the_agreed_fields(qkv, writers: Path) -> None:
+    _, out, _ = qkv("generate", writers / "large", "cab", "--json", "--seed", 1, "--max-tokens", 7)
+    found = json.loads(out)
+    assert list(found) == ["text", "tokens", "logprobs", "stop_reason"]
+    assert len(found["tokens"]) == len(found["logprobs"]) == len(found["text"]) == 7
+    assert max(found["logprobs"]) <= 0
+    assert found["stop_reason"] == "length"
+
+
+def test_lines_of_a_file_are_answered_in_their_order(qkv, writers: Path, tmp_path: Path) -> None:
+    lines = ["abc", "x", LETTERS, "", "bcd"]
+    (tmp_path / "prompts.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    given = ("generate", writers / "large", "--seed", 3, "--max-tokens", 6)
+    code, out, err = qkv(*given, "--file", tmp_path / "prompts.txt", "--json")
+    assert (code, err) == (0, "")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [answer["prompt"] for answer in found] == lines
+    for answer in found:
+        alone = json.loads(qkv(*given, answer["prompt"], "--json")[1])
+        assert alone["text"] == answer["text"]
+        assert alone["logprobs"] == pytest.approx(answer["logprobs"], abs=1e-4)
+    people = qkv(*given, "abc", "x")[1]
+    assert people == f"{found[0]['text']}\n\n{found[1]['text']}\n"
+
+
+def test_prompts_come_from_standard_input(
+    qkv, writers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ("generate", writers / "large", "--temperature", 0, "--max-tokens", 5)
+    expected = qkv(*given, "abc")[1]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc\n")))
+    assert qkv(*given) == (0, expected, "")
+
+
+def test_one_bad_line_is_told_and_the_others_are_answered(
+    qkv, writers: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "prompts.txt").write_text(f"abc\n{LETTERS * 3}\nbcd\n", "utf-8")
+    given = ("generate", writers / "large", "--temperature", 0, "--max-tokens", 4)
+    code, out, err = qkv(*given, "--file", tmp_path / "prompts.txt", "--json")
+    assert code == 2
+    assert err == (
+        "qkv: prompt 2: prompt has 72 tokens but the model reads at most 61; "
+        "shorten it or pass --truncate left\n"
+    )
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [list(answer)[1] for answer in found] == ["text", "error", "text"]
+    cut = qkv(*given, "--file", tmp_path / "prompts.txt", "--truncate", "left", "--json")
+    assert (cut[0], len(cut[1].splitlines())) == (0, 3)
+
+
+def test_several_answers_differ_and_come_again(qkv, writers: Path) -> None:
+    given = ("generate", writers / "large", "abc", "--n", 3, "--seed", 2, "--temperature", 2,
+             "--max-tokens", 20)  # fmt: skip
+    code, out, _ = qkv(*given)
+    answers = out.rstrip("\n").split("\n\n")
+    assert code == 0
+    assert len(set(answers)) == 3
+    assert qkv(*given)[1] == out
+    first = qkv("generate", writers / "large", "abc", *given[5:])[1]
+    assert first.rstrip("\n") == answers[0]
+
+
+def test_text_ends_before_a_stop_text(qkv, writers: Path) -> None:
+    given = ("generate", writers / "large", "abc", "--temperature", 0, "--max-tokens", 30)
+    whole = qkv(*given)[1].rstrip("\n")
+    stop = whole[11:13]
+    _, out, _ = qkv(*given, "--stop", "zzz", "--stop", stop, "--json")
+    found = json.loads(out)
+    assert found["stop_reason"] == "stop"
+    assert found["text"] == whole[: whole.index(stop)]
+
+
+def test_log_probabilities_are_shown_token_by_token(qkv, writers: Path) -> None:
+    given = ("generate", writers / "large", "abc", "--temperature", 0, "--max-tokens", 6)
+    rows = [line.split() for line in qkv(*given, "--logprobs")[1].splitlines()]
+    found = json.loads(qkv(*given, "--json")[1])
+    assert "".join(row[1] for row in rows) == found["text"]
+    assert [float(row[0]) for row in rows] == pytest.approx(found["logprobs"], abs=1e-4)
+
+
+@pytest.mark.parametrize("draft", ["ngram", "small", "large"])
+def test_a_draft_changes_no_text_and_its_guesses_are_counted(
+    qkv, writers: Path, draft: str
+) -> None:
+    given = ("generate", writers / "large", "abcabc", "--temperature", 0, "--max-tokens", 40)
+    name = draft if draft == "ngram" else writers / draft
+    code, out, err = qkv(*given, "--draft", name)
+    assert (code, out) == (0, qkv(*given)[1])
+    assert err.startswith("draft: ")
+    if draft == "large":
+        assert err.endswith("100%\n")
+
+
+def test_a_story_from_published_weights(qkv, shared: Path) -> None:
+    story = shared / "models" / "stories260K"
+    told = json.loads((story / "stories260K_greedy.json").read_text("utf-8"))
+    code, out, _ = qkv("generate", story, "", "--temperature", 0, "--max-tokens", 200)
+    assert code == 0
+    assert out == told["text"].removeprefix(" ") + "\n"
+
+
+MISTAKES = {
+    ("cab", "--temperature", "-1"): "temperature -1 must be 0, which is greedy, or above",
+    ("cab", "--top-k", "0"): "top-k 0 must be a whole number of 1 or more",
+    ("cab", "--top-p", "1.5"): "top-p 1.5 must be above 0 and at most 1",
+    ("cab", "--min-p", "2"): "min-p 2 must be between 0 and 1",
+    ("cab", "--repetition-penalty", "0"): "repetition penalty 0 must be above 0",
+    ("cab", "--stop", ""): "a stop text is empty",
+    ("cab", "--truncate", "right"): 'only "left" is known',
+    ("cab", "--system", "Be kind."): "--system tells a chat model what to do; give --chat too",
+    ("cab", "--chat"): "has no chat template",
+    ("cab", "--max-tokens", "0"): "--max-tokens",
+    ("c" * 99, "--n", "3"): "prompt has 99 tokens but the model reads at most 61",
+    ("cab", "--max-tokens", "99"): "max_tokens=99, but the model reads at most 61",
+    ("c" * 1_000_000,): "1000000 tokens but the model reads at most 61",
+    ("c\udcff",): "half a character",
+    ("cab", "--draft", "nowhere"): "nowhere",
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES, ids=lambda given: " ".join(given)[:30])
+def test_a_mistake_is_one_line(qkv, writers: Path, arguments: tuple[str, ...]) -> None:
+    code, out, err = qkv("generate", writers / "large", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("qkv: ")
+    assert err.count("\n") == 1
+    assert MISTAKES[arguments] in err
+
+
+def test_a_draft_with_other_tokens_is_refused(qkv, writers: Path, tmp_path: Path) -> None:
+    other = Bundle.load(writers / "small")
+    Bundle(other.model, Tokenizer.train("characters", [LETTERS.upper()], 29)).save(tmp_path / "b")
+    code, _, err = qkv("generate", writers / "large", "cab", "--seed", 1, "--draft", tmp_path / "b")
+    assert code == 2
+    assert "a draft must share its tokenizer" in err
+
+
+def test_a_model_that_does_not_write_is_refused(qkv, tmp_path: Path) -> None:
+    config = preset("embed-tiny")
+    table = config.embedding.model_copy(update={"vocabulary": 29})
+    model = build(config.model_copy(update={"embedding": table}), 0).eval()
+    Bundle(model, Tokenizer.train("characters", [LETTERS], 29)).save(tmp_path / "vectors")
+    code, _, err = qkv("generate", tmp_path / "vectors", "cab", "--seed", 1)
+    assert code == 2
+    assert "this model is encoder-only; only a decoder-only model writes text" in err

@@ -1,0 +1,365 @@
+"""Many sequences at once write what each would write alone, and no one disturbs another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_writers import KINDS, LENGTH, VOCABULARY, slow_greedy, slow_scores, watched, writer
+from torch import Tensor
+
+from qkv.attention import Rows
+from qkv.engine.generate import GREEDY, Batch, Request, Sampling, Step
+from qkv.engine.generate.batch import Running
+from qkv.engine.generate.single import write_one
+from qkv.errors import CacheError, QkvError, UsageError
+from qkv.model import Decoder
+
+MODELS = {kind: writer(kind) for kind in KINDS}
+MODEL = MODELS["rotary"]
+EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
+
+
+def run(batch: Batch, *requests: Request) -> list[list[int] | Exception]:
+    """What comes of each request, all of them added at once."""
+    return finish(batch, [batch.add(request) for request in requests])
+
+
+def finish(batch: Batch, members: Sequence[Running]) -> list[list[int] | Exception]:
+    found: dict[Running, list[int] | Exception] = {member: [] for member in members}
+    for _ in range(2000):
+        if batch.idle:
+            return list(found.values())
+        for event in batch.step():
+            if event.error is not None:
+                found[event.running] = event.error
+            else:
+                written = found[event.running]
+                assert isinstance(written, list)
+                assert event.choice is not None
+                written.append(event.choice.id)
+    raise AssertionError("the batch did not come to an end")
+
+
+def alone(model, request: Request) -> list[int]:
+    return [choice.id for choice in write_one(model, request, VOCABULARY)]
+
+
+def ids(seed: int, count: int) -> tuple[int, ...]:
+    draws = torch.Generator().manual_seed(seed)
+    return tuple(torch.randint(VOCABULARY, (count,), generator=draws).tolist())
+
+
+prompts = st.lists(
+    st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=23), min_size=1, max_size=6
+)
+
+
+@EVERY_KIND
+@settings(max_examples=12, deadline=None)
+@given(prompts=prompts, counts=st.lists(st.integers(1, 13), min_size=6, max_size=6))
+def test_cached_and_batched_scores_equal_those_computed_from_nothing(
+    kind: str, prompts: list[list[int]], counts: list[int]
+) -> None:
+    """Every row of scores, of every sequence, whatever its neighbours' lengths are."""
+    model, batch = MODELS[kind], Batch(MODELS[kind], VOCABULARY)
+    rows = []
+    for prompt, count in zip(prompts, counts, strict=False):
+        sampling, seen = watched()
+        rows.append((prompt, seen, batch.add(Request(tuple(prompt), count, sampling))))
+        if len(rows) % 2:
+            batch.step()  # some join while others are at work
+    for _ in range(100):
+        batch.step()
+    assert batch.idle
+    for prompt, seen, running in rows:
+        text = list(prompt)
+        assert len(seen) == running.request.max_tokens
+        for scores in seen:
+            torch.testing.assert_close(scores, slow_scores(model, text), rtol=0, atol=1e-4)
+            text.append(int(scores.argmax()))
+
+
+@EVERY_KIND
+def test_one_sequence_equals_the_slow_way(kind: str) -> None:
+    sampling, seen = watched()
+    request = Request(ids(3, 7), 19, sampling)
+    written = alone(MODELS[kind], request)
+    assert written == slow_greedy(MODELS[kind], request.ids, 19)
+    text = list(request.ids)
+    for scores, id in zip(seen, written, strict=True):
+        torch.testing.assert_close(scores, slow_scores(MODELS[kind], text), rtol=0, atol=1e-4)
+        text.append(id)
+
+
+@settings(max_examples=15, deadline=None)
+@given(prompts=prompts, seed=st.integers(0, 99), place=st.integers(0, 5))
+def test_the_same_seed_gives_the_same_tokens_whatever_else_is_in_the_batch(
+    prompts: list[list[int]], seed: int, place: int
+) -> None:
+    sampling = Sampling.of(temperature=1.3, top_k=11, repetition_penalty=1.2)
+    asked = Request(ids(seed, 5), 17, sampling, seed=seed)
+    others = [Request(tuple(p), 9, sampling, seed=i) for i, p in enumerate(prompts)]
+    others.insert(place, asked)
+    found = run(Batch(MODEL, VOCABULARY), *others)
+    assert found[others.index(asked)] == alone(MODEL, asked)
+
+
+def test_answers_of_one_seed_differ_by_their_number() -> None:
+    sampling = Sampling.of(temperature=2.0)
+    found = run(
+        Batch(MODEL, VOCABULARY),
+        *(Request(ids(1, 4), 20, sampling, seed=5, number=n) for n in range(3)),
+    )
+    assert len({tuple(f) for f in found}) == 3
+    assert found[1] == alone(MODEL, Request(ids(1, 4), 20, sampling, seed=5, number=1))
+
+
+def test_an_end_token_ends_a_sequence_and_is_its_last() -> None:
+    expected = slow_greedy(MODEL, ids(2, 6), 25)
+    end = expected[11]
+    found = run(Batch(MODEL, VOCABULARY), Request(ids(2, 6), 25, GREEDY, ends=frozenset({end})))
+    assert found == [expected[: expected.index(end) + 1]]
+
+
+def test_no_more_is_admitted_than_the_budget_and_the_rest_come_in_order() -> None:
+    batch = Batch(MODEL, VOCABULARY, budget=40)
+    members = [batch.add(Request(ids(i, 7 + i % 3), 9, GREEDY)) for i in range(7)]
+    first: list[Running] = []
+    while not batch.idle:
+        for event in batch.step():
+            if event.running not in first:
+                first.append(event.running)
+        at_work = batch.running + batch.intake.active
+        assert sum(member.request.room for member in at_work) <= 40
+    assert first == members
+
+
+def test_a_request_larger_than_the_budget_is_answered_when_it_is_alone() -> None:
+    batch = Batch(MODEL, VOCABULARY, budget=10)
+    request = Request(ids(1, 8), 7, GREEDY)
+    assert run(batch, request, request) == [slow_greedy(MODEL, request.ids, 7)] * 2
+
+
+def test_what_prompts_have_in_common_is_computed_once() -> None:
+    beginning, batch = ids(1, 31), Batch(MODEL, VOCABULARY)
+    asked = [Request((*beginning, *ids(i, 3)), 5, GREEDY) for i in range(2, 9)]
+    found = run(batch, *asked)
+    assert found == [slow_greedy(MODEL, request.ids, 5) for request in asked]
+    assert batch.computed == 34 + 6 * 3
+    assert run(batch, asked[3]) == [found[3]]
+    assert batch.computed == 34 + 6 * 3 + 1  # the last token, for its scores
+
+
+def test_without_room_for_prefixes_everything_is_computed() -> None:
+    batch = Batch(MODEL, VOCABULARY, kept=0)
+    request = Request(ids(1, 20), 3, GREEDY)
+    assert run(batch, request) == run(batch, request)
+    assert batch.computed == 40
+
+
+def test_only_so_many_tokens_of_old_prompts_are_kept() -> None:
+    batch = Batch(MODEL, VOCABULARY, kept=70)
+    for seed in range(9):
+        run(batch, Request(ids(seed, 30), 2, GREEDY))
+        assert batch.intake.prefixes.tokens <= 70
+    assert batch.intake.prefixes.tokens == 60
+
+
+def test_a_long_prompt_is_read_in_chunks_while_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("qkv.engine.generate.prefill.CHUNK", 8)
+    batch = Batch(MODEL, VOCABULARY)
+    short = batch.add(Request(ids(1, 3), 30, GREEDY))
+    batch.step()
+    long = batch.add(Request(ids(2, 43), 6, GREEDY))
+    for _ in range(5):
+        assert [event.running for event in batch.step()] == [short]
+    assert [event.running for event in batch.step()] == [short, long]
+    rest = finish(batch, [short, long])
+    assert rest[1] == slow_greedy(MODEL, long.request.ids, 6)[1:]
+
+
+def test_prompts_of_near_length_are_read_together() -> None:
+    batch = Batch(MODEL, VOCABULARY)
+    asked = [Request(ids(i, n), 1, GREEDY) for i, n in enumerate((20, 19, 22, 3, 21))]
+    for request in asked:
+        batch.add(request)
+    assert [len(batch.step()) for _ in range(3)] == [4, 1, 0]
+
+
+def test_a_cancelled_sequence_frees_its_row_at_once() -> None:
+    batch = Batch(MODEL, VOCABULARY)
+    asked = [Request(ids(i, 5 + 4 * i), 20, GREEDY) for i in range(5)]
+    members = [batch.add(request) for request in asked]
+    while len(batch.running) < 4:
+        batch.step()
+    waiting = next(member for member in members if member not in batch.running)
+    gone = batch.running[1]
+    for member in (gone, waiting):
+        batch.cancel(member)
+        assert member not in batch.running
+    assert len(batch.rows) == 3
+    staying = [m for m in members if m not in (gone, waiting)]
+    written = {m: m.written for m in staying}
+    for member, found in zip(staying, finish(batch, staying), strict=True):
+        expected = slow_greedy(MODEL, member.request.ids, 20)
+        assert found == expected[written[member] :]
+    batch.cancel(gone)  # once more does no harm
+    assert batch.idle
+
+
+def test_one_that_is_cancelled_while_it_is_read_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("qkv.engine.generate.prefill.CHUNK", 8)
+    batch = Batch(MODEL, VOCABULARY)
+    long, other = (batch.add(Request(ids(i, n), 4, GREEDY)) for i, n in ((1, 40), (2, 7)))
+    batch.step()
+    assert batch.intake.active == [other, long]
+    batch.cancel(long)
+    assert finish(batch, [long, other]) == [[], slow_greedy(MODEL, ids(2, 7), 4)]
+    assert batch.computed == 8 + 7
+
+
+def test_memory_shrinks_when_rows_leave() -> None:
+    batch = Batch(MODEL, VOCABULARY)
+    members = [batch.add(Request(ids(i, 5 + i), 30, GREEDY)) for i in range(16)]
+    while len(batch.running) < 16:
+        batch.step()
+    full = batch.rows.cache.bytes
+    for member in members[2:]:
+        batch.cancel(member)
+    assert batch.rows.cache.bytes <= full / 4
+    for member in members[:2]:
+        batch.cancel(member)
+    assert batch.rows.cache.bytes == 0
+
+
+@dataclass(frozen=True)
+class Raises(Step):
+    """Goes wrong after some tokens."""
+
+    after: int
+
+    def apply(self, scores: Tensor, ids: Tensor) -> Tensor:
+        if len(ids) > self.after:
+            raise ZeroDivisionError("a strategy of somebody's own")
+        return scores
+
+
+def test_a_strategy_that_raises_ends_only_its_own_sequence() -> None:
+    good = [Request(ids(i, 6), 12, GREEDY) for i in range(4)]
+    bad = Request(ids(7, 6), 12, Sampling((Raises(9),)))
+    found = run(Batch(MODEL, VOCABULARY), good[0], bad, *good[1:])
+    assert isinstance(found.pop(1), ZeroDivisionError)
+    assert found == [slow_greedy(MODEL, request.ids, 12) for request in good]
+
+
+@pytest.mark.parametrize("poison", [0, 13])
+@pytest.mark.parametrize("where", ["prompt", "middle"])
+def test_scores_that_are_not_finite_end_only_their_own_sequence(poison: int, where: str) -> None:
+    """A token whose embedding is NaN stands in one prompt, or is written by one sequence."""
+    model = writer(seed=3)
+    with torch.no_grad():
+        model.output.bias[poison] = -1e4  # nobody writes it unless made to
+    clean = [Request(tuple(i for i in ids(s, 11 + s) if i != poison), 8, GREEDY) for s in range(7)]
+    expected = [slow_greedy(model, request.ids, 8) for request in clean]
+    bad = Request((5, poison, 7), 8, GREEDY)
+    if where == "middle":
+        bad = Request((5, 6, 7), 8, Sampling((Only(poison, after=5),), GREEDY.choice))
+    with torch.no_grad():
+        model.embedding.weight[poison] = torch.nan
+    batch = Batch(model, VOCABULARY)
+    found = run(batch, *clean[:2], bad, *clean[2:])
+    error = found.pop(2)
+    assert isinstance(error, QkvError)
+    assert "not finite" in str(error)
+    assert found == expected
+    assert run(batch, *clean) == expected  # in the rows that the bad one has left, too
+
+
+@dataclass(frozen=True)
+class Only(Step):
+    """One token and no other, once there are so many ids."""
+
+    id: int
+    after: int
+
+    def apply(self, scores: Tensor, ids: Tensor) -> Tensor:
+        if len(ids) < self.after:
+            return scores
+        return torch.full_like(scores, -torch.inf).index_fill_(0, torch.tensor([self.id]), 0.0)
+
+
+class Refusing(Decoder):
+    """A model that cannot read one token."""
+
+    def states(self, ids, *given, **named):  # type: ignore[no-untyped-def]
+        if (ids == 28).any():
+            raise RuntimeError("a kernel refused")
+        return super().states(ids, *given, **named)
+
+
+def test_a_prompt_the_model_cannot_read_fails_alone() -> None:
+    model = writer(seed=5)
+    model.__class__ = Refusing
+    good = [Request(tuple(i % 28 for i in ids(s, 9)), 1, GREEDY) for s in range(3)]
+    bad = Request((28, *ids(4, 8)), 4, GREEDY)
+    found = run(Batch(model, VOCABULARY), good[0], bad, good[1], good[2])
+    assert isinstance(found.pop(1), RuntimeError)
+    assert found == [slow_greedy(writer(seed=5), request.ids, 1) for request in good]
+
+
+IMPOSSIBLE = {
+    "no tokens": (lambda: Request((), 3), "has no tokens"),
+    "no answer": (lambda: Request((1,), 0), "max_tokens=0 must be 1 or more"),
+    "no such token": (lambda: Request((1, VOCABULARY), 3), "token 29 does not exist"),
+    "too long": (lambda: Request((1,) * 62, 3), "prompt has 62 tokens but the model reads at mo"),
+    "no room": (lambda: Request((1,) * 60, 3), "60 tokens and max_tokens=3, but the model reads"),
+    "full": (lambda: Request((1,) * 61, 3), "all that the model reads"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_an_impossible_request_is_refused_and_the_others_are_answered(case: str) -> None:
+    make, message = IMPOSSIBLE[case]
+    batch = Batch(MODEL, VOCABULARY)
+    good = batch.add(Request(ids(1, 5), 4, GREEDY))
+    with pytest.raises(UsageError, match=message):
+        batch.add(make())
+    assert finish(batch, [good]) == [slow_greedy(MODEL, ids(1, 5), 4)]
+
+
+def test_a_model_in_training_is_left_in_training() -> None:
+    model = writer(seed=1)
+    model.train()
+    found = run(Batch(model, VOCABULARY), Request(ids(1, 5), 6, GREEDY))
+    assert all(part.training for part in model.modules())
+    assert found == [slow_greedy(model.eval(), ids(1, 5), 6)]
+
+
+def test_rows_are_shown_in_multiples_so_that_kernels_meet_few_shapes() -> None:
+    rows = Rows(MODEL.empty_cache(1, 0))
+    with torch.inference_mode():
+        cache = MODEL.empty_cache(2, 9)
+        MODEL.states(torch.tensor([ids(1, 9), ids(2, 9)]), cache=cache)
+        rows.join(cache, {1: 9, 0: 5})
+        shapes = set()
+        for _ in range(40):
+            positions, mask = rows.show()
+            keys = mask.dense(1, rows.lengths[0] + -rows.lengths[0] % 16)
+            shapes.add(keys.shape[-1])
+            assert keys.sum(dim=-1).flatten().tolist() == rows.lengths
+            assert (positions.flatten() + 1).tolist() == rows.lengths
+            MODEL.states(torch.tensor([[1], [2]]), mask=mask, positions=positions, cache=rows.cache)
+        with pytest.raises(CacheError, match="call show"):
+            MODEL.states(torch.tensor([[1]]), cache=rows.cache)
+        with pytest.raises(CacheError, match="a row of 99 keys cannot come from a cache of 9"):
+            rows.join(cache, {0: 99})
+    assert shapes == {16, 32, 48, 64}
+    assert rows.lengths == [49, 45]
+    assert LENGTH > 49
