@@ -225,4 +225,4 @@ def test_a_model_that_does_not_write_is_refused(qkv, tmp_path: Path) -> None:
     Bundle(model, Tokenizer.train("characters", [LETTERS], 29)).save(tmp_path / "vectors")
     code, _, err = qkv("generate", tmp_path / "vectors", "cab", "--seed", 1)
     assert code == 2
-    assert "this model is encoder-only; only a decoder-only model writes text" in err
+    assert "is an encoder that gives vectors; use qkv embed" in err

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from qkv.cli.generated import Shown
 from qkv.cli.progress import say
+from qkv.cli.running import Int8, ModelPath, Threads, opened
 from qkv.cli.texts import File, Json, Texts, given_texts
 from qkv.errors import QkvError, UsageError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def generate(
-    model: Annotated[Path, typer.Argument(help="A bundle or a public checkpoint.")],
+    model: ModelPath,
     texts: Texts = None,
     file: File = None,
     max_tokens: Annotated[
@@ -58,6 +58,8 @@ def generate(
         str | None, typer.Option(help="A smaller model's directory, or ngram: guesses ahead.")
     ] = None,
     json: Json = False,
+    int8: Int8 = False,
+    threads: Threads = None,
 ) -> None:
     """Let a language model write on from a prompt.
 
@@ -75,14 +77,13 @@ def generate(
     """
     from secrets import randbits
 
-    from qkv.engine.engine import Engine
     from qkv.engine.generate import Sampling
 
     if system is not None and not chat:
         raise UsageError("--system tells a chat model what to do; give --chat too")
     sampling = Sampling.of(temperature, top_k, top_p, min_p, repetition_penalty)
     asked = (_prompt(text, chat, system) for text in given_texts(texts, file))
-    engine = Engine.load(model)
+    engine = opened(model, int8, threads)
     chosen = None
     if seed is None and temperature != 0:
         seed = chosen = randbits(32)
@@ -107,18 +108,11 @@ def _one_by_one(
 ) -> None:
     """One answer after the other, and in the end how good the guesses of a draft were."""
     from qkv.engine.generate import Tally
-    from qkv.engine.generate import generate as write
 
     total = Tally()
     for prompt in prompts:
         for number in range(n):
-            writing = write(
-                engine.model,  # type: ignore[arg-type]
-                engine.tokenizer,
-                prompt,
-                number=number,
-                **options,
-            )
+            writing = engine.generate(prompt, number=number, **options)
             shown.follow(prompt, writing)
             total.guessed += writing.tally.guessed
             total.accepted += writing.tally.accepted
@@ -131,16 +125,12 @@ def _many(
 ) -> None:
     """Answers in the order of their prompts; one that fails is told, and the others go on."""
     from qkv.engine.generate import generate_each
+    from qkv.model import Decoder
 
     held: dict[tuple[int, int], Answered] = {}
     turn, failed = (0, 0), 0
-    for answered in generate_each(
-        engine.model,  # type: ignore[arg-type]
-        engine.tokenizer,
-        prompts,
-        n=n,
-        **options,
-    ):
+    model = engine.as_a(Decoder)
+    for answered in generate_each(model, engine.tokenizer, prompts, n=n, **options):
         held[answered.place, answered.number] = answered
         while turn in held:
             failed += not _told(held.pop(turn), shown)
@@ -168,6 +158,7 @@ def _told(answered: "Answered", shown: Shown) -> bool:
 def _draft(name: str, engine: "Engine") -> "Draft":
     from qkv.engine.engine import Engine
     from qkv.engine.generate import DraftModel, NGram
+    from qkv.model import Decoder
 
     if name == "ngram":
         return NGram()
@@ -180,7 +171,7 @@ def _draft(name: str, engine: "Engine") -> "Draft":
             f"the draft {name} has other tokens ({theirs.summary}) than the model "
             f"({ours.summary}); a draft must share its tokenizer"
         )
-    return DraftModel(small.model)  # type: ignore[arg-type]
+    return DraftModel(small.as_a(Decoder))
 
 
 def _prompt(text: str, chat: bool, system: str | None) -> "Prompt":

@@ -5,13 +5,13 @@ first end; more are compared by their score divided by a power of their length (
 without the constants).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 import torch
 
-from qkv.data.grouping import near_length
 from qkv.engine.answering import answering
+from qkv.engine.beam_rows import Rows
+from qkv.engine.beam_tree import Tree
 from qkv.engine.decoding import Decoding
 from qkv.engine.greedy import Greedy
 from qkv.engine.hypothesis import Hypothesis
@@ -56,10 +56,9 @@ def beam_search(
         return []
     _check_sources(model, sources)
     limits = [_limit(model, len(source), longest, len(before)) for source in sources]
-    lengths = np.array([[len(source)] for source in sources])
     found: list[list[Hypothesis]] = [[] for _ in sources]
     with answering(model):
-        for batch in near_length(lengths, batch_tokens // beams, np.random.default_rng(0)):
+        for batch in _batches([len(source) for source in sources], batch_tokens // beams):
             together = [sources[i] for i in batch]
             answers = _decode(model, together, [limits[i] for i in batch], rules)
             for i, answer in zip(batch, answers, strict=True):
@@ -72,15 +71,39 @@ def usual_longest(source: int) -> int:
     return 2 * source + 10
 
 
+def _batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Sources of like length, as many together as the budget has tokens for, padding included.
+
+    Padding is cheap here: a step costs the same for any source, but less for each one of many.
+    """
+    batch = list[int]()
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if batch and (len(batch) + 1) * lengths[i] > budget:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
 def _decode(
     model: Translator, sources: Sequence[Sequence[int]], limits: list[int], rules: Rules
 ) -> list[list[Hypothesis]]:
-    longest = max(limits)
-    decoding = Decoding(model, sources, longest + len(rules.before), rules.forbidden)
+    longest, decoding = max(limits), _decoding(model, sources, max(limits), rules)
     for token in rules.before:
-        decoding.read(torch.full((len(sources),), token, device=decoding.device))
+        decoding.read(torch.full((len(sources), 1), token, device=decoding.device))
     front = Greedy if rules.beams == 1 else Survivors
     return search(decoding, front(torch.tensor(limits, device=decoding.device), longest, rules))
+
+
+def _decoding(
+    model: Translator, sources: Sequence[Sequence[int]], longest: int, rules: Rules
+) -> Decoding:
+    """Beams as a tree where the model allows it."""
+    if Tree.suits(model):
+        return Tree(model, sources, rules.beams, rules.forbidden)
+    room = longest + len(rules.before)
+    return Rows(model, sources, rules.beams, rules.forbidden, room)
 
 
 def _check_sources(model: Translator, sources: Sequence[Sequence[int]]) -> None:

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from qkv.engine.answer import answers
 from qkv.engine.embed.embedder import expect_budget, several
-from qkv.engine.embed.purpose import purpose_of
 from qkv.engine.embed.stream import portions
 from qkv.engine.embed.windows import Long, read
+from qkv.engine.purpose import purpose_of
 from qkv.errors import QkvError, UsageError
 from qkv.model import Classify, Encoder, Model
 from qkv.text import Tokenizer

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from qkv.bundle import Bundle
-from qkv.engine.embed.purpose import purpose_of
+from qkv.engine.purpose import purpose_of
 from qkv.engine.quick import int8_works, quicken
 from qkv.errors import UsageError
 from qkv.layout import Card
@@ -106,26 +106,26 @@ class Engine:
         from qkv.engine.translate import translate
 
         return translate(
-            self._as(Translator), self.tokenizer, texts, beams=beams, best=best, **options
+            self.as_a(Translator), self.tokenizer, texts, beams=beams, best=best, **options
         )
 
     def generate(self, prompt: Any, **options: Any) -> Generating:
         """The tokens that follow the prompt, one after the other; see `qkv.engine.generate`."""
         from qkv.engine.generate import generate
 
-        return generate(self._as(Decoder), self.tokenizer, prompt, **options)
+        return generate(self.as_a(Decoder), self.tokenizer, prompt, **options)
 
     def generate_many(self, prompts: Sequence[Any], **options: Any) -> list[Generation]:
         """What follows each of the prompts, written together."""
         from qkv.engine.generate import generate_many
 
-        return generate_many(self._as(Decoder), self.tokenizer, prompts, **options)
+        return generate_many(self.as_a(Decoder), self.tokenizer, prompts, **options)
 
     def similar(self, a: str, b: str) -> Similarity:
         """The cosine of two texts, and which words make it."""
         from qkv.engine.similar import similar
 
-        return similar(self._as(Encoder), self.tokenizer, a, b)
+        return similar(self.as_a(Encoder), self.tokenizer, a, b)
 
     def cluster(self, texts: Sequence[str], k: int | None = None, **options: Any) -> Clustering:
         """Groups of texts that are alike; `k` of them, or as many as are found stable."""
@@ -133,7 +133,7 @@ class Engine:
 
         return cluster(texts, self.embed(texts, long="average"), k=k, **options)
 
-    def _as(self, family: type[Family]) -> Family:
+    def as_a(self, family: type[Family]) -> Family:
         """The twin, if it is of that family."""
         if isinstance(self.quick, family):
             return self.quick

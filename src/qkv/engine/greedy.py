@@ -14,7 +14,7 @@ class Greedy:
         B, device = len(limits), limits.device
         self.rules, self.limits, self.step = rules, limits, 0
         self.tokens = torch.full((B, 1), rules.start, device=device)
-        self.rows = torch.arange(B, device=device)[:, None]
+        self.parents = torch.zeros(B, 1, dtype=torch.long, device=device)
         self.done = torch.zeros(B, dtype=torch.bool, device=device)
         self.scores = torch.zeros(B, device=device)
         self.counts = torch.zeros(B, dtype=torch.long, device=device)
@@ -28,10 +28,9 @@ class Greedy:
         self.counts.masked_fill_(~self.done, self.step)
         self.done = self.done | (token == self.rules.end) | (self.limits == self.step)
         self.tokens = token[:, None]
-        self.rows = torch.arange(len(token), device=token.device)[:, None]
 
     def take(self, sentences: Tensor) -> None:
-        for name in ("tokens", "rows", "limits", "done", "scores", "counts", "ids"):
+        for name in ("tokens", "parents", "limits", "done", "scores", "counts", "ids"):
             setattr(self, name, getattr(self, name).index_select(0, sentences))
 
     def hypotheses(self) -> list[list[Hypothesis]]:

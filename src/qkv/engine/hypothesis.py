@@ -16,6 +16,11 @@ class Hypothesis:
     rank: float  # what hypotheses are compared by: the score, shared out over the scored tokens
     stop_reason: Literal["end", "length"]
 
+    @property
+    def scored(self) -> int:
+        """How many tokens the score is of, the end included if it was reached."""
+        return len(self.ids) + (self.stop_reason == "end")
+
     @classmethod
     def of(cls, tokens: list[int], score: float, end: int, length_penalty: float) -> "Hypothesis":
         """From everything that was scored, which closes with `end` if it was reached."""

@@ -15,7 +15,7 @@ class Front(Protocol):
     """What a search knows of each sentence of a batch: the beams it follows, and what it found."""
 
     tokens: Tensor  # (B, beams), the latest of each beam
-    rows: Tensor  # (B, beams), the row of the decoding each beam goes on from
+    parents: Tensor  # (B, beams), the beam of its sentence that each one goes on from
     done: Tensor  # (B,) bool, sentences whose answer cannot change any more
 
     def choose(self, logs: Tensor) -> None:
@@ -33,9 +33,7 @@ def search(decoding: Decoding, front: Front) -> list[list[Hypothesis]]:
     B, beams = front.tokens.shape
     found: list[list[Hypothesis]] = [[] for _ in range(B)]
     sources = list(range(B))  # of the sentences still at work
-    logs = decoding.read(front.tokens[:, 0])[:, None].expand(-1, beams, -1)  # one start for all
-    if beams > 1:
-        decoding.take(front.rows.flatten())
+    logs = decoding.read(front.tokens[:, :1]).expand(-1, beams, -1)  # one start for all
     while True:
         front.choose(logs)
         done = front.done.tolist()  # the one time a step that the device is waited for
@@ -50,8 +48,6 @@ def search(decoding: Decoding, front: Front) -> list[list[Hypothesis]]:
                 [i for i, finished in enumerate(done) if not finished], device=decoding.device
             )
             front.take(staying)
-            decoding.take(front.rows.flatten())
-        elif beams > 1:
-            decoding.follow(front.rows.flatten())
-        logs = decoding.read(front.tokens.flatten())  # (B·beams, V)
-        logs = logs.view(-1, beams, logs.shape[-1])
+            decoding.take(staying)
+        decoding.follow(front.parents)
+        logs = decoding.read(front.tokens)  # (B, beams, V)

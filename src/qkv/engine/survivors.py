@@ -20,7 +20,7 @@ class Survivors:
         B, beams, device = len(limits), rules.beams, limits.device
         self.rules, self.limits, self.step = rules, limits, 0
         self.tokens = torch.full((B, beams), rules.start, device=device)
-        self.rows = torch.arange(B, device=device)[:, None].expand(B, beams)
+        self.parents = torch.zeros(B, beams, dtype=torch.long, device=device)
         self.done = torch.zeros(B, dtype=torch.bool, device=device)
         self.scores = torch.full((B, beams), -torch.inf, device=device)
         self.scores[:, 0] = 0.0  # all beams begin alike; only one of them may branch
@@ -48,11 +48,10 @@ class Survivors:
         self.done = last | (self.best.ranks[:, -1] >= reachable)
         self.scores = self.scores.masked_fill(self.done[:, None], -torch.inf)
         self.tokens, self.ids = token.gather(1, live), _pick(ids, live)
-        first = torch.arange(0, self.tokens.numel(), beams, device=logs.device)
-        self.rows = first[:, None] + beam.gather(1, live)
+        self.parents = beam.gather(1, live)
 
     def take(self, sentences: Tensor) -> None:
-        for name in ("tokens", "rows", "limits", "done", "scores", "ids"):
+        for name in ("tokens", "parents", "limits", "done", "scores", "ids"):
             setattr(self, name, getattr(self, name).index_select(0, sentences))
         self.best.take(sentences)
 

@@ -11,7 +11,7 @@ from copy import copy
 
 from torch import nn
 
-from qkv.engine.embed.purpose import purpose_of
+from qkv.engine.purpose import purpose_of
 from qkv.errors import UsageError
 from qkv.model import Classify, Encoder, Mean, Model, TextVector
 from qkv.model.output import Pooled

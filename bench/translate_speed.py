@@ -1,0 +1,178 @@
+"""How many target tokens a second a translator writes, greedy and with four beams, beside peers.
+
+    python bench/translate_speed.py
+
+Marian's shape: 6 + 6 layers, width 512, 8 heads, feed-forward 2048, vocabulary 8,000, with random
+weights that are the same for all. 64 sources of about 20 tokens, searched together; no target can
+end before its fixed length. All run by turns; medians. Prints a table and one JSON line.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from machine import machine, matrix_speed
+
+from qkv.bundle import Bundle
+from qkv.engine.beam import beam_search
+from qkv.engine.quick import quicken
+from qkv.model import Translator
+
+VOCABULARY, WIDTH, LAYERS, HEADS, HIDDEN = 8000, 512, 6, 8, 2048
+END, UNKNOWN, START = 0, 1, VOCABULARY - 1
+Peer = Callable[[int], list[list[int]]]  # beams -> the best target of each source
+
+
+def some_sources(count: int) -> list[list[int]]:
+    """Between 15 and 25 tokens each, the end included."""
+    draws = torch.Generator().manual_seed(0)
+    lengths = torch.randint(14, 25, (count,), generator=draws).tolist()
+    drawn = [torch.randint(2, START, (n,), generator=draws).tolist() for n in lengths]
+    return [[*source, END] for source in drawn]
+
+
+def random_marian(place: Path) -> "torch.nn.Module":
+    """Weights large enough for opinions; the end has no chance."""
+    from transformers import MarianConfig, MarianMTModel
+
+    torch.manual_seed(0)
+    config = MarianConfig(
+        vocab_size=VOCABULARY, d_model=WIDTH, encoder_layers=LAYERS, decoder_layers=LAYERS,
+        encoder_attention_heads=HEADS, decoder_attention_heads=HEADS, encoder_ffn_dim=HIDDEN,
+        decoder_ffn_dim=HIDDEN, pad_token_id=START, eos_token_id=END, forced_eos_token_id=None,
+        decoder_start_token_id=START, max_position_embeddings=128, init_std=0.06,
+        scale_embedding=True, activation_function="swish",
+    )  # fmt: skip
+    model = MarianMTModel(config).eval()
+    model.final_logits_bias[0, END] = model.final_logits_bias[0, START] = -1e4
+    model.save_pretrained(place)
+    return model
+
+
+def ours(place: Path, sources: list[list[int]], length: int, int8: bool = False) -> Peer:
+    model = quicken(Bundle.load(place).model, int8)
+    assert isinstance(model, Translator)
+
+    def run(beams: int) -> list[list[int]]:
+        found = beam_search(
+            model, sources, start=START, end=END, beams=beams, longest=length,
+            batch_tokens=beams * 25 * len(sources),
+        )  # fmt: skip
+        return [list(best.ids) for best, *_ in found]
+
+    return run
+
+
+def transformers_marian(model: "torch.nn.Module", sources: list[list[int]], length: int) -> Peer:
+    width = max(map(len, sources))
+    ids = torch.tensor([source + [START] * (width - len(source)) for source in sources])
+
+    @torch.inference_mode()
+    def run(beams: int) -> list[list[int]]:
+        found = model.generate(  # type: ignore[operator]
+            ids, attention_mask=(ids != START).long(), num_beams=beams, do_sample=False,
+            max_new_tokens=length, max_length=None, early_stopping=False,
+        )  # fmt: skip
+        return [row[1 : 1 + length].tolist() for row in found]
+
+    return run
+
+
+def ctranslate2_marian(
+    model: "torch.nn.Module", place: Path, sources: list[list[int]], length: int, kind: str
+) -> Peer:
+    import ctranslate2
+    from ctranslate2.converters.transformers import MarianMTLoader
+
+    tokens = ["</s>", "<unk>", *(f"t{i}" for i in range(2, START))]
+    if not place.exists():
+        loader = MarianMTLoader()
+        spec = loader.get_model_spec(model)
+        loader.set_vocabulary(spec, tokens)
+        spec.config.eos_token, spec.config.unk_token = "</s>", "<unk>"
+        spec.config.decoder_start_token = "</s>"
+        spec.validate()
+        place.mkdir()
+        spec.save(str(place))
+    translator = ctranslate2.Translator(
+        str(place), compute_type=kind, intra_threads=torch.get_num_threads()
+    )
+    numbers = {token: i for i, token in enumerate(tokens)}
+    texts = [[tokens[i] for i in source] for source in sources]
+
+    def run(beams: int) -> list[list[int]]:
+        found = translator.translate_batch(
+            texts, beam_size=beams, max_decoding_length=length, max_batch_size=0
+        )
+        return [[numbers[token] for token in result.hypotheses[0]] for result in found]
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--sources", type=int, default=64)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--only", nargs="*", help="names of peers")
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    sources = some_sources(asked.sources)
+    with tempfile.TemporaryDirectory() as place:
+        model = random_marian(Path(place) / "marian")
+        made: dict[str, Callable[[], Peer]] = {
+            "qkv": lambda: ours(Path(place) / "marian", sources, asked.length),
+            "qkv int8": lambda: ours(Path(place) / "marian", sources, asked.length, int8=True),
+            "transformers": lambda: transformers_marian(model, sources, asked.length),
+            **{
+                f"ctranslate2 {kind}": lambda kind=kind: ctranslate2_marian(
+                    model, Path(place) / "ct2", sources, asked.length, kind
+                )
+                for kind in ("float32", "int8")
+            },
+        }
+        peers = {n: make() for n, make in made.items() if not asked.only or n in asked.only}
+        rows = {beams: measure(peers, beams, asked) for beams in (1, 4)}
+    result = {"bench": "translate_speed", "length": asked.length, "sources": asked.sources}
+    for beams, row in rows.items():
+        for name, told in row.items():
+            print(
+                f"beams {beams}  {name:20} {told['tokens_a_second']:6,} tokens/s  "
+                f"{told['like_qkv']:4.0%} of the targets as qkv's"
+            )
+        result[f"beams_{beams}"] = row
+    peers_of = {name: version(name) for name in ("transformers", "ctranslate2")}
+    print(json.dumps({**result, **peers_of, **machine()}))
+
+
+def measure(
+    peers: dict[str, Peer], beams: int, asked: argparse.Namespace
+) -> dict[str, dict[str, float]]:
+    """The median speed of each, all by turns after one run that warms up."""
+    first = {name: run(beams) for name, run in peers.items()}
+    times: dict[str, list[float]] = {name: [] for name in peers}
+    for _ in range(asked.repeats):
+        matrix_speed(times=3)
+        for name, run in peers.items():
+            start = time.perf_counter()
+            run(beams)
+            times[name].append(time.perf_counter() - start)
+    own = first.get("qkv", next(iter(first.values())))
+    return {
+        name: {
+            "tokens_a_second": round(asked.sources * asked.length / statistics.median(spent)),
+            "like_qkv": sum(a == b for a, b in zip(own, first[name], strict=True)) / len(own),
+        }
+        for name, spent in times.items()
+    }
+
+
+if __name__ == "__main__":
+    main()

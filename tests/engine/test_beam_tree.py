@@ -1,0 +1,115 @@
+"""Beams as a tree give what beams as rows give, whoever survives; and they copy far less."""
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_translators import POSITIONS, START, translator
+from torch import Tensor
+
+from qkv.engine import beam_tree
+from qkv.engine.answering import answering
+from qkv.engine.beam import beam_search
+from qkv.engine.beam_rows import Rows
+from qkv.engine.beam_tree import Tree
+from qkv.model import AlibiSlopes, Learned, Local, RelativeBuckets, Rotary, Translator
+
+V = 13
+
+
+def some_sources(draws: random.Random, count: int) -> list[list[int]]:
+    return [[draws.randrange(V) for _ in range(draws.randint(1, 7))] for _ in range(count)]
+
+
+def walk(model: Translator, draws: random.Random, beams: int, steps: int, leaving: int) -> None:
+    """Both kinds through the same random survivors, with sentences leaving on the way."""
+    sources, forbidden = some_sources(draws, 5), (0, 4)
+    tree, rows = Tree(model, sources, beams, forbidden), Rows(model, sources, beams, forbidden, 99)
+    tokens, left = torch.full((5, 1), START), 5
+    for step in range(steps):
+        one, other = tree.read(tokens), rows.read(tokens)
+        assert one.shape == (left, tokens.shape[1], V)
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+        if step == leaving:
+            staying = sorted(draws.sample(range(left), 3))
+            left = 3
+            for kind in (tree, rows):
+                kind.take(torch.tensor(staying))
+        parents = torch.tensor(
+            [[draws.randrange(beams) for _ in range(beams)] for _ in range(left)]
+        )
+        for kind in (tree, rows):
+            kind.follow(parents)
+        tokens = torch.tensor([[draws.randrange(V) for _ in range(beams)] for _ in range(left)])
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 10_000),
+    position=st.sampled_from([p for p in POSITIONS if p != AlibiSlopes()]),
+    beams=st.integers(1, 4),
+    steps=st.integers(1, 12),
+    room=st.sampled_from([1, 2, 3, 16]),
+)
+def test_a_tree_equals_rows(seed: int, position: object, beams: int, steps: int, room: int) -> None:
+    draws = random.Random(seed)
+    model = translator(seed, position=position)  # type: ignore[arg-type]
+    with pytest.MonkeyPatch.context() as patch, answering(model):
+        patch.setattr(beam_tree, "STEPS", room)  # keys are sorted out that often
+        walk(model, draws, beams, steps, leaving=draws.randrange(12))
+
+
+def test_only_models_that_count_positions_have_their_beams_in_a_tree() -> None:
+    stack = translator().config.decoder
+    near = stack.model_copy(update={"local": Local(before=2)})
+    assert Tree.suits(translator())
+    assert Tree.suits(translator(position=Learned()))
+    assert Tree.suits(translator(position=Rotary()))
+    assert not Tree.suits(translator(position=AlibiSlopes()))
+    assert not Tree.suits(translator(position=RelativeBuckets()))
+    assert not Tree.suits(translator(decoder=near))
+
+
+def shapes_of_cross_attention(model: Translator, beams: int) -> set[tuple[int, int, int]]:
+    """Rows, queries a row and rows of keys, of every call while beams are followed."""
+    seen = set()
+
+    def keep(mix: object, given: tuple[Tensor, ...]) -> None:
+        q, k = given[:2]
+        seen.add((len(q), q.shape[2], len(k)))
+
+    model.get_submodule("decoder.1.cross.mix").register_forward_pre_hook(keep)
+    beam_search(model, [[3, 4], [5], [6]], start=1, end=2, beams=beams, longest=9)
+    return seen
+
+
+def test_beams_read_the_keys_of_their_source_together() -> None:
+    assert shapes_of_cross_attention(translator(ending=-100.0), 4) == {(3, 1, 3), (3, 4, 3)}
+    slopes = translator(position=AlibiSlopes(), ending=-100.0)
+    assert shapes_of_cross_attention(slopes, 4) == {(3, 1, 3), (12, 1, 12)}
+
+
+def test_keys_that_no_beam_sees_are_left_out() -> None:
+    """Of beams that always follow the first one, one path is left and what is new."""
+    model, beams = translator(position=Rotary()), 5
+    with answering(model):
+        tree = Tree(model, [[3, 4]], beams, ())
+        tree.read(torch.tensor([[START]]))
+        for _ in range(100):
+            tree.follow(torch.zeros(1, beams, dtype=torch.long))
+            tree.read(torch.full((1, beams), 3))
+        kept = tree.cache.length
+        assert 101 <= kept <= 101 + beams * beam_tree.STEPS + beams
+        assert int(tree.seen[0, 0].sum()) == 101
+
+
+def test_a_long_target_is_the_same_as_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = translator(3, position=Rotary(), ending=-100.0)
+    sources = [[3, 4, 5], [6], [7, 8]]
+    asked = {"start": 1, "end": 2, "beams": 3, "best": 3, "longest": 50}
+    found = beam_search(model, sources, **asked)  # type: ignore[arg-type]
+    monkeypatch.setattr(Tree, "suits", staticmethod(lambda model: False))
+    other = beam_search(model, sources, **asked)  # type: ignore[arg-type]
+    assert [[h.ids for h in three] for three in found] == [[h.ids for h in t] for t in other]
