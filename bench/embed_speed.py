@@ -59,6 +59,32 @@ def sentence_transformers(place: Path) -> Embed:
     return lambda texts: model.encode(texts, show_progress_bar=False)
 
 
+class States(torch.nn.Module):
+    """The model with its inputs by place, as the exporter wants them."""
+
+    def __init__(self, model: torch.nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        found = self.model(**dict(zip(self.names, given, strict=True)))
+        states: torch.Tensor = found.last_hidden_state
+        return states
+
+
+class States(torch.nn.Module):
+    """The model with its inputs by place, as the exporter wants them."""
+
+    def __init__(self, model: torch.nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        found = self.model(**dict(zip(self.names, given, strict=True)))
+        states: torch.Tensor = found.last_hidden_state
+        return states
+
+
 def onnx_int8(place: Path, folder: Path) -> Embed | None:
     """transformers' BERT through onnxruntime with dynamic 8 bits, sorted by length, by 32."""
     if not all(map(importlib.util.find_spec, ("onnxruntime", "onnx", "onnxscript"))):
@@ -73,7 +99,8 @@ def onnx_int8(place: Path, folder: Path) -> Embed | None:
     names = ["input_ids", "attention_mask", "token_type_ids"]
     axes = {name: {0: "batch", 1: "length"} for name in names}
     torch.onnx.export(
-        model, tuple(given[name] for name in names), folder / "plain.onnx", input_names=names,
+        States(model, names), tuple(given[name] for name in names), folder / "plain.onnx",
+        input_names=names,
         output_names=["states"], dynamic_axes=axes | {"states": {0: "batch", 1: "length"}},
         dynamo=False,
     )  # fmt: skip

@@ -80,7 +80,8 @@ def _batch(found: dict[str, Any]) -> Iterator[Row]:
 
 
 def _translate(found: dict[str, Any]) -> Iterator[Row]:
-    for search, rates in found["tokens_per_second"].items():
+    for search, field in (("greedy", "beams_1"), ("beam 4", "beams_4")):
+        rates = {name: told["tokens_a_second"] for name, told in found[field].items()}
         for ours, peer, goal in (
             ("qkv", "transformers", 2),
             ("qkv int8", "ctranslate2 int8", 1.2),

@@ -3,7 +3,7 @@
     import qkv
     out = qkv.attend(q, k, v, mask=qkv.Mask.causal())
     model = qkv.build(qkv.preset("language-small"))
-    bundle = qkv.load("models/all-MiniLM-L6-v2")
+    vectors = qkv.load("models/all-MiniLM-L6-v2").embed(["a dog", "a cat"])
 
 Importing the package is cheap: a name below brings in torch only when it is first used.
 """
@@ -15,18 +15,20 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Bundle": "qkv.bundle",
+    "Engine": "qkv.engine.engine",
     "KVCache": "qkv.attention",
     "Mask": "qkv.attention",
     "QkvError": "qkv.errors",
     "attend": "qkv.attention",
     "build": "qkv.model",
-    "load": "qkv.bundle",
+    "load": "qkv.engine.engine",
     "preset": "qkv.model",
     "reference": "qkv.attention",
 }
 
 __all__ = [
     "Bundle",
+    "Engine",
     "KVCache",
     "Mask",
     "QkvError",
@@ -40,7 +42,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from qkv.attention import KVCache, Mask, attend, reference
-    from qkv.bundle import Bundle, load
+    from qkv.bundle import Bundle
+    from qkv.engine.engine import Engine, load
     from qkv.errors import QkvError
     from qkv.model import build, preset
 

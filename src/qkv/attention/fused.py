@@ -4,6 +4,7 @@ What the kernel cannot express is given to it in strips of queries, each with th
 reach. While training, a strip's mask is made again in the backward pass instead of being kept.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -105,12 +106,19 @@ def _sdpa(
     q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, scale: float, causal: bool = False
 ) -> Tensor:
     grouped, (T, S) = q.shape[1] != k.shape[1], (q.shape[2], k.shape[2])
-    if added is None and S < SHORT:
+    if added is None and S < SHORT and _may_hold_nan(q):
         everything = torch.ones(T, S, dtype=torch.bool, device=q.device)
         added, causal = (everything.tril() if causal else everything), False
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=added, scale=scale, is_causal=causal, enable_gqa=grouped
     )
+
+
+def _may_hold_nan(q: Tensor) -> bool:
+    """Whether a query may hold NaN; where a look costs more than it saves, it may."""
+    if q.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return True
+    return math.isnan(float(q.sum()))
 
 
 def _one_width(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -36,7 +36,6 @@ class Rotation:
         turned: Tensor = _Turn.apply(x, cos, sin, self.adjacent)  # type: ignore[no-untyped-call]
         return turned
 
-
     @cached_property
     def _signed(self) -> Tensor:
         """sin, with a minus for the first of each pair: what its partner is multiplied with."""

@@ -10,15 +10,21 @@ from typing import Annotated, NoReturn
 import typer
 
 import qkv
+from qkv.cli.classify import classify
+from qkv.cli.cluster import cluster
 from qkv.cli.convert import export, import_
 from qkv.cli.data import data
+from qkv.cli.embed import embed
 from qkv.cli.evaluate import evaluate
 from qkv.cli.explain import explain
+from qkv.cli.generate import generate
 from qkv.cli.inspect import inspect
 from qkv.cli.lemma import lemma
 from qkv.cli.plan import plan
+from qkv.cli.similar import similar
 from qkv.cli.tour import tour
 from qkv.cli.train import train
+from qkv.cli.translate import translate
 from qkv.errors import QkvError
 
 PLAIN = {
@@ -67,6 +73,12 @@ app.command()(lemma)
 app.command()(train)
 app.command()(plan)
 app.command()(evaluate)
+app.command()(generate)
+app.command()(classify)
+app.command()(translate)
+app.command()(embed)
+app.command()(similar)
+app.command()(cluster)
 app.command()(data)
 app.command()(inspect)
 app.command("import")(import_)

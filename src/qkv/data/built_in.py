@@ -7,9 +7,8 @@ embed       first sentences of Python's docstrings (labelled with their package)
 """
 
 import csv
+import io
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,6 +18,7 @@ from qkv.data.endings import WRITTEN, either
 from qkv.data.examples import Pair
 from qkv.data.reviews import reviews
 from qkv.errors import DataError, unknown
+from qkv.files import replace_file
 
 
 def _translations() -> list[Pair]:
@@ -49,9 +49,10 @@ def write_built_in(name: str, path: Path) -> int:
     inside one: .jsonl keeps them apart. What was in the file is replaced once all is written.
     """
     check_place(name, path)
-    examples = built_in(name)
+    examples, content = built_in(name), io.StringIO(newline="")
+    _write(examples, path.suffix.lower(), content)
     try:
-        _replace(path, lambda file: _write(examples, path.suffix.lower(), file))
+        replace_file(path, content.getvalue().encode())
     except OSError as error:
         raise DataError(f"cannot write {path}: {error.strerror or error}") from error
     return len(examples)
@@ -72,20 +73,6 @@ def check_place(name: str, path: Path) -> None:
 def _check_name(name: str) -> None:
     if name not in BUILT_IN:
         raise DataError(unknown("corpus", name, BUILT_IN))
-
-
-def _replace(path: Path, write: Callable[[TextIO], None]) -> None:
-    """A reader sees the old file or the whole new one, and a full disk leaves the old one."""
-    target = path.resolve()
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
-    staged = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            write(file)
-        staged.chmod(0o644)
-        staged.replace(target)
-    finally:
-        staged.unlink(missing_ok=True)
 
 
 def _write(examples: list[Any], suffix: str, file: TextIO) -> None:

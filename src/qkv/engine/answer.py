@@ -19,7 +19,7 @@ from qkv.errors import ShapeError, UsageError
 from qkv.model import Encoder
 from qkv.model.output import Pooled
 
-TOKENS = 1024  # computed at a time: so many that overhead is small, so few that they stay in cache
+TOKENS = 1024  # computed at a time: overhead is small, and they stay in a core's cache
 
 Ids = NDArray[np.int64]
 Last = Callable[[Tensor, Tensor], Tensor]  # states (B, T, D), lengths (B,) -> an answer each

@@ -9,6 +9,7 @@ from qkv.files.ordinary import (
     read_text,
     within,
 )
+from qkv.files.replacing import replace_file
 from qkv.files.strict_json import parse_json, read_json, read_json_list
 from qkv.files.walk import Walk
 from qkv.files.wording import listed, one_line, reason, shown
@@ -27,6 +28,7 @@ __all__ = [
     "read_json_list",
     "read_text",
     "reason",
+    "replace_file",
     "shown",
     "within",
 ]

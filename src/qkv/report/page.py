@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from importlib.resources import files
 
 from qkv.report.curves import FAINT, HELD_OUT, INK, MUTED, TRAINING
+from qkv.report.document import document
 from qkv.report.markup import code, escaped, folded, paragraph, section, table
 from qkv.report.mistakes import mistakes
 from qkv.report.progress import Progress
@@ -20,12 +20,10 @@ COLOURS = {
     HELD_OUT: "var(--held-out)",
     "#ffffff": "none",
 }
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(story: Story, progress: Progress, svg: str) -> str:
     """The whole page, with the picture of the curves drawn into it."""
-    style = (files("qkv.report") / "page.css").read_text("utf-8")
     sections = (
         section("How the training went", _figure(svg, course(progress, story.metric))),
         section("Scores on held-out data", _scores(story)),
@@ -35,30 +33,7 @@ def page(story: Story, progress: Progress, svg: str) -> str:
         section("How to use it", code("\n".join(story.use)) if story.use else ""),
         section("Recipe", folded("recipe.toml", code(story.recipe)) if story.recipe else ""),
     )
-    body = "\n".join(each for each in sections if each)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{escaped(story.title)}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<main>
-<header>
-<p class="job">{escaped(story.job)}</p>
-<h1>{escaped(story.title)}</h1>
-<p class="verdict">{escaped(verdict(story))}</p>
-</header>
-{body}
-</main>
-</body>
-</html>
-"""
+    return document(story.job, story.title, verdict(story), sections)
 
 
 def _figure(svg: str, words: str) -> str:

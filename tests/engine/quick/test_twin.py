@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from odd_models import ALL, DECODERS, ENCODERS, TRANSLATORS, VOCABULARY
+from odd_models import ALL, DECODERS, ENCODERS, GROUPED, LENGTH, TRANSLATORS, VOCABULARY
 from torch import Tensor, nn
 
 from qkv.engine.quick import quicken
 from qkv.engine.quick.int8 import Int8, PackedInt8
 from qkv.engine.quick.linear import Matrix, Packed
-from qkv.model import Config, build
+from qkv.engine.quick.single import SingleLayers
+from qkv.model import Config, PreNorm, RMSNorm, SwiGLU, build
 from qkv.model.output import NextToken
 
 B, T, S = 3, 11, 13
@@ -39,6 +40,19 @@ def answer(model: nn.Module, config: Config, rows: int = B) -> Tensor:
     return model(source, text, torch.tensor([7, S, 1])[:rows], LENGTHS[:rows])
 
 
+def with_llama_parts(config: Config) -> Config:
+    """The same with plain heads, root mean squares before and a gated feed-forward."""
+    parts = {
+        "attention": GROUPED,
+        "norm": RMSNorm(eps=1e-5),
+        "residual": PreNorm(),
+        "feed_forward": SwiGLU(width=37),
+        "input_norm": None,
+        "local": None,
+    }
+    return config.model_copy(update={"decoder": config.decoder.model_copy(update=parts)})
+
+
 def assert_near(got: Tensor, want: Tensor, tolerance: float = 2e-5) -> None:
     assert got.shape == want.shape
     scale = float(want.abs().max())
@@ -61,11 +75,45 @@ def test_the_twin_gives_the_same_answers(name: str) -> None:
 )
 @torch.inference_mode()
 def test_a_decoder_s_twin_fed_token_by_token_gives_the_same_scores(name: str, rows: int) -> None:
-    model, text = lively(DECODERS[name]), ids(rows, T, VOCABULARY)
+    model, text = lively(DECODERS[name]), ids(rows, LENGTH, VOCABULARY)
     twin = quicken(model)
-    cache = twin.empty_cache(rows, T)
+    cache = twin.empty_cache(rows, LENGTH)
     steps = [twin(token, cache=cache) for token in text.split(1, dim=1)]
     assert_near(torch.cat(steps, dim=1), model(text))
+
+
+@pytest.mark.parametrize("name", ["llama", "llama 3", "yarn", "rotary, in part"])
+@pytest.mark.parametrize("int8", [False, True])
+@torch.inference_mode()
+def test_the_short_way_of_a_single_token_gives_what_the_general_way_gives(
+    name: str, int8: bool
+) -> None:
+    config = with_llama_parts(DECODERS[name])
+    twin = quicken(lively(config), int8)
+    assert isinstance(twin.decoder, SingleLayers)
+    text = ids(1, LENGTH, VOCABULARY)
+    one_by_one, at_once = twin.empty_cache(1, LENGTH), twin.empty_cache(1, LENGTH)
+    twin(text[:, :17], cache=one_by_one)
+    twin(text[:, :17], cache=at_once)
+    short = [twin(token, cache=one_by_one) for token in text[:, 17:].split(1, dim=1)]
+    general = twin(text[:, 17:], cache=at_once)
+    assert_near(torch.cat(short, dim=1), general, tolerance=0.02 if int8 else 2e-5)
+    for mine, theirs in zip(one_by_one.slots, at_once.slots, strict=True):
+        assert mine.length == theirs.length
+        assert_near(mine.k, theirs.k, tolerance=0.02 if int8 else 2e-5)
+
+
+def test_a_watched_layer_takes_the_general_way() -> None:
+    twin = quicken(lively(with_llama_parts(DECODERS["llama"])))
+    cache, seen = twin.empty_cache(1, LENGTH), []
+    block = next(iter(twin.decoder.blocks()))
+    with torch.inference_mode():
+        twin(ids(1, 18, VOCABULARY), cache=cache)
+        block.attention.mix.steps.register_forward_hook(
+            lambda tap, given, steps: seen.append(steps.weights.shape)
+        )
+        twin(ids(1, 1, VOCABULARY), cache=cache)
+    assert seen == [(1, 6, 1, 19)]
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)

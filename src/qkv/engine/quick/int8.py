@@ -19,7 +19,8 @@ from qkv.model.feed_forward import FeedForward
 LARGEST = 127
 MIDDLE = 128  # what 0 becomes where numbers are kept without a sign
 TINY = 1e-30  # so that a row of zeros stays one
-STRIP = 128  # rows
+STRIP = 512  # rows that are multiplied at a time
+FEW = 64  # rows that are rounded at a time, so that memory hardly grows beside what is kept
 
 
 class Rounded(nn.Module):
@@ -34,7 +35,7 @@ class Rounded(nn.Module):
         self.scale: Tensor
         self.turned = self.whole.t()  # (K, N)
         at = 0
-        for strip in (s for m in matrices for s in torch.split(m.detach(), STRIP)):
+        for strip in (s for m in matrices for s in torch.split(m.detach(), FEW)):
             size = sizes(strip)
             self.whole[at : at + len(strip)] = whole_numbers(strip, size)
             self.scale[at : at + len(strip)] = (size / LARGEST)[:, 0]
@@ -57,19 +58,23 @@ class Int8(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         if len(rows) == 1:
-            return self._one(rows).view(*x.shape[:-1], -1)
+            return self.one(rows[0], 1.0).view(*x.shape[:-1], -1)
         size = sizes(rows)
         sums = torch._int_mm(whole_numbers(rows, size), self.weight.turned)  # (M, N), exact
         out = sums.to(x.dtype).mul_(size.div_(LARGEST)).mul_(self.weight.scale)
         return _plus(out, self.bias).view(*x.shape[:-1], -1)
 
-    def _one(self, row: Tensor) -> Tensor:
-        """The same for a single row, in fewer steps: its size is a plain number."""
+    def one(self, row: Tensor, factor: float) -> Tensor:
+        """row·Wᵀ × factor + b of a single row, (K,) -> (N,); its size is a plain number."""
         least, most = torch.aminmax(row)
         step = max(float(most), -float(least), TINY) / LARGEST
         whole = (row * (1.0 / step)).round_().to(torch.int8)
-        out = (torch._int_mm(whole, self.weight.turned) * self.weight.scale).mul_(step)
-        return _plus(out, self.bias)
+        sums = torch._int_mm(whole[None], self.weight.turned)[0]
+        return _plus((sums * self.weight.scale).mul_(step * factor), self.bias)
+
+    def one_more(self, x: Tensor, row: Tensor) -> Tensor:
+        """x + row·Wᵀ + b of a single row."""
+        return self.one(row, 1.0).add_(x)
 
 
 class PackedInt8(nn.Module):
@@ -85,17 +90,24 @@ class PackedInt8(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
-        size = sizes(rows)
-        return self.sized(whole_numbers(rows, size), size).view(*x.shape[:-1], -1)
+        out = rows.new_empty(len(rows), len(self.scale))
+        for strip, place in zip(torch.split(rows, STRIP), torch.split(out, STRIP), strict=True):
+            size = sizes(strip)
+            self.sized(whole_numbers(strip, size), size, place)
+        return out.view(*x.shape[:-1], -1)
 
-    def sized(self, whole: Tensor, size: Tensor) -> Tensor:
-        """The product with rows that are whole numbers already, (M, K) -> (M, N)."""
+    def sized(self, whole: Tensor, size: Tensor, out: Tensor) -> None:
+        """The product with rows that are whole numbers already: (M, K) into (M, N)."""
         above_zero = whole.view(torch.uint8).bitwise_xor_(MIDDLE)  # adds it to all numbers
-        out = torch.ops.onednn.qlinear_pointwise(
+        sums = torch.ops.onednn.qlinear_pointwise(
             above_zero, 1.0, MIDDLE, self.packed, self.scale, self.zeros, None,
             1.0, 0, size.dtype, "none", [], "",
         )  # fmt: skip
-        return _plus(out.mul_(size.div_(LARGEST)), self.bias)
+        size = size.div_(LARGEST)
+        if self.bias is None:
+            torch.mul(sums, size, out=out)
+        else:
+            torch.addcmul(self.bias, sums, size, out=out)
 
 
 class StripFeedForward(nn.Module):
@@ -121,14 +133,17 @@ class StripFeedForward(nn.Module):
         self.dip = self.DIPS[type(plain.activation)]
 
     def forward(self, x: Tensor) -> Tensor:
-        strips = torch.split(x.reshape(-1, x.shape[-1]), STRIP)
-        return torch.cat([self._strip(rows) for rows in strips]).view_as(x)
+        rows = x.reshape(-1, x.shape[-1])
+        out = torch.empty_like(rows)
+        for strip, place in zip(torch.split(rows, STRIP), torch.split(out, STRIP), strict=True):
+            self._strip(strip, place)
+        return out.view_as(x)
 
-    def _strip(self, rows: Tensor) -> Tensor:
+    def _strip(self, rows: Tensor, out: Tensor) -> None:
         wide = self.up(rows)
         size = self.activation(wide.amax(dim=-1, keepdim=True)).clamp_(min=self.dip)  # (M, 1)
         bent = self.activation(wide)
-        return self.down.sized(bent.mul_(LARGEST / size).round_().to(torch.int8), size)
+        self.down.sized(bent.mul_(LARGEST / size).round_().to(torch.int8), size, out)
 
 
 class Int8Table(nn.Module):

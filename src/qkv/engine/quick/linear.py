@@ -56,6 +56,17 @@ class Plain(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
 
+    def one(self, row: Tensor, factor: float) -> Tensor:
+        """row·Wᵀ × factor + b of a single row, (K,) -> (N,)."""
+        if self.bias is None:
+            return torch.mv(self.weight, row).mul_(factor)
+        return torch.addmv(self.bias, self.weight, row, alpha=factor)
+
+    def one_more(self, x: Tensor, row: Tensor) -> Tensor:
+        """x + row·Wᵀ + b of a single row."""
+        more = torch.addmv(x, self.weight, row)
+        return more if self.bias is None else more.add_(self.bias)
+
 
 class Packed(Plain):
     """The matrix also in the order that oneDNN reads it in, which is quicker for a few rows.

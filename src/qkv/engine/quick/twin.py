@@ -18,6 +18,7 @@ from qkv.engine.quick.linear import Matrix, Packed, Plain
 from qkv.engine.quick.norm import QuickRMSNorm
 from qkv.engine.quick.projection import QuickToHeads
 from qkv.engine.quick.scores import Scores
+from qkv.engine.quick.single import SingleLayers, fits
 from qkv.model import Encoder, Model
 from qkv.model.attention import Attention
 from qkv.model.block import Block
@@ -25,6 +26,7 @@ from qkv.model.embedding import Table
 from qkv.model.feed_forward import FeedForward, GatedFeedForward
 from qkv.model.output import OwnScores, Pooled, TiedScores
 from qkv.model.projection import ToHeads
+from qkv.model.stack import Layers
 
 Kind = TypeVar("Kind", bound=Model)
 
@@ -100,4 +102,6 @@ class Twins:
         copy._modules = {
             name: None if child is None else self.of(child) for name, child in part._modules.items()
         }
+        if isinstance(copy, Layers) and fits(copy):
+            copy.__class__ = SingleLayers
         return copy

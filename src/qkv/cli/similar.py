@@ -1,0 +1,85 @@
+"""`qkv similar`: how alike two texts are, and which words make them so."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qkv.cli.progress import say
+from qkv.cli.texts import Json
+
+if TYPE_CHECKING:
+    from qkv.engine.similar import Similarity
+
+SHOWN = 10  # pairs, to people who did not say how many
+
+
+def similar(
+    model: Annotated[
+        Path, typer.Argument(help="A bundle or a public checkpoint.", show_default=False)
+    ],
+    a: Annotated[str, typer.Argument(help="A text.", show_default=False)],
+    b: Annotated[str, typer.Argument(help="Another.", show_default=False)],
+    top: Annotated[
+        int | None,
+        typer.Option(
+            "--top",
+            min=0,
+            help=f"How many pairs; without it {SHOWN}, and with --json all.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compare two texts: the cosine of their vectors, and which pairs of words add up to it.
+
+    \b
+    All pairs together, marks such as [CLS] among them, sum to the cosine. The strongest come
+    first; one below zero pulls the texts apart.
+
+    \b
+    Examples:
+      qkv similar runs/vectors "the train is late" "my bus did not come"
+      qkv similar models/all-MiniLM-L6-v2 "a dog runs" "ein Hund läuft" --top 5
+      qkv similar runs/vectors "a dog" "a cat" --json
+    """
+    from dataclasses import asdict
+    from json import dumps
+
+    from qkv.engine.embed.vectors import borrowed
+    from qkv.engine.engine import Engine
+
+    engine = Engine.load(model)
+    found = engine.similar(a, b)
+    for remark in (borrowed(engine.model), found.remark):
+        if remark:
+            say(f"note: {remark}")
+    if json:
+        pairs = [asdict(pair) for pair in found.pairs[:top]]
+        typer.echo(dumps({"cosine": found.cosine, "pairs": pairs}, ensure_ascii=False))
+    else:
+        _show(found, SHOWN if top is None else top)
+
+
+def _show(found: "Similarity", top: int) -> None:
+    """The cosine, and a small table of the strongest pairs."""
+    from rich.cells import cell_len
+
+    typer.echo(f"cosine {found.cosine:.4f}")
+    shown = found.pairs[:top]
+    rows = [(pair.contribution, _seen(pair.a), _seen(pair.b)) for pair in shown]
+    if not rows:
+        return
+    width = max(cell_len(row[1]) for row in rows)
+    for part, a, b in rows:
+        typer.echo(f"{part:+8.4f}  {a}{' ' * (width - cell_len(a))}  {b}")
+    rest = sum(pair.contribution for pair in found.pairs[top:])
+    if len(found.pairs) > top:
+        typer.echo(f"{rest:+8.4f}  {len(found.pairs) - top:,} other pairs")
+
+
+def _seen(word: str) -> str:
+    """On one line, and a space so that it can be seen."""
+    from qkv.files import one_line
+
+    return one_line(word) if word.strip() else repr(word)

@@ -1,0 +1,21 @@
+"""A file that is replaced as a whole."""
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """A reader sees the old file or the whole new one, and a full disk leaves the old one."""
+    target = path.resolve()
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+    staged = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        staged.chmod(0o644)
+        staged.replace(target)
+    finally:
+        staged.unlink(missing_ok=True)

@@ -1,0 +1,35 @@
+"""Texts and vectors whose groups are known, because they were put there."""
+
+import numpy as np
+
+TOPICS = {
+    "ships": ("harbour", "sail", "anchor", "captain", "deck"),
+    "bread": ("flour", "yeast", "oven", "dough", "crust"),
+    "chess": ("pawn", "rook", "bishop", "castle", "gambit"),
+    "birds": ("feather", "nest", "wing", "beak", "robin"),
+    "rivers": ("water", "bank", "flood", "bridge", "delta"),
+}
+COMMON = ("the", "and", "with", "this", "very")
+
+
+def planted(
+    groups: int = 3, each: int = 23, noise: float = 0.6, seed: int = 0, width: int = 31
+) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Texts, vectors and the true group of each, in mixed order."""
+    draws = np.random.default_rng(seed)
+    truth = draws.permutation(np.repeat(np.arange(groups), each))
+    centres = np.linalg.qr(draws.normal(size=(width, groups)))[0].T  # at right angles
+    vectors = centres[truth] + noise * draws.normal(size=(len(truth), width)) / width**0.5
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    words = list(TOPICS.values())
+    texts = [
+        " ".join([*draws.permutation(COMMON)[:3], *draws.permutation(words[group])[:3], f"no{i}"])
+        for i, group in enumerate(truth)
+    ]
+    return texts, vectors.astype(np.float32), truth
+
+
+def same_division(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two labellings put the same things together."""
+    pairs = set(zip(np.asarray(one).tolist(), np.asarray(other).tolist(), strict=True))
+    return len(pairs) == len(set(one.tolist())) == len(set(other.tolist()))
