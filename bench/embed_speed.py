@@ -72,19 +72,6 @@ class States(torch.nn.Module):
         return states
 
 
-class States(torch.nn.Module):
-    """The model with its inputs by place, as the exporter wants them."""
-
-    def __init__(self, model: torch.nn.Module, names: list[str]) -> None:
-        super().__init__()
-        self.model, self.names = model, names
-
-    def forward(self, *given: torch.Tensor) -> torch.Tensor:
-        found = self.model(**dict(zip(self.names, given, strict=True)))
-        states: torch.Tensor = found.last_hidden_state
-        return states
-
-
 def onnx_int8(place: Path, folder: Path) -> Embed | None:
     """transformers' BERT through onnxruntime with dynamic 8 bits, sorted by length, by 32."""
     if not all(map(importlib.util.find_spec, ("onnxruntime", "onnx", "onnxscript"))):

@@ -46,7 +46,9 @@ def classify(
     pace, done = Pace(known_total(texts, file)), 0
     pace(done)
     for portion in portions(given):
-        for answer in classifier(portion, done + 1):
+        answers = classifier(portion, done + 1)
+        pace.end()
+        for answer in answers:
             typer.echo(_as_json(answer, top) if json else _for_people(answer, top, width))
         done += len(portion)
         pace(done)

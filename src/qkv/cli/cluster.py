@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qkv.cli.progress import say
+from qkv.cli.running import Int8, ModelPath, Threads, opened
 from qkv.cli.texts import Json
 from qkv.cli.wish import Text
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from qkv.engine.cluster import Clustering
+    from qkv.engine.engine import Engine
 
 TELL = 5.0  # seconds between two words about progress
 
@@ -26,9 +28,7 @@ class Method(StrEnum):
 
 
 def cluster(
-    model: Annotated[
-        Path, typer.Argument(help="A bundle or a public checkpoint.", show_default=False)
-    ],
+    model: ModelPath,
     file: Annotated[
         Path,
         typer.Argument(
@@ -51,6 +51,8 @@ def cluster(
         ),
     ] = None,
     json: Json = False,
+    int8: Int8 = False,
+    threads: Threads = None,
 ) -> None:
     """Group the texts of a file by what they mean, and name each group.
 
@@ -71,7 +73,7 @@ def cluster(
     check_places(output or ())
     texts = _read(file, text)
     expect_possible(texts, k, method.value)
-    vectors = _embedded(model, texts)
+    vectors = _embedded(opened(model, int8, threads), texts)
     start = time.perf_counter()
     found = find(texts, vectors, k=k, method=method.value, seed=seed, tried=_told)
     say(f"clusters found: {found.found:,}, in {time.perf_counter() - start:.1f} s")
@@ -105,13 +107,11 @@ def _read(file: Path, text: str | None) -> list[str]:
     return texts
 
 
-def _embedded(model: Path, texts: list[str]) -> "NDArray[np.float32]":
+def _embedded(engine: "Engine", texts: list[str]) -> "NDArray[np.float32]":
     from qkv.cli.long_texts import tell_long
     from qkv.engine.embed import embed
     from qkv.engine.embed.vectors import borrowed
-    from qkv.engine.engine import Engine
 
-    engine = Engine.load(model)
     if remark := borrowed(engine.model):
         say(f"note: {remark}")
     start = told = time.perf_counter()

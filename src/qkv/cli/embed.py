@@ -88,6 +88,7 @@ def _print(embedder: "Embedder", texts: Iterable[str], json: bool, pace: "Pace")
     pace(done)
     for portion in portions(texts):
         found = embedder(portion, done + 1)
+        pace.end()
         for text, vector in zip(portion, found.vectors, strict=True):
             if json:
                 # The shortest decimals that are these numbers of 32 bits.

@@ -107,17 +107,23 @@ def _one_by_one(
     engine: "Engine", prompts: Iterator["Prompt"], n: int, options: dict[str, Any], shown: Shown
 ) -> None:
     """One answer after the other, and in the end how good the guesses of a draft were."""
-    from qkv.engine.generate import Tally
+    from qkv.engine.generate import Answered, Tally
 
-    total = Tally()
-    for prompt in prompts:
+    total, failed = Tally(), False
+    for place, prompt in enumerate(prompts):
         for number in range(n):
-            writing = engine.generate(prompt, number=number, **options)
-            shown.follow(prompt, writing)
+            try:
+                writing = engine.generate(prompt, number=number, **options)
+                shown.follow(prompt, writing)
+            except QkvError as error:
+                failed = not _told(Answered(place, number, prompt, None, error), shown)
+                break
             total.guessed += writing.tally.guessed
             total.accepted += writing.tally.accepted
     if options.get("draft") is not None:
         say(f"draft: {total.accepted:,} of {total.guessed:,} guesses were right, {total.rate:.0%}")
+    if failed:
+        raise typer.Exit(2)
 
 
 def _many(

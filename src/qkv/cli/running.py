@@ -38,6 +38,7 @@ def opened(model: Path, int8: bool = False, threads: int | None = None) -> "Engi
         if cores and threads > cores:
             raise UsageError(f"--threads {threads}, but there are {cores} cores; more only wait")
         torch.set_num_threads(threads)
+        os.environ["RAYON_NUM_THREADS"] = str(threads)  # of the tokenizers, before their first use
     engine = Engine.load(model, int8=int8)
     for remark in engine.remarks:
         say(f"note: {remark}")

@@ -1,11 +1,11 @@
 """`qkv similar`: how alike two texts are, and which words make them so."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qkv.cli.progress import say
+from qkv.cli.running import Int8, ModelPath, Threads, opened
 from qkv.cli.texts import Json
 
 if TYPE_CHECKING:
@@ -15,9 +15,7 @@ SHOWN = 10  # pairs, to people who did not say how many
 
 
 def similar(
-    model: Annotated[
-        Path, typer.Argument(help="A bundle or a public checkpoint.", show_default=False)
-    ],
+    model: ModelPath,
     a: Annotated[str, typer.Argument(help="A text.", show_default=False)],
     b: Annotated[str, typer.Argument(help="Another.", show_default=False)],
     top: Annotated[
@@ -30,6 +28,8 @@ def similar(
         ),
     ] = None,
     json: Json = False,
+    int8: Int8 = False,
+    threads: Threads = None,
 ) -> None:
     """Compare two texts: the cosine of their vectors, and which pairs of words add up to it.
 
@@ -47,9 +47,8 @@ def similar(
     from json import dumps
 
     from qkv.engine.embed.vectors import borrowed
-    from qkv.engine.engine import Engine
 
-    engine = Engine.load(model)
+    engine = opened(model, int8, threads)
     found = engine.similar(a, b)
     for remark in (borrowed(engine.model), found.remark):
         if remark:

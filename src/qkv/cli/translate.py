@@ -4,13 +4,12 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from qkv.cli.progress import say
-from qkv.cli.running import Int8, Threads, opened
+from qkv.cli.running import Int8, ModelPath, Threads, opened
 from qkv.cli.texts import File, Json, Texts, given_texts
 from qkv.errors import UsageError
 
@@ -23,10 +22,7 @@ EVERY = 5.0  # seconds between two lines of progress
 
 
 def translate(
-    model: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="A bundle or a public checkpoint.", show_default=False),
-    ],
+    model: ModelPath,
     texts: Texts = None,
     file: File = None,
     beams: Annotated[

@@ -39,8 +39,11 @@ def raw_lines(path: Path) -> Iterator[str]:
 
 def decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
     """The lines of bytes that are called by that name where one of them is at fault."""
-    for number, line in enumerate(stream, start=1):
-        yield _decoded(line, name, number)
+    try:
+        for number, line in enumerate(stream, start=1):
+            yield _decoded(line, name, number)
+    except OSError as error:
+        raise DataError(f"cannot read {name}: {error.strerror or error}") from error
 
 
 def without_end(line: str) -> str:

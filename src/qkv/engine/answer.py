@@ -36,7 +36,7 @@ def pooled(model: Encoder, texts: Sequence[ArrayLike], budget: int = TOKENS) -> 
     output = model.output
     if not isinstance(output, Pooled):
         raise UsageError("this encoder answers for each token, so it has no vector for a text")
-    return _each(model, texts, output.pooling.pool, budget)
+    return _each(model, texts, output.pool, budget)
 
 
 def _each(model: Encoder, texts: Sequence[ArrayLike], last: Last, budget: int) -> Tensor:

@@ -53,6 +53,8 @@ class Engine:
         if int8:  # nothing of the larger numbers stays in memory
             self.bundle = replace(bundle, model=quicken(bundle.model, int8=True))
             self.quick = self.bundle.model
+            if self.quick is bundle.model:
+                self.remarks.append("8 bits need float32 weights on a CPU; none are made here")
 
     @classmethod
     def load(

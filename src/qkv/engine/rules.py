@@ -1,9 +1,10 @@
 """What a search may write, and how it compares what it has written."""
 
-import math
 from dataclasses import dataclass
 
 from qkv.errors import UsageError
+
+HIGHEST = 10  # powers of a length beyond this say nothing more, and overflow
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,10 @@ class Rules:
                 f"best={self.best} of beams={self.beams}: ask for 1 to {self.beams} targets, "
                 f"or for more beams"
             )
-        if not 0.0 <= self.length_penalty < math.inf:
+        if not 0.0 <= self.length_penalty <= HIGHEST:
             raise UsageError(
                 f"length_penalty={self.length_penalty} must be 0 (compare sums), "
-                f"1 (compare means) or any number from 0 on"
+                f"1 (compare means) or any number up to {HIGHEST}"
             )
         for name in ("start", "end"):
             self._expect_token(name, getattr(self, name), vocabulary)

@@ -1,6 +1,7 @@
 """A file that is replaced as a whole."""
 
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -15,7 +16,16 @@ def replace_file(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        staged.chmod(0o644)
+        staged.chmod(_mode(target))
         staged.replace(target)
     finally:
         staged.unlink(missing_ok=True)
+
+
+def _mode(path: Path) -> int:
+    """What may be done with the file: as before, or what is usual for a new one."""
+    if path.exists():
+        return stat.S_IMODE(path.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

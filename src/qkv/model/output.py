@@ -265,9 +265,13 @@ class Pooled(nn.Module):
         self.pooling, self.change, self.output = pooling, change, output
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
+        return self.answer(self.pool(states, lengths))
+
+    def pool(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """The states of each text as one vector, (B, D)."""
         if not states.shape[1]:  # no position at all: give pooling one to pass over
             states = F.pad(states, (0, 0, 0, 1))
-        return self.answer(self.pooling.pool(states, lengths))
+        return self.pooling.pool(states, lengths)
 
     def answer(self, vectors: Tensor) -> Tensor:
         """What is said of texts whose pooled states (B, D) are known already."""

@@ -6,14 +6,13 @@ the program is stopped it is true.
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from qkv.errors import DataError
-from qkv.files import read_json
+from qkv.files import read_json, replace_file
 
 
 @dataclass(frozen=True)
@@ -28,12 +27,7 @@ class Journal:
     finished: bool = False
 
     def write(self, path: Path) -> None:
-        new = path.with_name(path.name + ".new")
-        with new.open("w", encoding="utf-8") as file:
-            json.dump(asdict(self), file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        replace_file(path, json.dumps(asdict(self)).encode())
 
     @classmethod
     def read(cls, path: Path) -> "Journal | None":

@@ -50,7 +50,7 @@ def embed_to_file(
 
     `options` is what decides the vectors: the hash of the model, and how it is asked. With
     `resume` an interrupted file is gone on with, if they are the same and the texts too; the bytes
-    are those of a run that was never interrupted.
+    are those of a run that was never interrupted, where one thread computes.
     """
     expect_place(path, resume=resume, force=force)
     tell, stream, hashed = progress or (lambda done: None), iter(texts), Fingerprint()
@@ -59,6 +59,11 @@ def embed_to_file(
         kept.expect(options, path)
         _pass_over(stream, kept, hashed, path)
         if _is_whole(path, kept):
+            if next(stream, None) is not None:
+                raise DataError(
+                    f"{path} is finished with {kept.rows:,} rows, but there are more texts now; "
+                    f"pass --force to begin again"
+                )
             journal_of(path).unlink()
             return Written(kept.rows, kept.long)
     rows, long = (0, 0) if kept is None else (kept.rows, kept.long)
@@ -85,9 +90,11 @@ def expect_place(path: Path, *, resume: bool = False, force: bool = False) -> No
     """Refuses a file that could not be written, or would replace what nobody said to replace."""
     if resume and force:
         raise UsageError("--resume and --force exclude each other; give one of them")
-    if path.suffix not in FORMATS:
+    if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path} must end in {' or '.join(FORMATS)}")
-    if path.suffix == Parquet.ending:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a file in it")
+    if path.suffix.lower() == Parquet.ending:
         expect_pyarrow()
     if not path.parent.is_dir():
         raise DataError(f"there is no folder {path.parent} to write {path.name} to; make it first")
@@ -122,7 +129,8 @@ def _opened(path: Path, width: int, kept: Journal | None) -> Iterator[Part]:
     with _writing(path):
         if kept is None:
             journal_of(path).unlink(missing_ok=True)
-        part = FORMATS[path.suffix](part_of(path), width, None if kept is None else kept.bytes)
+        size = None if kept is None else kept.bytes
+        part = FORMATS[path.suffix.lower()](part_of(path), width, size)
     try:
         yield part
     finally:

@@ -20,7 +20,7 @@ class Windows:
     """The ids of texts that fit, and those of the windows of the others.
 
     They are asked for apart, so that what is said of a text that fits does not depend on what is
-    done with the others, to the last bit.
+    done with the others.
     """
 
     fitting: list[list[int]]

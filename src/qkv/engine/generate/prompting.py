@@ -92,6 +92,8 @@ class Prompter:
         return t.start
 
     def _cut(self, ids: list[int], limit: int, max_tokens: int | None) -> list[int]:
+        if max_tokens is None and len(ids) < limit:
+            return ids
         answer = min(ENOUGH, limit // 2) if max_tokens is None else max_tokens
         room, marks = limit - answer, len(self.tokenizer.before)
         if len(ids) <= room:

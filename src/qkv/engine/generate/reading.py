@@ -9,8 +9,9 @@ from torch import Tensor
 
 from qkv.attention import KVCache, Mask
 from qkv.engine.answering import answering
+from qkv.engine.purpose import purpose_of
 from qkv.errors import UsageError
-from qkv.model import DecoderOnly, NextToken
+from qkv.model import DecoderOnly, Model, NextToken
 
 CHUNK = 1024  # tokens of prompts that are read at a time
 UNREAD = torch.empty(0)  # lengths, which only outputs that pool the states look at
@@ -44,8 +45,10 @@ def expect_writer(model: object) -> None:
     """Refuses a model that does not say which token follows."""
     config = getattr(model, "config", None)
     if not isinstance(config, DecoderOnly):
-        kind = getattr(config, "kind", type(model).__name__).replace("_", "-")
-        raise UsageError(f"this model is {kind}; only a decoder-only model writes text")
+        if not isinstance(model, Model):
+            raise UsageError(f"a {type(model).__name__} is no model that writes text")
+        it_is, command = purpose_of(model)
+        raise UsageError(f"this model is {it_is}, so it does not write text; use {command}")
     if not isinstance(config.output, NextToken):
         kind = config.output.kind.replace("_", " ")
         raise UsageError(f"this decoder answers with a {kind}, not with the next token")

@@ -67,14 +67,16 @@ class Sampling:
         repetition_penalty: float | None = None,
     ) -> "Sampling":
         """What is not given is left out; temperature 0 takes the likeliest token."""
-        given = (
-            *(() if repetition_penalty is None else (RepetitionPenalty(repetition_penalty),)),
+        given = () if repetition_penalty is None else (RepetitionPenalty(repetition_penalty),)
+        fewer = (
             *(() if temperature in (0, 1) else (Temperature(temperature),)),
             *(() if top_k is None else (TopK(top_k),)),
             *(() if top_p is None else (TopP(top_p),)),
             *(() if min_p is None else (MinP(min_p),)),
         )
-        return cls(given, Greedy() if temperature == 0 else Draw())
+        if temperature == 0:  # the likeliest token stays it, however few are left
+            return cls(given, Greedy())
+        return cls((*given, *fewer), Draw())
 
     @property
     def plain(self) -> bool:

@@ -8,6 +8,7 @@ with Service(model, tokenizer) as service:
 
 import threading
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Unpack
 
 from qkv.engine.generate.batch import BUDGET, KEPT
@@ -86,10 +87,11 @@ class Service:
             with self._changed:
                 self._closing = True
                 unfinished = [*self._handles.values(), *self._new]
-            for writing in list(self._handles):
-                self._desk.cancel(writing)
             for handle in unfinished:
                 handle.end(failure)
+            with suppress(Exception):  # after a failure the desk may be in any state
+                for writing in list(self._handles):
+                    self._desk.cancel(writing)
 
     def _next_orders(self) -> bool:
         """Wait until there is something to do, take it in; False when the service closes."""

@@ -62,7 +62,7 @@ class Int8(nn.Module):
         size = sizes(rows)
         sums = torch._int_mm(whole_numbers(rows, size), self.weight.turned)  # (M, N), exact
         out = sums.to(x.dtype).mul_(size.div_(LARGEST)).mul_(self.weight.scale)
-        return _plus(out, self.bias).view(*x.shape[:-1], -1)
+        return _plus(out, self.bias).view(*x.shape[:-1], len(self.weight.scale))
 
     def one(self, row: Tensor, factor: float) -> Tensor:
         """row·Wᵀ × factor + b of a single row, (K,) -> (N,); its size is a plain number."""
@@ -91,10 +91,12 @@ class PackedInt8(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         out = rows.new_empty(len(rows), len(self.scale))
+        if not len(rows):
+            return out.view(*x.shape[:-1], len(self.scale))
         for strip, place in zip(torch.split(rows, STRIP), torch.split(out, STRIP), strict=True):
             size = sizes(strip)
             self.sized(whole_numbers(strip, size), size, place)
-        return out.view(*x.shape[:-1], -1)
+        return out.view(*x.shape[:-1], len(self.scale))
 
     def sized(self, whole: Tensor, size: Tensor, out: Tensor) -> None:
         """The product with rows that are whole numbers already: (M, K) into (M, N)."""
@@ -135,6 +137,8 @@ class StripFeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         out = torch.empty_like(rows)
+        if not len(rows):
+            return x
         for strip, place in zip(torch.split(rows, STRIP), torch.split(out, STRIP), strict=True):
             self._strip(strip, place)
         return out.view_as(x)

@@ -2,7 +2,8 @@
 
 Its parts are the model's own, but for those a quicker one can stand for: three projections become
 one product, a gate and its values become one, matrices lie in the order they are read in, or are
-kept in 8 bits. Everything else is shared, so a twin in float32 takes little memory of its own.
+kept in 8 bits. Everything else is shared with the model. A twin in float32 has copies of the
+matrices it joins, and of those it packs.
 """
 
 from typing import TypeVar

@@ -68,7 +68,9 @@ def translate(
 
 
 def _said(plan: Plan, way: Combination, tokenizer: Tokenizer) -> Alternative:
-    text, _ = joined(plan.portions, [tokenizer.decode(part.ids) for part in way.parts])
+    # A part is of one line, so that lines of the answer stay beside those of the source.
+    parts = [tokenizer.decode(part.ids).replace("\n", " ") for part in way.parts]
+    text, _ = joined(plan.portions, parts)
     return Alternative(text, way.score, "end" if way.ended else "length")
 
 
