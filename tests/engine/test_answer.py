@@ -8,6 +8,7 @@ from odd_models import ENCODERS, LENGTH, VOCABULARY
 
 from qkv.engine.answer import answers, pooled
 from qkv.engine.cores import spread
+from qkv.engine.quick import quicken
 from qkv.errors import ShapeError, UsageError
 from qkv.model import Learned, build
 from qkv.model.output import Classify, TextVector
@@ -36,6 +37,15 @@ def test_together_equals_alone(name: str, lengths: list[int], budget: int) -> No
 
 def test_no_texts_have_no_answers() -> None:
     assert len(answers(build(POOLED["mean vector"]), [])) == 0
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_texts_of_nothing_are_answered_also_in_8_bits_and_before_the_answer(name: str) -> None:
+    model = build(POOLED[name], seed=1).eval()
+    plain, small = answers(model, [[], []]), answers(quicken(model, int8=True), [[], []])
+    assert plain.shape == small.shape
+    torch.testing.assert_close(plain[0], plain[1])
+    assert pooled(model, [[]]).equal(torch.zeros(1, model.config.encoder.width))
 
 
 def test_the_pooled_states_are_those_the_answer_is_made_of() -> None:

@@ -256,7 +256,7 @@ def test_rows_of_the_table_that_are_no_token_are_never_written(tokenizer: Tokeni
 def test_only_a_decoder_of_tokens_writes(tokenizer: Tokenizer) -> None:
     encoder = build_model(preset("embed-tiny"), 0)
     assert isinstance(encoder, Encoder)
-    with pytest.raises(UsageError, match="this model is encoder-only; only a decoder-only model"):
+    with pytest.raises(UsageError, match="gives vectors, so it does not write text; use qkv embed"):
         generate(encoder, tokenizer, "abc")  # type: ignore[arg-type]
 
 

@@ -135,3 +135,10 @@ WRONG = {
 def test_a_wrong_number_is_refused_when_it_is_given(message: str) -> None:
     with pytest.raises(UsageError, match=message):
         WRONG[message]()
+
+
+def test_the_likeliest_token_needs_no_strategy_that_only_leaves_fewer() -> None:
+    assert Sampling.of(temperature=0, top_k=5, top_p=0.9, min_p=0.1).plain
+    assert not Sampling.of(temperature=0, repetition_penalty=1.2).plain
+    with pytest.raises(UsageError):
+        Sampling.of(temperature=0, top_p=1.5)
