@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from qkv.cli.pace import Pace
 from qkv.cli.progress import say
 from qkv.cli.running import Int8, ModelPath, Threads, opened
 from qkv.cli.texts import Json
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from qkv.engine.cluster import Clustering
     from qkv.engine.engine import Engine
-
-TELL = 5.0  # seconds between two words about progress
 
 
 class Method(StrEnum):
@@ -114,15 +113,9 @@ def _embedded(engine: "Engine", texts: list[str]) -> "NDArray[np.float32]":
 
     if remark := borrowed(engine.model):
         say(f"note: {remark}")
-    start = told = time.perf_counter()
-
-    def tell(done: int) -> None:
-        nonlocal told
-        if time.perf_counter() - told > TELL:
-            told = time.perf_counter()
-            say(f"{done:,} of {len(texts):,} texts have a vector")
-
-    found = embed(engine.quick, engine.tokenizer, texts, long="average", progress=tell)
+    start, pace = time.perf_counter(), Pace(len(texts))
+    found = embed(engine.quick, engine.tokenizer, texts, long="average", progress=pace)
+    pace.end()
     say(f"{len(texts):,} texts have a vector, in {time.perf_counter() - start:.1f} s")
     tell_long(found.long, len(texts), "average")
     return found.vectors

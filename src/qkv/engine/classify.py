@@ -88,8 +88,11 @@ class Classifier:
 
 
 def labels_of(model: Encoder) -> tuple[str, ...]:
-    assert isinstance(model.config.output, Classify)
-    return model.config.output.labels
+    """The labels it may give, in the order of its scores."""
+    output = model.config.output
+    if not isinstance(output, Classify):
+        raise UsageError("this model gives no labels")
+    return output.labels
 
 
 def _classifier(model: Model) -> Encoder:

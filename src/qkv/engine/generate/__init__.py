@@ -6,7 +6,6 @@ from qkv.engine.generate.generate import Generating, generate
 from qkv.engine.generate.handle import Handle
 from qkv.engine.generate.many import Answered, generate_each, generate_many
 from qkv.engine.generate.prompting import Options, Prompt, Prompter
-from qkv.engine.generate.reading import LanguageModel
 from qkv.engine.generate.request import Request
 from qkv.engine.generate.running import Event, Running
 from qkv.engine.generate.sampling import (
@@ -39,7 +38,6 @@ __all__ = [
     "Generation",
     "Greedy",
     "Handle",
-    "LanguageModel",
     "MinP",
     "NGram",
     "Options",

@@ -10,9 +10,10 @@ from torch import Tensor
 from qkv.attention import Rows
 from qkv.engine.generate.choosing import choose_many
 from qkv.engine.generate.intake import Intake, Read, Unreadable
-from qkv.engine.generate.reading import LanguageModel, expect_writer, last_scores, reading
+from qkv.engine.generate.reading import expect_writer, last_scores, reading
 from qkv.engine.generate.request import Request
 from qkv.engine.generate.running import Event, Running, event
+from qkv.model import Decoder
 
 BUDGET = 16_384  # positions that may be needed by all sequences at work
 KEPT = 4_096  # tokens of recent prompts that are remembered
@@ -27,7 +28,7 @@ class Batch:
     """
 
     def __init__(
-        self, model: LanguageModel, vocabulary: int, budget: int = BUDGET, kept: int = KEPT
+        self, model: Decoder, vocabulary: int, budget: int = BUDGET, kept: int = KEPT
     ) -> None:
         expect_writer(model)
         self.model, self.vocabulary, self.budget = model, vocabulary, budget

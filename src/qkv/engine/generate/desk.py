@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from qkv.engine.generate.batch import BUDGET, KEPT, Batch
 from qkv.engine.generate.prompting import Prompter
-from qkv.engine.generate.reading import LanguageModel
 from qkv.engine.generate.request import Request
 from qkv.engine.generate.running import Event, Running
 from qkv.engine.generate.writing import Token, Writing
+from qkv.model import Decoder
 from qkv.text import Tokenizer
 
 
@@ -28,7 +28,7 @@ class Desk:
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: Decoder,
         tokenizer: Tokenizer,
         budget: int = BUDGET,
         kept: int = KEPT,

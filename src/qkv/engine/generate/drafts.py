@@ -12,7 +12,6 @@ from torch import Tensor
 
 from qkv.engine.generate.choosing import Chooser
 from qkv.engine.generate.reading import (
-    LanguageModel,
     expect_writer,
     last_scores,
     reach,
@@ -21,6 +20,7 @@ from qkv.engine.generate.reading import (
 from qkv.engine.generate.sampling import draw
 from qkv.engine.generate.single import read_prompt
 from qkv.errors import UsageError
+from qkv.model import Decoder
 
 
 class Guess(NamedTuple):
@@ -107,7 +107,7 @@ class _LookUp:
 class DraftModel:
     """A smaller model with the same tokens, which writes on by itself (Leviathan et al. 2023)."""
 
-    model: LanguageModel = field(repr=False)
+    model: Decoder = field(repr=False)
     guesses: int = 4
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class DraftModel:
 
 
 class _WritesOn:
-    def __init__(self, model: LanguageModel, chooser: Chooser, room: int, vocabulary: int) -> None:
+    def __init__(self, model: Decoder, chooser: Chooser, room: int, vocabulary: int) -> None:
         self.model, self.chooser, self.vocabulary, self.room = model, chooser, vocabulary, room
         with reading(model):
             self.cache = model.empty_cache(1, room)

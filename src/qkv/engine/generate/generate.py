@@ -12,16 +12,16 @@ from typing import Unpack
 from qkv.engine.generate.choosing import Choice
 from qkv.engine.generate.drafts import Draft, Tally
 from qkv.engine.generate.prompting import Options, Prompt, Prompter
-from qkv.engine.generate.reading import LanguageModel
 from qkv.engine.generate.request import Request
 from qkv.engine.generate.single import write_one
 from qkv.engine.generate.speculative import speculate
 from qkv.engine.generate.writing import Generation, StopReason, Token, Writing
+from qkv.model import Decoder
 from qkv.text import Tokenizer
 
 
 def generate(
-    model: LanguageModel,
+    model: Decoder,
     tokenizer: Tokenizer,
     prompt: Prompt,
     *,
@@ -45,7 +45,7 @@ class Generating(Iterator[Token]):
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: Decoder,
         tokenizer: Tokenizer,
         request: Request,
         draft: Draft | None = None,

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from qkv.engine.generate.prefill import Prefill, together
 from qkv.engine.generate.prefixes import Prefixes
-from qkv.engine.generate.reading import LanguageModel
 from qkv.engine.generate.running import Running
+from qkv.model import Decoder
 
 
 class Read(NamedTuple):
@@ -28,7 +28,7 @@ class Unreadable(NamedTuple):
 class Intake:
     """Sequences before their first token."""
 
-    def __init__(self, model: LanguageModel, vocabulary: int, kept: int) -> None:
+    def __init__(self, model: Decoder, vocabulary: int, kept: int) -> None:
         self.model, self.vocabulary = model, vocabulary
         self.waiting: list[Running] = []  # for room
         self.admitted: list[Running] = []  # for their turn

@@ -7,10 +7,10 @@ from typing import NamedTuple, Unpack
 from qkv.engine.generate.batch import BUDGET
 from qkv.engine.generate.desk import Desk
 from qkv.engine.generate.prompting import Options, Prompt, Prompter
-from qkv.engine.generate.reading import LanguageModel
 from qkv.engine.generate.request import Request
 from qkv.engine.generate.writing import Generation, Writing
 from qkv.errors import QkvError, UsageError
+from qkv.model import Decoder
 from qkv.text import Tokenizer
 
 AHEAD = 64  # prompts that are looked at before their turn
@@ -27,7 +27,7 @@ class Answered(NamedTuple):
 
 
 def generate_many(
-    model: LanguageModel,
+    model: Decoder,
     tokenizer: Tokenizer,
     prompts: Iterable[Prompt],
     *,
@@ -51,7 +51,7 @@ def generate_many(
 
 
 def generate_each(
-    model: LanguageModel,
+    model: Decoder,
     tokenizer: Tokenizer,
     prompts: Iterable[Prompt],
     *,

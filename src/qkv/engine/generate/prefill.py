@@ -12,7 +12,8 @@ from torch import Tensor
 
 from qkv.attention import Mask
 from qkv.engine.generate.prefixes import WORTH, Ids, Kept, Prefixes, head, in_common
-from qkv.engine.generate.reading import CHUNK, LanguageModel, last_scores
+from qkv.engine.generate.reading import CHUNK, last_scores
+from qkv.model import Decoder
 
 NEAR = 1.25  # prompts that need at most so many times the tokens of another are read with it
 
@@ -20,7 +21,7 @@ NEAR = 1.25  # prompts that need at most so many times the tokens of another are
 class Prefill:
     """Some prompts on their way into a cache, a chunk of columns at a time."""
 
-    def __init__(self, model: LanguageModel, prompts: Sequence[Ids], prefixes: Prefixes) -> None:
+    def __init__(self, model: Decoder, prompts: Sequence[Ids], prefixes: Prefixes) -> None:
         self.model = model
         known = [prefixes.longest(ids) for ids in prompts]
         T = max(needed(ids, n) for ids, (n, _) in zip(prompts, known, strict=True))

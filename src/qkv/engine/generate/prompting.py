@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict, Unpack
 
-from qkv.engine.generate.reading import LanguageModel, expect_writer, reach
+from qkv.engine.generate.reading import expect_writer, reach
 from qkv.engine.generate.request import Request, too_long
 from qkv.engine.generate.sampling import USUAL, Sampling
 from qkv.engine.generate.stopping import check_stops
 from qkv.errors import UsageError
+from qkv.model import Decoder
 from qkv.text import Tokenizer
 from qkv.text.marks import OWN
 
@@ -39,7 +40,7 @@ class Options(TypedDict, total=False):
 class Prompter:
     """Makes requests for one model."""
 
-    model: LanguageModel
+    model: Decoder
     tokenizer: Tokenizer
 
     def __post_init__(self) -> None:

@@ -3,10 +3,11 @@
 import math
 from dataclasses import dataclass
 
-from qkv.engine.generate.reading import LanguageModel, reach
+from qkv.engine.generate.reading import reach
 from qkv.engine.generate.sampling import USUAL, Sampling
 from qkv.engine.generate.stopping import check_stops
 from qkv.errors import QkvError, UsageError
+from qkv.model import Decoder
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Request:
         """The positions it may come to need."""
         return len(self.ids) + self.max_tokens
 
-    def check(self, model: LanguageModel) -> None:
+    def check(self, model: Decoder) -> None:
         """Refuses what this model cannot read."""
         limit, vocabulary = reach(model), model.config.embedding.vocabulary
         if len(self.ids) >= limit:

@@ -15,10 +15,10 @@ from qkv.engine.generate.batch import BUDGET, KEPT
 from qkv.engine.generate.desk import Desk, Update
 from qkv.engine.generate.handle import Handle
 from qkv.engine.generate.prompting import Options, Prompt
-from qkv.engine.generate.reading import LanguageModel
 from qkv.engine.generate.request import Request
 from qkv.engine.generate.writing import Writing
 from qkv.errors import UsageError
+from qkv.model import Decoder
 from qkv.text import Tokenizer
 
 
@@ -27,7 +27,7 @@ class Service:
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: Decoder,
         tokenizer: Tokenizer,
         budget: int = BUDGET,
         kept: int = KEPT,

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from qkv.attention import KVCache
 from qkv.engine.generate.choosing import Choice, Chooser
-from qkv.engine.generate.reading import CHUNK, LanguageModel, last_scores, reading
+from qkv.engine.generate.reading import CHUNK, last_scores, reading
 from qkv.engine.generate.request import Request
+from qkv.model import Decoder
 
 
-def write_one(model: LanguageModel, request: Request, vocabulary: int) -> Iterator[Choice]:
+def write_one(model: Decoder, request: Request, vocabulary: int) -> Iterator[Choice]:
     """The tokens of the answer, up to its end or its greatest length; each is read when asked for.
 
     vocabulary: how many tokens there are to choose from.
@@ -36,7 +37,7 @@ def write_one(model: LanguageModel, request: Request, vocabulary: int) -> Iterat
     yield choice
 
 
-def read_prompt(model: LanguageModel, ids: tuple[int, ...] | list[int], cache: KVCache) -> Tensor:
+def read_prompt(model: Decoder, ids: tuple[int, ...] | list[int], cache: KVCache) -> Tensor:
     """The states after these ids, which are added to the cache in chunks; of the last chunk."""
     row = torch.tensor([ids], device=model.embedding.weight.device)
     for start in range(0, len(ids), CHUNK):

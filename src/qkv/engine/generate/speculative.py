@@ -13,14 +13,15 @@ from torch import Tensor
 
 from qkv.engine.generate.choosing import Choice, Chooser
 from qkv.engine.generate.drafts import Draft, Guess, Tally
-from qkv.engine.generate.reading import LanguageModel, all_scores, reading
+from qkv.engine.generate.reading import all_scores, reading
 from qkv.engine.generate.request import Request, expect_finite
 from qkv.engine.generate.sampling import draw
 from qkv.engine.generate.single import read_prompt
+from qkv.model import Decoder
 
 
 def speculate(
-    model: LanguageModel, request: Request, vocabulary: int, draft: Draft, tally: Tally
+    model: Decoder, request: Request, vocabulary: int, draft: Draft, tally: Tally
 ) -> Iterator[Choice]:
     """What `write_one` gives, in fewer passes of the model; the tally counts good guesses."""
     request.check(model)

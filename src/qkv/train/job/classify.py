@@ -14,6 +14,7 @@ from qkv.data import Labelled, built_in, read_labelled
 from qkv.data.encoded import encode
 from qkv.data.grouping import Ids, near_length
 from qkv.engine.answer import answers, pooled
+from qkv.engine.classify import labels_of
 from qkv.engine.texts import Texts
 from qkv.errors import DataError, TrainingError
 from qkv.layout.write import public_labels
@@ -208,13 +209,6 @@ def guess_labels(
     wanted = torch.tensor([names.index(label) for label in truth], dtype=torch.long)
     losses = -shares[: len(wanted)].gather(1, wanted[:, None])[:, 0]
     return best, losses.tolist()
-
-
-def labels_of(model: Encoder) -> tuple[str, ...]:
-    output = model.config.output
-    if not isinstance(output, Classify):
-        raise TrainingError("this model gives no labels")
-    return output.labels
 
 
 def split_by_label(
