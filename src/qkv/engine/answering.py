@@ -9,12 +9,18 @@ from torch import nn
 
 @contextmanager
 def answering(model: nn.Module) -> Iterator[None]:
+    """Inside, the model is at rest and torch keeps nothing for a backward pass."""
+    with at_rest(model), torch.inference_mode():
+        yield
+
+
+@contextmanager
+def at_rest(model: nn.Module) -> Iterator[None]:
     """Inside, the model is in evaluation mode; afterwards every part is in the mode it was in."""
     learning = [part for part in model.modules() if part.training]
     model.eval()
     try:
-        with torch.inference_mode():
-            yield
+        yield
     finally:
         for part in learning:
             part.training = True
