@@ -4,6 +4,7 @@
     out = qkv.attend(q, k, v, mask=qkv.Mask.causal())
     model = qkv.build(qkv.preset("language-small"))
     vectors = qkv.load("models/all-MiniLM-L6-v2").embed(["a dog", "a cat"])
+    trace = qkv.load("runs/book").trace("Once upon a time")
 
 Importing the package is cheap: a name below brings in torch only when it is first used.
 """
@@ -16,12 +17,14 @@ __version__ = "0.1.0"
 _HOME = {
     "Bundle": "qkv.bundle",
     "Engine": "qkv.engine.engine",
+    "GlassBox": "qkv.explain.glass_box",
     "KVCache": "qkv.attention",
     "Mask": "qkv.attention",
     "QkvError": "qkv.errors",
+    "Trace": "qkv.explain.trace",
     "attend": "qkv.attention",
     "build": "qkv.model",
-    "load": "qkv.engine.engine",
+    "load": "qkv.explain.glass_box",
     "preset": "qkv.model",
     "reference": "qkv.attention",
 }
@@ -29,9 +32,11 @@ _HOME = {
 __all__ = [
     "Bundle",
     "Engine",
+    "GlassBox",
     "KVCache",
     "Mask",
     "QkvError",
+    "Trace",
     "__version__",
     "attend",
     "build",
@@ -43,8 +48,10 @@ __all__ = [
 if TYPE_CHECKING:
     from qkv.attention import KVCache, Mask, attend, reference
     from qkv.bundle import Bundle
-    from qkv.engine.engine import Engine, load
+    from qkv.engine.engine import Engine
     from qkv.errors import QkvError
+    from qkv.explain.glass_box import GlassBox, load
+    from qkv.explain.trace import Trace
     from qkv.model import build, preset
 
 

@@ -177,7 +177,7 @@ def test_similar_gives_all_parts_as_json_and_the_strongest_to_people(
     code, out, _ = qkv("similar", encoder, "the old dog ran", "the dog", "--json")
     found = json.loads(out)
     assert code == 0
-    assert set(found) == {"cosine", "pairs"}
+    assert set(found) == {"cosine", "pairs", "faithfulness", "remarks"}
     assert len(found["pairs"]) == 4 * 2
     assert all(set(pair) == {"a", "b", "contribution"} for pair in found["pairs"])
     total = sum(pair["contribution"] for pair in found["pairs"])
@@ -186,9 +186,10 @@ def test_similar_gives_all_parts_as_json_and_the_strongest_to_people(
         qkv("similar", encoder, "the old dog ran", "the dog", "--json", "--top", 3)[1]
     )
     assert three["pairs"] == found["pairs"][:3]
-    first, *rows, last = qkv("similar", encoder, "the old dog ran", "the dog", "--top", 3)[
-        1
-    ].splitlines()
+    out = qkv("similar", encoder, "the old dog ran", "the dog", "--top", 3)[1]
+    table, _, beside = out.partition("\ntrust: ")
+    assert "note: " in beside
+    first, *rows, last = filter(None, table.splitlines())
     assert first == f"cosine {found['cosine']:.4f}"
     assert len(rows) == 3
     assert rows[0].split()[1:] == [found["pairs"][0]["a"], found["pairs"][0]["b"]]

@@ -157,7 +157,7 @@ def test_without_pyarrow_the_extra_is_named_and_other_tables_are_read(tmp_path: 
     )
     command = [sys.executable, "-c", script, str(path), str(tmp_path / "b.csv")]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    said = re.escape(f"reading {path} needs pyarrow; install qkv[parquet]")
+    said = re.escape(f"reading {path} needs pyarrow; get it with: pip install pyarrow")
     assert re.fullmatch(rf"\['one'\]\nDataError {said}\n", done.stdout)
 
 

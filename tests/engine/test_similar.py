@@ -189,3 +189,36 @@ def test_a_text_that_is_too_long_or_empty_is_refused_with_its_numbers() -> None:
         similar(model, TOKENIZER, "cat", "cat " * 99)
     with pytest.raises(DataError, match="text A is empty"):
         similar(model, TOKENIZER, "", "cat")
+
+
+def test_each_part_says_where_its_words_stand_among_words_and_marks(minilm: Bundle) -> None:
+    assert minilm.tokenizer is not None
+    found = similar(minilm.model, minilm.tokenizer, "the dog, the cat", "a dog")
+    a = ["[CLS]", "the", "dog", ",", "the", "cat", "[SEP]"]
+    b = ["[CLS]", "a", "dog", "[SEP]"]
+    assert {pair.place for pair in found.pairs} == {(i, j) for i in range(7) for j in range(4)}
+    for pair in found.pairs:
+        assert (a[pair.place[0]], b[pair.place[1]]) == (pair.a, pair.b)
+        assert pair.json() == {"a": pair.a, "b": pair.b, "contribution": pair.contribution}
+
+
+def test_what_the_parts_cannot_tell_is_said(minilm: Bundle) -> None:
+    assert minilm.tokenizer is not None
+    found = similar(minilm.model, minilm.tokenizer, "the dog", "a cat")
+    marks = [p.contribution for p in found.pairs if "[" in p.a + p.b]
+    assert len(marks) == 12
+    assert found.unknown[0].startswith("each state has seen its whole text")
+    assert found.unknown[1].startswith(f"{sum(marks):+.4f} of the cosine is from pairs with marks")
+
+
+@pytest.mark.parametrize(
+    ("pooling", "said"),
+    [(Mean(), ()), (Max(), ("where it is largest",)), (First(), ("one state alone",))],
+)
+def test_each_pooling_has_its_own_blind_spot(
+    pooling: Mean | Max | First, said: tuple[str, ...]
+) -> None:
+    found = similar(encoder(TextVector(pooling=pooling)), TOKENIZER, "the cat", "a dog")
+    assert len(found.unknown) == 1 + len(said)
+    for part, sentence in zip(said, found.unknown[1:], strict=True):
+        assert part in sentence

@@ -52,7 +52,8 @@ def steps_in(
     """The steps of one tile, whose queries q and keys k, v are given."""
     group = q.shape[1] // k.shape[1]
     q, k, v, narrow = *(at_least_float32(t) for t in (q, k, v)), v.dtype
-    k, v = (t.repeat_interleave(group, dim=1) for t in (k, v))  # (B, H, S, E)
+    if group > 1:
+        k, v = (t.repeat_interleave(group, dim=1) for t in (k, v))  # (B, H, S, E)
 
     scores = q @ k.transpose(-2, -1)  # (B, H, T, S)
     scaled = scores * scale_factor(q.shape[-1], scale)

@@ -18,11 +18,12 @@ from typing import Any, TypeVar
 
 from safetensors import SafetensorError
 
+from qkv.bundle.no_model import MANIFEST as MANIFEST
+from qkv.bundle.no_model import no_model
 from qkv.errors import BundleError, ConfigError
-from qkv.files import is_there, read_json, shown
+from qkv.files import is_there, read_json, shown, unwritten
 from qkv.text.tokenizer import BESIDE
 
-MANIFEST = "MANIFEST.json"
 FORMAT = 1  # of the directory; a reader refuses what is newer than itself
 
 T = TypeVar("T")
@@ -55,8 +56,7 @@ def publish(
             _seal(staging)
         _swap(staging, target, moves)
     except (OSError, SafetensorError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise BundleError(f"cannot write {target}: {why}") from error
+        raise BundleError(unwritten(target, error)) from error
     finally:
         if staging is not None:
             shutil.rmtree(staging, ignore_errors=True)
@@ -115,10 +115,7 @@ def recover(target: Path) -> None:
 
 def _read_manifest(directory: Path) -> dict[str, Any]:
     if not (directory / MANIFEST).exists():
-        raise BundleError(
-            f"{directory} is no model: it has neither the {MANIFEST} of a bundle nor the "
-            f"config.json of a public checkpoint"
-        )
+        raise BundleError(no_model(directory))
     manifest = read_json(directory / MANIFEST)
     made = manifest.get("format", FORMAT)
     if not isinstance(made, int) or made > FORMAT:
@@ -204,7 +201,7 @@ def _absent(directory: Path) -> str:
         return (
             f"{directory} is missing, but an interrupted save left it whole in {aside}; rename it"
         )
-    return f"{directory} is not a directory; give that of a bundle or a public checkpoint"
+    return no_model(directory)
 
 
 def _aside(target: Path) -> Path:

@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import qkv
+from qkv.cli.check import check
 from qkv.cli.classify import classify
 from qkv.cli.cluster import cluster
 from qkv.cli.convert import export, import_
@@ -29,7 +30,7 @@ from qkv.errors import QkvError
 
 PLAIN = {
     "−": "-", "×": "x", "÷": "/", "√": "sqrt ", "·": "*", "∞": "inf", "ᵀ": "^T", "→": "->",
-    "↓": "|", "–": "-", "…": "...", "✗": "x", "█": "#", "─": "-", "Σ": "sum ", "±": "+-",
+    "↓": "|", "–": "-", "…": "...", "✗": "x", "✓": "+", "█": "#", "─": "-", "Σ": "sum ", "±": "+-",
     "ᵢ": "_i", "²": "^2", "₁": "_1", "₂": "_2", "₃": "_3",
 }  # fmt: skip
 
@@ -80,6 +81,7 @@ app.command()(embed)
 app.command()(similar)
 app.command()(cluster)
 app.command()(data)
+app.command()(check)
 app.command()(inspect)
 app.command("import")(import_)
 app.command()(export)

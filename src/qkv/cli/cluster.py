@@ -111,11 +111,11 @@ def _embedded(engine: "Engine", texts: list[str]) -> "NDArray[np.float32]":
     from qkv.engine.embed import embed
     from qkv.engine.embed.vectors import borrowed
 
-    if remark := borrowed(engine.model):
-        say(f"note: {remark}")
     start, pace = time.perf_counter(), Pace(len(texts))
     found = embed(engine.quick, engine.tokenizer, texts, long="average", progress=pace)
     pace.end()
+    if remark := borrowed(engine.model):
+        say(f"note: {remark}")
     say(f"{len(texts):,} texts have a vector, in {time.perf_counter() - start:.1f} s")
     tell_long(found.long, len(texts), "average")
     return found.vectors

@@ -43,6 +43,8 @@ def import_(
 
     from qkv.bundle import Bundle
     from qkv.bundle.manifest import MANIFEST
+    from qkv.cli.check import quick_check
+    from qkv.engine.engine import Engine
     from qkv.errors import BundleError
     from qkv.layout import read_checkpoint, self_test
 
@@ -50,12 +52,15 @@ def import_(
         raise BundleError(f"{output} holds a bundle already; choose another place")
     found = read_checkpoint(source, pooler)
     card = found.card.tested(self_test(found.model))
-    Bundle(found.model, found.tokenizer, card).save(output)
+    bundle = Bundle(found.model, found.tokenizer, card)
+    bundle.save(output)
     if json:
         typer.echo(dumps(card.model_dump(), ensure_ascii=False))
     else:
         show(card.lines())
     say(f"wrote {output}")
+    if not quick_check(Engine(bundle, str(output))):
+        raise typer.Exit(1)
 
 
 def export(

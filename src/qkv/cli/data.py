@@ -5,10 +5,15 @@ from typing import Annotated
 
 import typer
 
+from qkv.cli.names import CORPORA, either, one_of
+
 
 def data(
     name: Annotated[
-        str, typer.Argument(help="language, classify, translate or embed.", show_default=False)
+        str,
+        typer.Argument(
+            help=f"{either(CORPORA)}.", show_default=False, autocompletion=one_of(CORPORA)
+        ),
     ],
     output: Annotated[
         Path,

@@ -49,10 +49,13 @@ def evaluate(
     from qkv.train.run import RECIPE
 
     if not data and not (source and target):
-        raise UsageError("name the files to measure with")
+        raise UsageError(f"name the files to measure with, as in: qkv evaluate {model} test.csv")
     bundle = Bundle.load(model, device)
     if bundle.tokenizer is None:
-        raise UsageError(f"{model} has no tokenizer, so it cannot read text")
+        raise UsageError(
+            f"{model} has no tokenizer, so it cannot read text; put the tokenizer.json it came "
+            "with into its directory, or save it with one"
+        )
     job = job_of(bundle.model)
     said: dict[str, Any] = {
         "text": text,

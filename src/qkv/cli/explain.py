@@ -1,10 +1,10 @@
 """`qkv explain`: attention worked through by hand, for the notes' example or your own numbers."""
 
+import dataclasses
 import shutil
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,13 @@ class Format(StrEnum):
     json = "json"
 
 
+class Side(StrEnum):
+    """One half of an encoder–decoder."""
+
+    encoder = "encoder"
+    decoder = "decoder"
+
+
 class MaskName(StrEnum):
     """What hides words from each other."""
 
@@ -33,6 +40,58 @@ class MaskName(StrEnum):
 
 
 def explain(
+    text: Annotated[
+        str | None, typer.Argument(help="The text a model reads.", show_default=False)
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A bundle or a public checkpoint to look into.")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(min=0, help="Which layer; the first is 0.")] = None,
+    head: Annotated[int | None, typer.Option(min=0, help="Which head; the first is 0.")] = None,
+    cross: Annotated[
+        bool, typer.Option("--cross", help="A translator's attention to the source.")
+    ] = False,
+    side: Annotated[
+        Side | None, typer.Option(help="Of a translator: encoder or decoder, the default.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Of a translator: the text written so far.")
+    ] = None,
+    top: Annotated[
+        int, typer.Option(min=0, help="Queries, keys and features shown; 0 for all.")
+    ] = 8,
+    why: Annotated[
+        bool, typer.Option("--why", help="Which words made the answer, and how far to trust it.")
+    ] = False,
+    label: Annotated[str | None, typer.Option(help="With --why: the label to explain.")] = None,
+    token: Annotated[str | None, typer.Option(help="With --why: the next token.")] = None,
+    against: Annotated[str | None, typer.Option(help="With --why: rather than this token.")] = None,
+    no_mask: Annotated[
+        bool, typer.Option("--no-mask", help="What if every position saw every other?")
+    ] = False,
+    no_position: Annotated[
+        bool, typer.Option("--no-position", help="What if the order could not be seen?")
+    ] = False,
+    head_off: Annotated[
+        list[str] | None,
+        typer.Option("--head-off", help="What if a head were off? LAYER.HEAD; may be repeated."),
+    ] = None,
+    replace: Annotated[
+        list[str] | None,
+        typer.Option("--replace", help="What if another token stood there? POSITION=TOKEN."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="A page .html, a picture .png .svg .pdf, a trace .safetensors, or one value "
+            ".csv .npy .md .tex.",
+        ),
+    ] = None,
+    tensor: Annotated[
+        str | None, typer.Option(help="With -o: which value, as decoder.0.attention.weights.")
+    ] = None,
     example: Annotated[
         str | None, typer.Option(help="poem (the default), same, cross, heads or factored.")
     ] = None,
@@ -65,7 +124,8 @@ def explain(
     """Walk through attention step by step, with every number and where it comes from.
 
     Without options: the worked example "Write a poem". A figure that a calculator gets differently
-    from the figures shown is marked, with both values.
+    from the figures shown is marked, with both values. With --model: the same walk through a head
+    of your own model, the model's answer, and checks that the numbers are its own.
 
     \b
     Examples:
@@ -74,6 +134,10 @@ def explain(
       qkv explain --example cross --format markdown
       qkv explain --worksheet-template > mine.toml
       qkv explain --worksheet mine.toml
+      qkv explain "Once upon a time" --model runs/book --layer 1 --head 2
+      qkv explain "what a film" --model runs/reviews --why
+      qkv explain "Once upon a time" --model runs/book --head-off 0.3
+      qkv explain "Once upon a time" --model runs/book -o page.html
 
     With answers in the worksheet, each wrong cell is marked and the exit code is 1.
     """
@@ -83,6 +147,10 @@ def explain(
     from qkv.explain.walk import walk
     from qkv.explain.worksheet import TEMPLATE
 
+    if model is not None:
+        return _of_model(locals())
+    if text is not None:
+        raise UsageError("a text is explained with a model; name one, as in --model runs/book")
     sources = {
         "--example": example,
         "--worksheet": worksheet,
@@ -111,6 +179,33 @@ def explain(
     return 1 if slips and not notes else 0
 
 
+def _of_model(given: dict[str, Any]) -> int:
+    """A model's own numbers instead of an example's."""
+    from qkv.cli.explain_model import Wish, explain_model
+
+    for name in ("example", "worksheet", "worksheet_template", "notes", "mask", "heads"):
+        only_one({"--model": given["model"], f"--{name.replace('_', '-')}": given[name]})
+    if given["text"] is None:
+        raise UsageError('a model needs a text, as in qkv explain "Once upon a time" --model DIR')
+    only_one({"--json": given["json"], "--format": given["format"]})
+    written = Format.json if given["json"] else given["format"] or Format.text
+    side = given["side"]
+    plain = ("model", "text", "target", "layer", "head", "cross", "top", "precision", "why")
+    also = ("label", "token", "against", "no_scale", "no_mask", "no_position", "output", "tensor")
+    return explain_model(
+        Wish(
+            **{name: given[name] for name in (*plain, *also)},
+            side="" if side is None else side.value,
+            steps=_names(given["steps"]),
+            cell=_cell(given["cell"]),
+            format=written.value,
+            heads_off=tuple(given["head_off"] or ()),
+            replaced=tuple(given["replace"] or ()),
+            width=max(shutil.get_terminal_size((80, 24)).columns, 40),
+        )
+    )
+
+
 def _sheet(example: str | None, worksheet: Path | None, notes: bool) -> "Worksheet":
     from qkv.explain import examples
     from qkv.explain.worksheet import read_worksheet
@@ -125,13 +220,13 @@ def _changed(
 ) -> "Worksheet":
     """The worksheet with what the command line says instead."""
     if mask is not None:
-        sheet = replace(sheet, causal=mask is MaskName.causal)
+        sheet = dataclasses.replace(sheet, causal=mask is MaskName.causal)
     if no_scale:
-        sheet = replace(sheet, scaled=False)
+        sheet = dataclasses.replace(sheet, scaled=False)
     if heads is not None:
         if heads < 1:
             raise UsageError(f"--heads {heads} must be 1 or more")
-        sheet = replace(sheet, heads=heads)
+        sheet = dataclasses.replace(sheet, heads=heads)
     return sheet
 
 

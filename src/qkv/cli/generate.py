@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qkv.cli.generated import Shown
+from qkv.cli.names import one_of
 from qkv.cli.progress import say
 from qkv.cli.running import Int8, ModelPath, Threads, opened
 from qkv.cli.texts import File, Json, Texts, given_texts
@@ -52,7 +53,11 @@ def generate(
     ] = False,
     system: Annotated[str | None, typer.Option(help="With --chat: what the model is told.")] = None,
     truncate: Annotated[
-        str | None, typer.Option(help="left: forget the beginning of a prompt that is too long.")
+        str | None,
+        typer.Option(
+            help="left: forget the beginning of a prompt that is too long.",
+            autocompletion=one_of(["left"]),
+        ),
     ] = None,
     draft: Annotated[
         str | None, typer.Option(help="A smaller model's directory, or ngram: guesses ahead.")
@@ -162,12 +167,17 @@ def _told(answered: "Answered", shown: Shown) -> bool:
 
 
 def _draft(name: str, engine: "Engine") -> "Draft":
+    from difflib import get_close_matches
+    from pathlib import Path
+
     from qkv.engine.engine import Engine
     from qkv.engine.generate import DraftModel, NGram
     from qkv.model import Decoder
 
     if name == "ngram":
         return NGram()
+    if not Path(name).exists() and get_close_matches(name, ["ngram"]):
+        raise UsageError(f'unknown draft "{name}"; did you mean "ngram"?')
     small = Engine.load(name)
     ours, theirs = engine.tokenizer, small.tokenizer
     if ours.size != theirs.size or any(

@@ -1,24 +1,54 @@
-"""`qkv inspect`: the card of a model."""
+"""`qkv inspect`: the card of a model, and what its heads do."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from qkv.cli.texts import given_texts
+from qkv.errors import UsageError
+
 
 def inspect(
     model: Annotated[
         Path, typer.Argument(help="A bundle or a public checkpoint.", show_default=False)
     ],
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(help="With --heads: texts to judge by; a few sentences if none."),
+    ] = None,
+    heads: Annotated[
+        bool, typer.Option("--heads", help="What each attention head looks at, and does.")
+    ] = False,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="With --heads: a file with one text a line.")
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object; with --heads one a line for each head.")
+    ] = False,
 ) -> None:
     """Show what a model is: its shape, parameters, tokenizer, metrics and where it comes from.
+
+    With --heads: what every attention head looks at (the token before, the first one, the same one,
+    what followed it last time, a fixed distance, everything), how much its absence changes, and
+    which heads do nothing or the same as another.
 
     \b
     Examples:
       qkv inspect runs/reviews
       qkv inspect models/all-MiniLM-L6-v2 --json
+      qkv inspect runs/reviews --heads
+      qkv inspect runs/reviews --heads "what a film" "never again"
     """
+    if heads:
+        _heads(model, texts, file, json)
+    elif texts or file:
+        raise UsageError("texts are for --heads, which judges attention heads by them; add --heads")
+    else:
+        _card(model, json)
+
+
+def _card(model: Path, json: bool) -> None:
     from json import dumps
 
     from qkv.bundle import Bundle
@@ -38,6 +68,32 @@ def inspect(
     if bundle.card is not None:
         lines += [*bundle.card.origin(), *bundle.card.proof()]
     show(lines)
+
+
+def _heads(model: Path, texts: list[str] | None, file: Path | None, json: bool) -> None:
+    from json import dumps
+
+    from qkv.cli.pace import Pace, known_total
+    from qkv.cli.progress import say
+    from qkv.engine.engine import Engine
+    from qkv.explain.heads import SAMPLES
+    from qkv.explain.heads import heads as judge
+    from qkv.explain.heads.table import table
+    from qkv.model import TextVector
+
+    engine = Engine.load(model)
+    given = given_texts(texts, file) if texts or file else SAMPLES
+    if given is SAMPLES:
+        say(f"judged by {len(SAMPLES)} built-in English sentences; your own texts may tell more")
+    pace = Pace(known_total(texts, file) or len(SAMPLES))
+    reports = judge(engine, given, progress=pace)
+    pace.end()
+    if json:
+        for report in reports:
+            typer.echo(dumps(report.json(), ensure_ascii=False))
+        return
+    for line in table(reports, isinstance(engine.model.config.output, TextVector)):
+        typer.echo(line)
 
 
 def _training(model: Path) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from qkv.cli.names import LONG as WAYS
+from qkv.cli.names import either, one_of
 from qkv.cli.progress import say
 from qkv.errors import UsageError, unknown
 
@@ -12,7 +14,11 @@ if TYPE_CHECKING:
 
 LongTexts = Annotated[
     str,
-    typer.Option("--long", help="Texts longer than the model reads: error, truncate or average."),
+    typer.Option(
+        "--long",
+        help=f"Texts longer than the model reads: {either(WAYS)}.",
+        autocompletion=one_of(WAYS),
+    ),
 ]
 
 

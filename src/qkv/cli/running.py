@@ -32,11 +32,15 @@ def opened(model: Path, int8: bool = False, threads: int | None = None) -> "Engi
 
     from qkv.cli.progress import say
     from qkv.engine.engine import Engine
+    from qkv.machine import cores
 
     if threads is not None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        if cores and threads > cores:
-            raise UsageError(f"--threads {threads}, but there are {cores} cores; more only wait")
+        there = cores().usable
+        if threads > there:
+            raise UsageError(
+                f"--threads {threads} asks for more than the {there} cores this program may use; "
+                f"pass {there} or fewer, more would only wait"
+            )
         torch.set_num_threads(threads)
         os.environ["RAYON_NUM_THREADS"] = str(threads)  # of the tokenizers, before their first use
     engine = Engine.load(model, int8=int8)

@@ -4,12 +4,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.progress import say
 from qkv.cli.running import Int8, ModelPath, Threads, opened
 from qkv.cli.texts import Json
 
 if TYPE_CHECKING:
-    from qkv.engine.similar import Similarity
+    from qkv.explain.why import SimilarReason
 
 SHOWN = 10  # pairs, to people who did not say how many
 
@@ -35,7 +34,8 @@ def similar(
 
     \b
     All pairs together, marks such as [CLS] among them, sum to the cosine. The strongest come
-    first; one below zero pulls the texts apart.
+    first; one below zero pulls the texts apart. Then the words whose pairs add most are deleted,
+    and as many at random: the last lines say how far to trust the parts, and what they cannot say.
 
     \b
     Examples:
@@ -43,24 +43,22 @@ def similar(
       qkv similar models/all-MiniLM-L6-v2 "a dog runs" "ein Hund läuft" --top 5
       qkv similar runs/vectors "a dog" "a cat" --json
     """
-    from dataclasses import asdict
     from json import dumps
 
-    from qkv.engine.embed.vectors import borrowed
+    from qkv.explain.why import why_similar
+    from qkv.model import Encoder
 
     engine = opened(model, int8, threads)
-    found = engine.similar(a, b)
-    for remark in (borrowed(engine.model), found.remark):
-        if remark:
-            say(f"note: {remark}")
+    found = why_similar(engine.as_a(Encoder), engine.tokenizer, a, b)
     if json:
-        pairs = [asdict(pair) for pair in found.pairs[:top]]
-        typer.echo(dumps({"cosine": found.cosine, "pairs": pairs}, ensure_ascii=False))
+        shown = {**found.json(), "pairs": [pair.json() for pair in found.pairs[:top]]}
+        typer.echo(dumps(shown, ensure_ascii=False))
     else:
         _show(found, SHOWN if top is None else top)
+        _warn(found)
 
 
-def _show(found: "Similarity", top: int) -> None:
+def _show(found: "SimilarReason", top: int) -> None:
     """The cosine, and a small table of the strongest pairs."""
     from rich.cells import cell_len
 
@@ -75,6 +73,14 @@ def _show(found: "Similarity", top: int) -> None:
     rest = sum(pair.contribution for pair in found.pairs[top:])
     if len(found.pairs) > top:
         typer.echo(f"{rest:+8.4f}  {len(found.pairs) - top:,} other pairs")
+
+
+def _warn(found: "SimilarReason") -> None:
+    """How far to trust the parts, and what they cannot say."""
+    if found.faithfulness is not None:
+        typer.echo(f"trust: {found.faithfulness.trust.said}")
+    for remark in found.remarks:
+        typer.echo(f"note: {remark}")
 
 
 def _seen(word: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from qkv.cli.exclusive import only_one
+from qkv.cli.progress import say
 from qkv.errors import UsageError
 
 Texts = Annotated[
@@ -26,10 +27,21 @@ def given_texts(texts: Sequence[str] | None, file: Path | None) -> Iterator[str]
     if texts:
         return iter(texts)
     if file is not None:
-        return lines(file)
+        return _noticed(lines(file), str(file))
     if sys.stdin.isatty():
         raise UsageError("give texts as arguments, with --file, or on standard input")
-    return (without_end(line) for line in decoded(sys.stdin.buffer, "standard input"))
+    given = decoded(sys.stdin.buffer, "standard input")
+    return _noticed((without_end(line) for line in given), "standard input")
+
+
+def _noticed(texts: Iterator[str], where: str) -> Iterator[str]:
+    """The same texts; that there are none is said."""
+    none = True
+    for text in texts:
+        none = False
+        yield text
+    if none:
+        say(f"note: {where} is empty, so there is nothing to answer")
 
 
 def told(text: str) -> str:

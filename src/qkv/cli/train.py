@@ -138,6 +138,9 @@ def _introduce(run: "Run") -> None:
 
 def _follow(run: "Run", minutes: float | None) -> None:
     """Take every step and say how it goes; asked to stop, finish the step and save."""
+    from qkv.cli.check import quick_check
+    from qkv.engine.engine import Engine
+
     teller = Teller(run, minutes)
     with Stop() as stop:
         for event in run.events():
@@ -154,3 +157,5 @@ def _follow(run: "Run", minutes: float | None) -> None:
     baseline = "" if beside is None else f" ({judged.baseline_is}: {beside:.4f})"
     typer.echo(f"{place}: held-out {name} {judged.scores[name]:.4f}{baseline}")
     say(f"read {place / 'report.html'}")
+    if not quick_check(Engine.load(place)):
+        raise typer.Exit(1)

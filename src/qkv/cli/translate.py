@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qkv.cli.names import LONG_TRANSLATIONS, either, one_of
 from qkv.cli.progress import say
 from qkv.cli.running import Int8, ModelPath, Threads, opened
 from qkv.cli.texts import File, Json, Texts, given_texts
@@ -33,7 +34,11 @@ def translate(
         float, typer.Option(min=0.0, help="0 compares sums of log p, 1 their means.")
     ] = 1.0,
     long: Annotated[
-        str, typer.Option(help="Texts longer than the model reads: error or sentences.")
+        str,
+        typer.Option(
+            help=f"Texts longer than the model reads: {either(LONG_TRANSLATIONS)}.",
+            autocompletion=one_of(LONG_TRANSLATIONS),
+        ),
     ] = "error",
     alignment: Annotated[
         bool, typer.Option("--alignment", help="Which source words each word looked at.")

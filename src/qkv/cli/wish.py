@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qkv.cli.exclusive import only_one
-from qkv.errors import UsageError
+from qkv.cli.names import DEVICES, JOBS, OPTIMISERS, PRESETS, SIZES, TOKENIZERS, either, one_of
+from qkv.errors import TrainingError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -20,12 +21,17 @@ if TYPE_CHECKING:
 option = typer.Option
 Asked = Mapping[str, Any]  # what was given for each shared option, by its name
 
-Job = Annotated[str, typer.Argument(help="language, masked, classify, translate or embed.")]
+Job = Annotated[str, typer.Argument(help=f"{either(JOBS)}.", autocompletion=one_of(JOBS))]
 Files = Annotated[
     list[Path] | None, typer.Argument(help="Files; none: a built-in corpus for the job.")
 ]
-Size = Annotated[str | None, option(show_default="small", help="tiny, small or medium.")]
-Preset = Annotated[str | None, option(help="A named model instead of a size.")]
+Size = Annotated[
+    str | None,
+    option(show_default="small", help=f"{either(SIZES)}.", autocompletion=one_of(SIZES)),
+]
+Preset = Annotated[
+    str | None, option(help="A named model instead of a size.", autocompletion=one_of(PRESETS))
+]
 Config = Annotated[Path | None, option(help="Settings in a TOML file, such as a recipe.toml.")]
 Set = Annotated[
     list[str] | None, option("--set", help="One setting, as in model.width=256; repeatable.")
@@ -46,17 +52,21 @@ Score = Annotated[str | None, option(help="Column of how alike the two texts of 
 Validation = Annotated[
     list[Path] | None, option(help="Files to measure with, instead of a part held out; repeatable.")
 ]
-Tokenizer = Annotated[str | None, option(help="bpe, wordpiece, unigram, characters or bytes.")]
+Tokenizer = Annotated[
+    str | None, option(help=f"{either(TOKENIZERS)}.", autocompletion=one_of(TOKENIZERS))
+]
 Vocabulary = Annotated[int | None, option(min=6, help="The most tokens the tokenizer may have.")]
 Context = Annotated[
     int | None, option("--context", min=2, help="How many tokens the model sees at once.")
 ]
 Batch = Annotated[int | None, option(min=1, help="Tokens a step, padding included.")]
-Optimiser = Annotated[str | None, option(help="muon or adamw.")]
+Optimiser = Annotated[
+    str | None, option(help=f"{either(OPTIMISERS)}.", autocompletion=one_of(OPTIMISERS))
+]
 Seed = Annotated[int | None, option(min=0, show_default="0", help="Same seed, same weights.")]
 Compile = Annotated[bool, option("--compile", help="Faster steps after a slow start.")]
 Threads = Annotated[int | None, option(min=1, help="Cores to use.")]
-Device = Annotated[str, option(help="auto, cpu, cuda or mps.")]
+Device = Annotated[str, option(help=f"{either(DEVICES)}.", autocompletion=one_of(DEVICES))]
 
 
 def _shared(
@@ -147,14 +157,18 @@ def make_wish(asked: Asked) -> "Wish":
 
 
 def _file_settings(config: Path | None) -> dict[str, Any]:
+    from qkv.files import read_text
+    from qkv.files.nearest import did_you_mean
     from qkv.train.recipe import read_toml
 
     if config is None:
         return {}
+    if not config.exists():
+        raise UsageError(f"cannot read {config}: there is no such file{did_you_mean(config)}")
     try:
-        return read_toml(config.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {config}: {error}") from None
+        return read_toml(read_text(config, UsageError, anywhere=True))
+    except TrainingError as error:
+        raise UsageError(f"{config}: {error}") from None
 
 
 def _data(asked: Asked) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from qkv.data.endings import WRITTEN, either
 from qkv.data.examples import Pair
 from qkv.data.reviews import reviews
 from qkv.errors import DataError, unknown
-from qkv.files import replace_file
+from qkv.files import replace_file, unwritten
 
 
 def _translations() -> list[Pair]:
@@ -54,7 +54,7 @@ def write_built_in(name: str, path: Path) -> int:
     try:
         replace_file(path, content.getvalue().encode())
     except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror or error}") from error
+        raise DataError(unwritten(path, error)) from error
     return len(examples)
 
 

@@ -2,11 +2,11 @@
 
 import glob
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from qkv.data.endings import TABLES, either
 from qkv.errors import DataError
+from qkv.files.nearest import did_you_mean
 
 
 def find_files(paths: Sequence[Path], folders: bool) -> list[Path]:
@@ -22,13 +22,7 @@ def find_files(paths: Sequence[Path], folders: bool) -> list[Path]:
 
 def no_such_file(path: Path) -> DataError:
     """The sentence for a file that is not there, with the nearest name beside it."""
-    try:
-        names = [entry.name for entry in path.parent.iterdir()]
-    except OSError:
-        names = []
-    near = get_close_matches(path.name, names, n=1)
-    hint = f'; did you mean "{path.with_name(near[0])}"?' if near else ""
-    return DataError(f"there is no file {path}{hint}")
+    return DataError(f"there is no file {path}{did_you_mean(path)}")
 
 
 def _files(path: Path, folders: bool) -> list[Path]:

@@ -4,14 +4,12 @@
 a form feed or U+2028; files whose lines must stay parallel, or numbered, cannot afford that.
 """
 
-import codecs
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from qkv.data.files import no_such_file
+from qkv.data.foreign import refuse_foreign
 from qkv.errors import DataError
-
-UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def document_lines(path: Path) -> Iterator[str]:
@@ -33,6 +31,8 @@ def raw_lines(path: Path) -> Iterator[str]:
             yield from decoded(file, str(path))
     except FileNotFoundError:
         raise no_such_file(path) from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder; name a file in it") from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -51,8 +51,8 @@ def without_end(line: str) -> str:
 
 
 def _decoded(line: bytes, name: str, number: int) -> str:
-    if number == 1 and line.startswith(UTF_16):
-        raise DataError(f"{name} line 1: this is UTF-16; save the file as UTF-8")
+    if number == 1:
+        refuse_foreign(line, name)
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -41,7 +41,7 @@ def _pyarrow(path: Path) -> Any:
     try:
         import_module("pyarrow.parquet")
     except ImportError:
-        raise DataError(f"reading {path} needs pyarrow; install qkv[parquet]") from None
+        raise DataError(f"reading {path} needs pyarrow; get it with: pip install pyarrow") from None
     return import_module("pyarrow")
 
 

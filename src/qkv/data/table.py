@@ -5,7 +5,7 @@ from pathlib import Path
 
 from qkv.data.columns import Asked, choose_columns, looks_titled
 from qkv.data.delimited import read_delimited
-from qkv.data.endings import TABLES, either, is_table
+from qkv.data.endings import OTHERS, TABLES, either, is_table
 from qkv.data.json_lines import read_json_lines
 from qkv.data.parquet import read_parquet
 from qkv.errors import DataError
@@ -21,7 +21,11 @@ def read_table(path: Path, asked: Asked) -> list[tuple[str, ...]]:
 def table_rows(path: Path, asked: Asked) -> Iterator[Numbered]:
     """The same as a stream, each row with its number; a table without any is refused."""
     if not is_table(path):
-        raise DataError(f"cannot read {path} as a table; that needs {either(TABLES)}")
+        hint = OTHERS.get(path.suffix.lower())
+        raise DataError(
+            f"cannot read {path} as a table; that needs {either(TABLES)}"
+            + ("" if hint is None else f"; {hint}")
+        )
     empty = True
     for number, values in _rows(path, asked):
         for role, value in zip(asked, values, strict=True):

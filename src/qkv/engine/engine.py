@@ -79,7 +79,10 @@ class Engine:
     @property
     def tokenizer(self) -> Tokenizer:
         if self.bundle.tokenizer is None:
-            raise UsageError(f"{self.name} has no tokenizer, so it cannot read text")
+            raise UsageError(
+                f"{self.name} has no tokenizer, so it cannot read text; put the tokenizer.json it "
+                "came with into its directory, or save it with one"
+            )
         return self.bundle.tokenizer
 
     @property

@@ -26,24 +26,40 @@ from qkv.text import Tokenizer
 Numbers = NDArray[np.float64]
 
 DENSE = "a dense layer bends the vectors, so their cosine is no sum over pairs of words"
+SEEN_ALL = (
+    "each state has seen its whole text, so what a pair adds may come from the words around the two"
+)
+ONE_STATE = "one state alone is the vector; which words went into it the parts cannot say"
+LARGEST = "a feature is credited to the state where it is largest; others may be nearly as large"
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one pair of words, or marks, adds to the cosine."""
+    """What one pair of words, or marks, adds to the cosine.
+
+    place: which of the words and marks of its text each of the two is, from 0.
+    """
 
     a: str
     b: str
     contribution: float
+    place: tuple[int, int]
+
+    def json(self) -> dict[str, object]:
+        return {"a": self.a, "b": self.b, "contribution": self.contribution}
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """The pairs add up to the cosine, the strongest first; without any, `remark` says why."""
+    """The pairs add up to the cosine, the strongest first; without any, `remark` says why.
+
+    unknown: what these parts cannot tell, in plain sentences.
+    """
 
     cosine: float
     pairs: tuple[Contribution, ...]
     remark: str = ""
+    unknown: tuple[str, ...] = ()
 
 
 def similar(model: Model, tokenizer: Tokenizer, a: str, b: str) -> Similarity:
@@ -61,14 +77,27 @@ def similar(model: Model, tokenizer: Tokenizer, a: str, b: str) -> Similarity:
     cosine = float(one.vector @ other.vector) / lengths if lengths else 0.0
     parts = _parts(output, one, other, cosine)
     if parts is None:
-        return Similarity(cosine, (), DENSE)
+        return Similarity(cosine, (), DENSE, (SEEN_ALL,))
     added = one.joined @ parts @ other.joined.T  # (words of a, words of b)
     order = np.argsort(-np.abs(added), axis=None, kind="stable")
     places = (divmod(int(at), added.shape[1]) for at in order)
-    named = (Contribution(one.words[i], other.words[j], float(added[i, j])) for i, j in places)
+    named = tuple(
+        Contribution(one.words[i], other.words[j], float(added[i, j]), (i, j)) for i, j in places
+    )
     if isinstance(output.pooling, First | Last):
-        return Similarity(cosine, (next(named),))
-    return Similarity(cosine, tuple(named))
+        return Similarity(cosine, named[:1], unknown=(SEEN_ALL, ONE_STATE))
+    unknown = (SEEN_ALL, LARGEST) if isinstance(output.pooling, Max) else (SEEN_ALL,)
+    return Similarity(cosine, named, unknown=(*unknown, *_of_marks(tokenizer, added)))
+
+
+def _of_marks(tokenizer: Tokenizer, added: Numbers) -> tuple[str, ...]:
+    """What is to be said of parts (words of a, words of b) in which marks have a share."""
+    if not tokenizer.marked:
+        return ()
+    before, after = len(tokenizer.before), len(tokenizer.after)
+    rows, columns = (slice(before, size - after) for size in added.shape)
+    part = float(added.sum() - added[rows, columns].sum())
+    return (f"{part:+.4f} of the cosine is from pairs with marks, which stand for no word",)
 
 
 @dataclass(frozen=True)

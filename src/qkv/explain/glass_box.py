@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -23,6 +24,9 @@ from qkv.engine.engine import Engine
 from qkv.explain.trace import Edit, Reading, Trace, open_up
 from qkv.explain.trace.opening import EVERYTHING, Rows
 from qkv.model import Model, Translator
+
+if TYPE_CHECKING:
+    from qkv.explain.why.ask import Reason
 
 
 class GlassBox(Engine):
@@ -45,11 +49,28 @@ class GlassBox(Engine):
         from qkv.explain.reading import read_text
 
         if isinstance(self.model, Translator) and target is None:
-            target = self.translate([text])[0].text
+            target = self._own_translation(text)
         reading = read_text(self.model, self.tokenizer, text, target)
         about = self.about | {"text": text} | ({} if target is None else {"target": target})
         served = None if edits else served_answer(self.quick, reading)
         return open_up(self.model, reading, keep, rows, edits, about, served)
+
+    def why(self, text: str, **asked: Any) -> Reason:
+        """Why the model answers as it does, and how far to trust that; see `qkv.explain.why`.
+
+        A classifier: which words make the label. A decoder: why this token rather than that one.
+        A translator: where each word of the target comes from. Other encoders: which words make
+        the vector.
+        """
+        from qkv.explain.why.ask import why
+
+        return why(self.model, self.tokenizer, text, **asked)
+
+    def _own_translation(self, text: str) -> str:
+        """As much of it as the model reads: cut into tokens again it may be longer."""
+        written = self.translate([text])[0].text
+        spans = self.tokenizer.offsets(written)[: self.model.config.length - 2]  # two marks at most
+        return written[: spans[-1][1]] if spans else written
 
     @cached_property
     def about(self) -> dict[str, str]:

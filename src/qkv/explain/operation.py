@@ -11,6 +11,8 @@ import numpy as np
 
 from qkv.explain.matrix import Matrix, figure, rounded, school
 
+MOST_TERMS, FEW_TERMS = 16, 6  # a sum of more than so many is told by its so many largest terms
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -175,16 +177,26 @@ def _column(shown: Shown, column: int) -> Shown:
 
 
 def _terms(left: Shown, right: Shown, precision: int) -> Worked:
-    """a₁ × b₁ + a₂ × b₂ + … = p₁ + p₂ + …, each product rounded as it is shown."""
+    """a₁ × b₁ + a₂ × b₂ + … = p₁ + p₂ + …, each product rounded as it is shown.
+
+    Of many terms those that count most, and what the others add up to.
+    """
+    products = rounded((left.value * right.value)[None], precision)[0]
+    many = len(products) > MOST_TERMS
+    told = np.sort(np.argsort(-np.abs(products), kind="stable")[:FEW_TERMS]) if many else ...
     pairs = [
         f"{_signed(a, left.decimals)} × {_signed(b, right.decimals)}"
-        for a, b in zip(left.value, right.value, strict=True)
+        for a, b in zip(left.value[told], right.value[told], strict=True)
     ]
     if len(pairs) == 1:
         return Worked(pairs[0], float(left.value[0] * right.value[0]))
-    products = rounded((left.value * right.value)[None], precision)[0]
-    added = " + ".join(_signed(product, precision) for product in products)
-    return Worked(f"{' + '.join(pairs)} = {added}", float(products.sum()))
+    added = " + ".join(_signed(product, precision) for product in products[told])
+    if not many:
+        return Worked(f"{' + '.join(pairs)} = {added}", float(products.sum()))
+    rest = products.sum() - products[told].sum()
+    others = f"{len(products) - FEW_TERMS} smaller terms"
+    text = f"{' + '.join(pairs)} + {others} = {added} + {_signed(rest, precision)}"
+    return Worked(text, float(products.sum()))
 
 
 def _power(exponent: str) -> str:

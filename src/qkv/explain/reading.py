@@ -7,7 +7,7 @@ from qkv.engine.generate.prompting import Prompter
 from qkv.engine.translate.marking import Marking
 from qkv.errors import UsageError
 from qkv.explain.trace import Reading
-from qkv.model import Decoder, Encoder, Model, NextToken, Translator
+from qkv.model import Classify, Decoder, Encoder, Model, NextToken, TextVector, Translator
 from qkv.text import Tokenizer
 
 
@@ -29,11 +29,11 @@ def read_text(model: Model, tokenizer: Tokenizer, text: str, target: str | None 
         before, after = len(tokenizer.before), len(tokenizer.after)
     _expect_room(len(ids), model.config.length, "text")
     names, words = _named(tokenizer, text, ids, before, after)
-    return Reading({"text": ids}, {"text": names}, {"text": words})
+    return Reading({"text": ids}, {"text": names}, {"text": words}, _outputs(model, tokenizer))
 
 
 def _pair(model: Translator, tokenizer: Tokenizer, source: str, target: str) -> Reading:
-    marking = Marking.of(tokenizer, model.config)
+    marking, most = Marking.of(tokenizer, model.config), model.config.length
     ids = {
         "source": marking.source(tokenizer.encode(source)),
         "target": [*marking.start, *tokenizer.encode(target, target=True)],
@@ -43,10 +43,20 @@ def _pair(model: Translator, tokenizer: Tokenizer, source: str, target: str) -> 
         "target": (target, len(marking.start), 0),
     }
     for sequence, row in ids.items():
-        _expect_room(len(row), model.config.length, sequence)
+        _expect_room(len(row), most, sequence)
     found = {name: _named(tokenizer, text, ids[name], *n) for name, (text, *n) in around.items()}
     tokens, words = ({name: each[i] for name, each in found.items()} for i in (0, 1))
-    return Reading(ids, tokens, words)  # type: ignore[arg-type]
+    return Reading(ids, tokens, words, _outputs(model, tokenizer))  # type: ignore[arg-type]
+
+
+def _outputs(model: Model, tokenizer: Tokenizer) -> tuple[str, ...]:
+    """What each number of the answer is called: a label, a token, or nothing."""
+    output = model.config.output
+    if isinstance(output, Classify):
+        return output.labels
+    if isinstance(output, TextVector):
+        return ()
+    return tuple(tokenizer.token(id) for id in range(tokenizer.size))
 
 
 def _named(

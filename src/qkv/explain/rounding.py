@@ -4,6 +4,7 @@ A step is computed from all digits, but a reader only has the shown ones. Wherev
 figures would lead to another last digit, the cell is marked and both numbers are told.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,9 +28,16 @@ def shown_decimals(step: Step, precision: int) -> int:
     return decimals(step.value, precision) if step.given else precision
 
 
-def shown(step: Step, precision: int) -> Matrix:
-    """The figures of the step as a reader sees them."""
-    return rounded(step.value, shown_decimals(step, precision))
+def shown(
+    step: Step,
+    precision: int,
+    rows: Sequence[int] | None = None,
+    columns: Sequence[int] | None = None,
+) -> Matrix:
+    """The figures of the step as a reader sees them; of some rows and columns if not all."""
+    value = step.value if rows is None else step.value[list(rows)]
+    value = value if columns is None else value[:, list(columns)]
+    return rounded(value, shown_decimals(step, precision))
 
 
 def shown_inputs(walk: Walk, step: Step, precision: int) -> list[Shown]:

@@ -12,7 +12,7 @@ from qkv.files.ordinary import (
 from qkv.files.replacing import replace_file
 from qkv.files.strict_json import parse_json, read_json, read_json_list
 from qkv.files.walk import Walk
-from qkv.files.wording import listed, one_line, reason, shown
+from qkv.files.wording import listed, one_line, reason, shown, unwritten
 
 __all__ = [
     "LARGEST",
@@ -30,5 +30,6 @@ __all__ = [
     "reason",
     "replace_file",
     "shown",
+    "unwritten",
     "within",
 ]

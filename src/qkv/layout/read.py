@@ -8,6 +8,7 @@ from typing import Any
 
 from qkv.errors import BundleError, ConfigError
 from qkv.files import read_json
+from qkv.files.nearest import did_you_mean
 from qkv.gguf import Gguf, open_gguf
 from qkv.layout.card import Card
 from qkv.layout.given import Given, Head
@@ -59,7 +60,8 @@ def read_checkpoint(place: Path, pooler: bool = False) -> Checkpoint:
     pooler: give a text's vector through the layout's own pooler, where it has one.
     """
     if not place.exists():
-        raise BundleError(f"{place} does not exist; give the directory of a public checkpoint")
+        hint = did_you_mean(place) or "; give the directory of a public checkpoint"
+        raise BundleError(f"{place} does not exist{hint}")
     if place.is_file() and not is_gguf(place):
         raise BundleError(f"{place} is a file; give the directory it lies in")
     if place.is_dir():
@@ -73,7 +75,8 @@ def _from_directory(place: Path, pooler: bool) -> Checkpoint:
     fields = read_json(place / CONFIG) if (place / CONFIG).is_file() else {}
     if "model_type" not in fields:
         raise BundleError(
-            f"{place} is no public checkpoint: it has no config.json that names a model_type"
+            f"{place} is no public checkpoint: it has no config.json that names a model_type; one "
+            "of our bundles needs no import, every command takes it as it is"
         )
     if fields.get("auto_map"):
         raise BundleError(

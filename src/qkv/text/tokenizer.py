@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError
-from qkv.files import is_there, shown
+from qkv.files import is_there, shown, unwritten
 from qkv.text.alphabet import people_read
 from qkv.text.around import around
 from qkv.text.chat import render
@@ -74,7 +74,7 @@ class Tokenizer:
             write_marks(self.marks, Path(path).with_name(FILE))
             write_pair(self._pair, Path(path))
         except OSError as error:
-            raise DataError(f"cannot write {path}: {error.strerror or error}") from error
+            raise DataError(unwritten(Path(path), error)) from error
 
     @property
     def two_languages(self) -> bool:
@@ -196,7 +196,10 @@ class Tokenizer:
     ) -> str:
         """The messages as the one text the model was trained on; encode it with `special`."""
         if self.marks.chat is None:
-            raise DataError(f"this {self.kind} tokenizer has no chat template")
+            raise DataError(
+                f"this {self.kind} tokenizer has no chat template, so the model was made for plain "
+                "text; give it the prompt without --chat"
+            )
         return render(self.marks.chat, messages, add_generation_prompt, self.marks.variables)
 
     def token(self, id: int) -> str:

@@ -11,7 +11,7 @@ from qkv.data.endings import either
 from qkv.engine.cluster.clustering import Clustering
 from qkv.engine.cluster.page import page
 from qkv.errors import UsageError
-from qkv.files import replace_file
+from qkv.files import replace_file, unwritten
 
 ENDINGS = (".html", ".csv")
 COLUMNS = ("text", "cluster", "distance", "name")
@@ -48,7 +48,7 @@ def write_clustering(
         try:
             replace_file(path, plain)
         except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+            raise UsageError(unwritten(path, error)) from error
 
 
 def table(clustering: Clustering) -> str:

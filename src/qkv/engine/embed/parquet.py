@@ -58,5 +58,7 @@ def expect_pyarrow() -> Any:
     try:
         import_module("pyarrow.parquet")
     except ImportError:
-        raise DataError("writing a .parquet file needs pyarrow; install qkv[parquet]") from None
+        raise DataError(
+            "writing a .parquet file needs pyarrow; get it with: pip install pyarrow"
+        ) from None
     return import_module("pyarrow")

@@ -21,7 +21,7 @@ from qkv.engine.embed.parquet import Parquet, expect_pyarrow
 from qkv.engine.embed.part import Part
 from qkv.engine.embed.stream import portions
 from qkv.errors import DataError, UsageError
-from qkv.files import reason
+from qkv.files import unwritten
 
 FORMATS: dict[str, type[Part]] = {kind.ending: kind for kind in (Npy, Parquet)}
 
@@ -142,7 +142,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataError(f"cannot write {path}: {reason(error)}") from error
+        raise DataError(unwritten(path, error)) from error
 
 
 def _pass_over(texts: Iterator[str], kept: Journal, hashed: Fingerprint, path: Path) -> None:

@@ -55,7 +55,10 @@ class Prompter:
         truncate, stop = options.get("truncate"), options.get("stop", ())
         check_stops(stop)
         if truncate not in (None, "left"):
-            raise UsageError(f'truncate={truncate!r}: only "left" is known, or None')
+            raise UsageError(
+                f'cannot truncate a prompt on the side "{truncate}": only "left" is known, which '
+                "forgets its beginning"
+            )
         ids, limit = self.ids(prompt), reach(self.model)
         if truncate == "left":
             ids = self._cut(ids, limit, max_tokens)

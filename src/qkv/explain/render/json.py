@@ -3,11 +3,14 @@
 import json as encoder
 from typing import Any
 
+from qkv.explain.answer import answer_of
 from qkv.explain.answers import Slip
 from qkv.explain.matrix import Matrix
 from qkv.explain.render.page import Look, cell_lines, slip_line
 from qkv.explain.render.text import say
 from qkv.explain.step import Walk
+from qkv.explain.trace import Trace
+from qkv.explain.trace.difference import Difference
 
 
 def json(look: Look, judged: bool = False, cell: tuple[str, str] | None = None) -> str:
@@ -35,6 +38,22 @@ def json(look: Look, judged: bool = False, cell: tuple[str, str] | None = None) 
         page["ok"] = not slips
         page["slips"] = [slip_object(walk, slip, precision) for slip in slips]
     return encoder.dumps(page, ensure_ascii=False, allow_nan=False)
+
+
+def model_json(
+    look: Look, trace: Trace, changed: Difference | None, cell: tuple[str, str] | None
+) -> str:
+    """A head of a model: its steps, the model's answer, what changed, checks and origin."""
+    page: dict[str, Any] = encoder.loads(json(look, cell=cell))
+    answer = answer_of(trace)
+    page |= {
+        "answer": None if answer is None else answer.json(),
+        "checks": [vars(proof) for proof in trace.checks],
+        "about": dict(trace.about),
+    }
+    if changed is not None:
+        page["changed"] = changed.json()
+    return encoder.dumps(page, ensure_ascii=False)
 
 
 def slip_object(walk: Walk, slip: Slip, precision: int) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from qkv.explain.answers import Slip
 from qkv.explain.matrix import figure
 from qkv.explain.rounding import (
@@ -19,13 +21,34 @@ LISTED = 12  # footnotes name so many cells and count the rest
 
 
 @dataclass(frozen=True)
+class Crop:
+    """Which queries and keys are shown, and how many features of each; all if not given."""
+
+    queries: tuple[int, ...] | None = None
+    keys: tuple[int, ...] | None = None
+    features: int | None = None
+
+    def of(self, axis: str, size: int) -> list[int]:
+        """The places along an axis that are shown."""
+        if axis in ("query", "key"):
+            places = self.queries if axis == "query" else self.keys
+            return list(range(size) if places is None else places)
+        return list(range(size if self.features is None else min(size, self.features)))
+
+
+@dataclass(frozen=True)
 class Look:
-    """A walk and how much of it is wanted."""
+    """A walk and how much of it is wanted.
+
+    by_hand: mark every figure that a calculator gets differently from the figures shown.
+    """
 
     walk: Walk
     precision: int = 4
     steps: tuple[str, ...] = ()  # all
     slips: tuple[Slip, ...] = ()
+    crop: Crop = Crop()
+    by_hand: bool = True
 
 
 @dataclass(frozen=True)
@@ -77,21 +100,46 @@ def slip_line(walk: Walk, slip: Slip, precision: int) -> str:
 def _section(look: Look, step: Step, number: int) -> Section:
     walk, precision = look.walk, look.precision
     slips = [slip for slip in look.slips if slip.step is step]
-    drifted = {(d.row, d.column): d for d in drifts(walk, step, precision)}
+    found = drifts(walk, step, precision) if look.by_hand else []
+    drifted = {(d.row, d.column): d for d in found}
     wrong = {(slip.row, slip.column) for slip in slips}
     digits = shown_decimals(step, precision)
+    rows, columns = (
+        look.crop.of(axis, len(labels))
+        for axis, labels in zip(step.axes, (step.rows, step.columns), strict=True)
+    )
+    values = shown(step, precision, rows, columns)
     cells = [
         [
             figure(cell, digits) + ROUNDED * ((i, j) in drifted) + WRONG * ((i, j) in wrong)
-            for j, cell in enumerate(row)
+            for j, cell in zip(columns, line, strict=True)
         ]
-        for i, row in enumerate(shown(step, precision))
+        for i, line in zip(rows, values, strict=True)
     ]
     corner = f"{step.axes[0]} ↓ {step.axes[1]} →" if step.axes[1] else ""
-    table = Table(corner, step.rows, step.columns, cells)
-    notes = _rounding_notes(step, precision, drifted)
+    named = tuple(step.rows[i] for i in rows), tuple(step.columns[j] for j in columns)
+    table = Table(corner, *named, cells)
+    notes = _left_out(step, rows, columns)
+    if look.by_hand:
+        notes += _rounding_notes(step, precision, drifted)
     notes += [f"{WRONG} {slip_line(walk, s, precision)}" for s in slips]
     return Section(number, step, table, notes)
+
+
+def _left_out(step: Step, rows: list[int], columns: list[int]) -> list[str]:
+    """What of the matrix is not shown."""
+    hidden = len(step.rows) - len(rows), len(step.columns) - len(columns)
+    told = [
+        f"{count} {what}s"
+        for count, what in zip(hidden, ("row", "column"), strict=True)
+        if count > 0
+    ]
+    if not told:
+        return []
+    weight = step.name.endswith("weights") and hidden[1] > 0
+    rest = step.value[rows].sum(axis=1) - step.value[np.ix_(rows, columns)].sum(axis=1)
+    share = f"; these columns hold at most {figure(float(rest.max(initial=0.0)), 4)} of a row"
+    return [f"… {' and '.join(told)} are not shown{share if weight else ''}."]
 
 
 def _rounding_notes(step: Step, precision: int, drifted: dict[tuple[int, int], Drift]) -> list[str]:

@@ -2,9 +2,8 @@
 
 from torch import nn
 
-from qkv.errors import UsageError
 from qkv.explain.trace.graph import Builder
-from qkv.explain.trace.modules import does, same
+from qkv.explain.trace.modules import cannot_open, does, same
 from qkv.explain.trace.node import Pick
 from qkv.explain.trace.operation import AddType, LookUp, Pooled, TokenScores
 from qkv.model import output
@@ -51,7 +50,7 @@ def scored(b: Builder, module: nn.Module, states: str, sequence: str) -> str:
         states = _chain(b, "output.change", module.change, states, {"T": sequence})
         module, path = module.output, "output.output"
     if not isinstance(module, output.TiedScores):
-        raise UsageError(f"an output of kind {type(module).__name__} cannot be opened up")
+        raise cannot_open(module)
     along = {"T": sequence}
     if not same(module.scale):
         pick = Pick(f"{path}.scale")

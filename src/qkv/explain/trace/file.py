@@ -37,6 +37,7 @@ def save(trace: Trace, path: str | os.PathLike[str], parameters: bool = False) -
         "words": trace.words,
         "rows": dict(trace.rows),
         "about": dict(trace.about),
+        "outputs": trace.outputs,
         "edits": trace.edits,
         "touched": sorted(trace.touched),
         "order": list(trace),
@@ -78,6 +79,7 @@ def _trace(written: dict[str, Any], tensors: dict[str, Tensor]) -> Trace:
         words={name: tuple(numbers) for name, numbers in written["words"].items()},
         rows={name: tuple(rows) for name, rows in written["rows"].items()},
         about=written["about"],
+        outputs=tuple(written["outputs"]),
         edits=tuple(written["edits"]),
         touched=frozenset(written["touched"]),
     )

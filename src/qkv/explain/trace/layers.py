@@ -6,11 +6,10 @@ import torch
 from torch import nn
 
 from qkv.attention.mask import Window
-from qkv.errors import UsageError
 from qkv.explain.trace.attending import Around, attended
 from qkv.explain.trace.ends import positions
 from qkv.explain.trace.graph import Builder
-from qkv.explain.trace.modules import does, same
+from qkv.explain.trace.modules import cannot_open, does, same
 from qkv.explain.trace.node import Pick
 from qkv.explain.trace.operation import AddRows, AddWaves, Angles, Plus, Product
 from qkv.model.attention import Attention
@@ -92,7 +91,8 @@ class _Layer:
     def _attention(self, part: str, x: str) -> str:
         x = self._through(f"{part}_in", x)
         module = getattr(self.block, part)
-        assert isinstance(module, Attention)
+        if not isinstance(module, Attention):
+            raise cannot_open(module)
         names = f"{self.name}.{part}", f"{self.path}.{part}"
         return attended(self.b, module, *names, self.call, x, self.around)
 
@@ -100,7 +100,7 @@ class _Layer:
         x = self._through("feed_forward_in", x)
         module = self.block.feed_forward
         if not isinstance(module, FeedForward):
-            raise UsageError(f"a {type(module).__name__} cannot be opened up")
+            raise cannot_open(module)
         if isinstance(module, GatedFeedForward):
             gate = self._through("feed_forward.gate", x, "F")
             bent = self._through("feed_forward.activation", gate, "F")

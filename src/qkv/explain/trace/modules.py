@@ -39,7 +39,12 @@ def does(module: nn.Module) -> Does:
     for kind, say in _SAYINGS.items():
         if isinstance(module, kind):
             return say(module)
-    raise UsageError(
+    raise cannot_open(module)
+
+
+def cannot_open(module: nn.Module) -> UsageError:
+    """What is said of a part that is none of ours."""
+    return UsageError(
         f"a {type(module).__name__} cannot be opened up; trace the model as it was trained, "
         "not one made for 8 bits"
     )

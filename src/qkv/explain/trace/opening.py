@@ -33,6 +33,7 @@ class Reading:
     ids: Mapping[str, list[int]]
     tokens: Mapping[str, tuple[str, ...]]
     words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()  # what each number of the model's answer is called
 
     @classmethod
     def of_ids(cls, **ids: Sequence[int]) -> Reading:
@@ -82,6 +83,7 @@ def open_up(
         words=reading.words,
         rows=few,
         about=about or {},
+        outputs=reading.outputs,
         edits=tuple(str(edit) for edit in edits),
         touched=frozenset(name for name in names if is_touched(name, edits)),
     )

@@ -36,6 +36,7 @@ class Trace(Mapping[str, Tensor]):
     words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()  # what each number of the answer is called
     edits: tuple[str, ...] = ()
     touched: frozenset[str] = frozenset()  # values that an edit set by hand
 
@@ -61,6 +62,10 @@ class Trace(Mapping[str, Tensor]):
     def node(self, name: str) -> Node:
         """What made a value, and from what."""
         return self.graph[name]
+
+    def called(self, at: int) -> str:
+        """What a number of the answer stands for: a token or a label."""
+        return self.outputs[at] if at < len(self.outputs) else f"#{at}"
 
     def few(self, name: str) -> tuple[int, ...] | None:
         """The queries that were kept of a value; None for all of them."""

@@ -1,0 +1,138 @@
+"""`qkv check`: proofs on a model, and where one of them fails."""
+
+import sys
+from itertools import islice
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qkv.cli.progress import say
+from qkv.cli.running import ModelPath, Threads, opened
+from qkv.cli.texts import File
+
+if TYPE_CHECKING:
+    from qkv.check import Report, Result
+    from qkv.engine.engine import Engine
+
+WIDTH = 80  # columns
+
+
+def check(
+    model: ModelPath,
+    file: File = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few short texts: what train and import run.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    threads: Threads = None,
+) -> None:
+    """Prove what must hold for every model, or show where it first does not.
+
+    No future leak; padding, batches, caches and packing change nothing; every layer's quick kernel
+    is the definition; gradients add up and none is missing; what is saved is what is loaded; texts
+    come back from tokens; 8 bits are close. Exit code 1 if one of them fails.
+
+    \b
+    Examples:
+      qkv check runs/reviews
+      qkv check models/all-MiniLM-L6-v2 --json
+      qkv check runs/book --file hard-cases.txt
+    """
+    from json import dumps
+
+    from qkv.check.samples import MOST
+    from qkv.cli.texts import given_texts
+    from qkv.errors import UsageError
+
+    given = iter(()) if file is None else given_texts(None, file)
+    texts = list(islice(given, MOST))
+    if file is not None and not any(texts):
+        raise UsageError(f"{file} holds no text to check with")
+    rest = sum(1 for _ in given)
+    if rest:
+        say(f"note: only the first {MOST} of {MOST + rest:,} texts are tried")
+    report = run(opened(model, threads=threads), texts, quick, show=not json)
+    if json:
+        typer.echo(dumps(report.fields(), ensure_ascii=False))
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def run(engine: "Engine", texts: list[str], quick: bool, show: bool) -> "Report":
+    """All checks, told as they come: lines on standard output, or signs of life beside it."""
+    from qkv.check import CHECKS
+    from qkv.check import check as prove
+
+    names = [each.name for each in CHECKS]
+
+    def tell(result: "Result") -> None:
+        _sign("")
+        if show:
+            typer.echo(lines(result, max(map(len, names))))
+        following = names[names.index(result.name) + 1 :]
+        _sign(f"{following[0]} …" if following else "")
+
+    _sign(f"{names[0]} …")
+    report = prove(engine, texts, quick=quick, tell=tell)
+    if show:
+        tell_end(report)
+    return report
+
+
+def tell_end(report: "Report") -> None:
+    """What all of it comes to; the first violation with its place."""
+    from qkv.check import CHECKS
+
+    for remark in report.remarks:
+        say(f"note: {remark}")
+    first = report.first
+    if first is None:
+        typer.echo(verdict(report))
+        return
+    proves = next(each.proves for each in CHECKS if each.name == first.name)
+    for told in (
+        f"{first.name} does not hold: it is not so that {proves}",
+        f"first at: {first.place}",
+    ):
+        typer.echo("\n".join(wrap(told, WIDTH)))
+
+
+def verdict(report: "Report") -> str:
+    count = sum(result.applies for result in report.checks)
+    return f"all {count} checks that apply hold"
+
+
+def lines(result: "Result", width: int) -> str:
+    """Whether it holds, how far off it is and how far is allowed; below that what is to be said."""
+    if result.worst is None:
+        head = f"– {result.name:<{width}}  does not apply"
+    else:
+        sign, off = "✓" if result.ok else "✗", f"{result.worst:.2g}"
+        head = f"{sign} {result.name:<{width}}  {off:<8} allowed {result.tolerance:g}"
+    return "\n".join([head, *(f"    {said}" for said in wrap(result.remark, WIDTH - 4))])
+
+
+def quick_check(engine: "Engine") -> bool:
+    """The quick form at the end of another command: whether all holds, and a line that says it."""
+    from qkv.check import check as prove
+    from qkv.errors import QkvError
+
+    try:
+        report = prove(engine, quick=True)
+    except QkvError as error:
+        say(f"note: the model was not checked: {error}")
+        return True
+    first = report.first
+    if first is None:
+        say(f"checked: {verdict(report)}")
+    else:
+        say(f"warning: {first.name} does not hold, first at {first.place}; see qkv check")
+    return report.ok
+
+
+def _sign(text: str) -> None:
+    """What is at work, on a terminal only."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{text}")
+        sys.stderr.flush()

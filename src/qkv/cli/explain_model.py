@@ -1,0 +1,253 @@
+"""`qkv explain TEXT --model DIR`: the walk, the answer and its reasons, for any model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from qkv.cli.progress import say
+from qkv.errors import UsageError
+
+if TYPE_CHECKING:
+    from qkv.explain.glass_box import GlassBox
+    from qkv.explain.head import Place
+    from qkv.explain.trace import Edit, Trace
+    from qkv.explain.why.ask import Reason
+
+PICTURES, TABLES = (".png", ".svg", ".pdf"), (".csv", ".npy", ".md", ".tex")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be shown of a model."""
+
+    model: Path
+    text: str
+    target: str | None
+    layer: int | None
+    head: int | None
+    cross: bool
+    side: str
+    steps: tuple[str, ...]
+    cell: tuple[str, str] | None
+    top: int
+    precision: int
+    format: str
+    why: bool
+    label: str | None
+    token: str | None
+    against: str | None
+    no_scale: bool
+    no_mask: bool
+    no_position: bool
+    heads_off: tuple[str, ...]
+    replaced: tuple[str, ...]
+    output: Path | None
+    tensor: str | None
+    width: int
+
+
+def explain_model(wish: Wish) -> int:
+    """Show it; 1 if one of the checks fails."""
+    from qkv.explain import glass_box
+
+    _check_output(wish)
+    box = glass_box.load(wish.model)
+    reason = _reason(box, wish) if wish.why else None
+    if reason is not None and wish.output is None:
+        return _tell_reason(reason, wish)
+    edits = _edits(box, wish)
+    place = _place(box, wish)
+    trace = box.trace(wish.text, target=wish.target, keep=_kept(box, wish, place), edits=edits)
+    if wish.output is not None:
+        _write(trace, reason, place, wish)
+    else:
+        before = box.trace(wish.text, target=wish.target, keep=_ends(trace)) if edits else None
+        typer.echo(_shown(trace, before, place, wish))
+    return 0 if all(proof.ok for proof in trace.checks) else 1
+
+
+def _tell_reason(reason: "Reason", wish: Wish) -> int:
+    from json import dumps
+
+    from qkv.explain.why.text import lines
+
+    if wish.format == "json":
+        typer.echo(dumps(reason.json(), ensure_ascii=False))
+    else:
+        typer.echo("\n".join(lines(reason, wish.width, wish.top or 10**9)))
+    return 0
+
+
+def _reason(box: "GlassBox", wish: Wish) -> "Reason":
+    return box.why(
+        wish.text,
+        target=wish.target,
+        label=wish.label,
+        token=wish.token,
+        against=wish.against,
+    )
+
+
+def _place(box: "GlassBox", wish: Wish) -> "Place":
+    from qkv.explain.head import place_of
+    from qkv.explain.trace import graph
+    from qkv.model import Stack
+
+    config = box.model.config
+    stacks = {name: getattr(config, name, None) for name in ("decoder", "encoder")}
+    stack = stacks.get(wish.side) or stacks["decoder"] or stacks["encoder"]
+    assert isinstance(stack, Stack)
+    heads, where = stack.attention.heads, (wish.layer or 0, wish.head or 0)
+    return place_of(graph(box.model), heads, *where, wish.cross, wish.side)
+
+
+def _kept(box: "GlassBox", wish: Wish, place: "Place") -> list[str]:
+    """What has to be computed for this wish, and no more."""
+    from qkv.explain.head import values_of
+    from qkv.explain.trace import graph
+
+    if wish.output is not None:
+        whole = wish.output.suffix.lower() not in PICTURES
+        return ["*"] if whole else ["*.weights", "*.mixed", "*.value", "*.seen", "output", "served"]
+    found = graph(box.model)
+    answers = [name for name in ("output", "probabilities", "served") if name in found.nodes]
+    return [*values_of(found, place), *answers, found.name("output"), "layers"]
+
+
+def _ends(trace: "Trace") -> list[str]:
+    """What is compared before and after an edit."""
+    return [name for name in trace if name in trace.graph.nodes]
+
+
+def _edits(box: "GlassBox", wish: Wish) -> list["Edit"]:
+    from qkv.explain.trace import NoMask, NoPosition, NoScale
+
+    kinds = {NoScale: wish.no_scale, NoMask: wish.no_mask, NoPosition: wish.no_position}
+    found: list[Edit] = [kind() for kind, asked in kinds.items() if asked]
+    found += [_head_off(box, wish, written) for written in wish.heads_off]
+    return found + [_replaced(box, written) for written in wish.replaced]
+
+
+def _head_off(box: "GlassBox", wish: Wish, written: str) -> "Edit":
+    from qkv.explain.trace import HeadOff
+
+    layer, dot, head = written.partition(".")
+    if not (dot and layer.isdecimal() and head.isdecimal()):
+        raise UsageError(f"--head-off {written} should be LAYER.HEAD, as in 0.3")
+    stack = wish.side or ("decoder" if hasattr(box.model.config, "decoder") else "encoder")
+    return HeadOff(stack, int(layer), int(head), "cross" if wish.cross else "attention")
+
+
+def _replaced(box: "GlassBox", written: str) -> "Edit":
+    from qkv.explain.trace import TokenReplaced
+    from qkv.model import Translator
+
+    position, equals, token = written.partition("=")
+    if not equals or not position.lstrip("-").isdecimal():
+        raise UsageError(f"--replace {written} should be POSITION=TOKEN, as in 2=cat")
+    ids = box.tokenizer.encode(token)
+    if len(ids) != 1:
+        raise UsageError(
+            f"--replace puts one token in the place of another, but “{token}” is {len(ids)}; "
+            "explain the changed text instead"
+        )
+    sequence = "source" if isinstance(box.model, Translator) else "text"
+    return TokenReplaced(int(position), ids[0], token, sequence)
+
+
+def _shown(trace: "Trace", before: "Trace | None", place: "Place", wish: Wish) -> str:
+    """The walk through one head and the answer, in the wished format."""
+    from qkv.explain.head import walk_head
+    from qkv.explain.render.json import model_json
+    from qkv.explain.render.latex import latex
+    from qkv.explain.render.markdown import markdown
+    from qkv.explain.render.model_text import model_text
+    from qkv.explain.render.page import Look, cell_lines
+    from qkv.explain.trace.difference import difference
+
+    walk = walk_head(trace, place)
+    usual = tuple(step.name for step in walk if not step.given or step.axes[0])
+    look = Look(
+        walk, wish.precision, wish.steps or usual, crop=_crop(walk["weights"].value, wish.top),
+        by_hand=False,
+    )  # fmt: skip
+    changed = None if before is None else difference(before, trace)
+    if wish.format == "json":
+        return model_json(look, trace, changed, wish.cell)
+    if wish.cell is not None:
+        return "\n".join(cell_lines(look, *wish.cell))
+    if wish.format == "text":
+        return model_text(look, trace, changed, wish.width)
+    return _with_origin(markdown(look) if wish.format == "markdown" else latex(look), trace, wish)
+
+
+def _with_origin(page: str, trace: "Trace", wish: Wish) -> str:
+    """The page, and in comments where its numbers come from."""
+    from qkv.explain.export.provenance import comment_lines, provenance
+
+    told = comment_lines(provenance(trace))
+    if wish.format == "latex":
+        return "\n".join([*(f"% {line}" for line in told), page])
+    return "\n".join([page, "", "<!--", *told, "-->"])
+
+
+def _crop(weights: Any, top: int) -> Any:
+    """The last queries and the keys they look at most, so many of each, and so many features."""
+    from qkv.explain.render.page import Crop
+
+    rows, keys = weights.shape
+    if not top:
+        return Crop()
+    queries = tuple(range(max(0, rows - top), rows))
+    most = weights[list(queries)].max(axis=0).argsort(kind="stable")[::-1][:top]
+    return Crop(queries, tuple(sorted(int(key) for key in most)) if keys > top else None, top)
+
+
+def _check_output(wish: Wish) -> None:
+    """What can be told before anything is computed."""
+    if wish.output is None:
+        return
+    ending = wish.output.suffix.lower()
+    known = (".html", ".safetensors", *PICTURES, *TABLES)
+    if ending not in known:
+        raise UsageError(
+            f'cannot write "{wish.output.name}"; end it with one of {", ".join(known)}'
+        )
+    if ending in TABLES and wish.tensor is None:
+        raise UsageError(
+            f"{ending} holds one value; name it with --tensor, as in "
+            "--tensor decoder.0.attention.weights"
+        )
+    if wish.output.is_dir():
+        raise UsageError(f"{wish.output} is a folder; name a file in it")
+    if not wish.output.parent.is_dir():
+        raise UsageError(f"{wish.output.parent} is not a folder; make it first")
+
+
+def _write(trace: "Trace", reason: "Reason | None", place: "Place", wish: Wish) -> None:
+    """The file, in the form that its ending names."""
+    assert wish.output is not None
+    ending = wish.output.suffix.lower()
+    if ending == ".html":
+        from qkv.explain.page import write_page
+        from qkv.explain.page.reasons import sections
+
+        write_page(trace, wish.output, why=() if reason is None else sections(reason))
+    elif ending == ".safetensors":
+        trace.save(wish.output)
+    elif ending in PICTURES:
+        from qkv.explain.export.pictures import draw_head, draw_heads
+
+        if wish.head is None and wish.layer is None:
+            draw_heads(trace, wish.output)
+        else:
+            which = "cross" if place.part == "cross" else place.stack
+            draw_head(trace, place.layer, place.head, wish.output, which)
+    else:
+        from qkv.explain.export import write_tensor
+
+        assert wish.tensor is not None
+        write_tensor(trace, wish.tensor, wish.output, head=wish.head, digits=wish.precision)
+    say(f"wrote {wish.output}")

@@ -1,0 +1,116 @@
+"""Which source words a translation goes back to: by cross attention, checked by hiding them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from qkv.engine.translate import Marking
+from qkv.engine.translate.looks import aligning_layer, cross_weights
+from qkv.explain.why.ablation import Forced, Numbers
+from qkv.explain.why.alignment_test import alignment_test
+from qkv.explain.why.deletions import Deletions
+from qkv.explain.why.faithfulness import SEED
+from qkv.explain.why.hiding import REMOVED
+from qkv.explain.why.looks import LOOKED
+from qkv.explain.why.pairing import paired
+from qkv.explain.why.translation_reason import SourceWord, TargetWord, TranslationReason
+from qkv.explain.why.words import Piece
+from qkv.model import Translator
+from qkv.text import Tokenizer
+
+STILL = 0.1  # of log p: a word that moves by less was not moved
+NEAR = 0.5  # of the most attention: a source word with that much is gone back to as well
+CIRCULAR = "ablation picks the word that moves most, so its own test is sure to pass"
+SHARED = "a word that two source words carry alike moves with neither, only with the whole source"
+
+
+def why_translation(
+    model: Translator,
+    tokenizer: Tokenizer,
+    source: str,
+    target: str | None = None,
+    *,
+    beams: int = 4,
+    layer: int | None = None,
+    marking: Marking | None = None,
+    seed: int = SEED,
+) -> TranslationReason:
+    """Where each word of the target comes from; without one, of the model's own translation.
+
+    layer: whose attention is read off; if not given, the one before the last. marking: for a model
+    trained with other marks than its tokenizer's.
+    """
+    marks = Marking.of(tokenizer, model.config) if marking is None else marking
+    pair = paired(model, tokenizer, source, target, marks, beams)
+    words, sources = pair.words, pair.source.words
+    deletions = Deletions(Forced(model, marks, pair).without)
+    full, whole = deletions([frozenset(), frozenset(range(len(sources)))])
+    moved = full[:, None] - np.array(deletions.one_by_one(len(sources))).T  # (targets, sources)
+    which = aligning_layer(model, layer)
+    tokens = cross_weights(model, marks, pair.inside, pair.ids, which).double().numpy()
+    looks = _by_words(tokens, words, sources, len(marks.before))
+    targets = _targets(words, full, whole, looks, moved)
+    agree = [word.agrees for word in targets if not word.invented]
+    return TranslationReason(
+        source=pair.source.text,
+        target=pair.target,
+        layer=which,
+        sources=_sources(sources, looks, moved),
+        targets=targets,
+        agreement=float(np.mean(agree)) if agree else None,
+        still=STILL,
+        hidden=REMOVED.said,
+        faithfulness={
+            "attention": alignment_test(looks, moved, float(full.mean()), seed),
+            "ablation": alignment_test(moved, moved, float(full.mean()), seed),
+        },
+        remarks=(LOOKED, CIRCULAR, SHARED),
+    )
+
+
+def _targets(
+    words: Sequence[Piece], full: Numbers, whole: Numbers, looks: Numbers, moved: Numbers
+) -> tuple[TargetWord, ...]:
+    return tuple(
+        TargetWord(
+            word=word,
+            probability=float(np.exp(full[i])),
+            looked_at=int(looks[i].argmax()),
+            attention=tuple(looks[i].tolist()),
+            moved_by=int(moved[i].argmax()) if _moves(moved[i]) else None,
+            ablation=tuple(moved[i].tolist()),
+            whole=float(full[i] - whole[i]),
+        )
+        for i, word in enumerate(words)
+    )
+
+
+def _sources(words: Sequence[Piece], looks: Numbers, moved: Numbers) -> tuple[SourceWord, ...]:
+    """Dropped is a word that moves none, that none depends on most, and that few looks go to."""
+    carried = np.array([_moves(row) for row in moved])  # what an invented word looked at is no link
+    depended = set(moved[carried].argmax(axis=1).tolist())
+    nearly = looks[carried] >= NEAR * looks[carried].max(axis=1, keepdims=True)
+    found = []
+    for i, word in enumerate(words):
+        most = float(np.abs(moved[:, i]).max())
+        gone_back_to = i in depended or bool(nearly[:, i].any())
+        dropped = most < STILL and not gone_back_to
+        found.append(SourceWord(word, most, float(looks[:, i].max()), dropped))
+    return tuple(found)
+
+
+def _moves(row: Numbers) -> bool:
+    """Whether hiding some source word changes a target word's log p."""
+    return bool(np.abs(row).max() >= STILL)
+
+
+def _by_words(
+    looks: Numbers, targets: Sequence[Piece], sources: Sequence[Piece], first: int
+) -> Numbers:
+    """Of the tokens' weights (T, S): a word looks as its tokens do on average, at all of theirs."""
+    found = np.zeros((len(targets), len(sources)))
+    for i, target in enumerate(targets):
+        mean = looks[list(target.at)].mean(axis=0)
+        for j, source in enumerate(sources):
+            found[i, j] = mean[[at - first for at in source.at]].sum()
+    return found

@@ -1,0 +1,343 @@
+"""Every command, used wrongly in the ways people do: the answer is one line that teaches."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from qkv.bundle import Bundle
+from qkv.cli.app import Misunderstood, app
+from qkv.cli.misunderstood import misunderstood
+from qkv.model import (
+    Classify,
+    DecoderOnly,
+    Embedding,
+    EncoderDecoder,
+    EncoderOnly,
+    MaskedToken,
+    MultiHead,
+    ReLU,
+    Rotary,
+    Stack,
+    TextVector,
+    build,
+)
+from qkv.text import Tokenizer
+
+Qkv = Callable[..., tuple[int, str, str]]
+READER = Tokenizer.train("bytes", ["a"], 300)
+LONG = "many more letters than thirty-one, which is too long"
+
+FILES: dict[str, bytes] = {
+    "good.txt": b"a dog runs\na cat sleeps\nbirds sing\n" * 20,
+    "zero.txt": b"",
+    "blank.txt": b"\n \n\n",
+    "latin.txt": "café\n".encode("latin-1"),
+    "wide.txt": "hello\n".encode("utf-16"),
+    "paper.txt": b"%PDF-1.7\n\xff\xfe",
+    "letter.docx": b"PK\x03\x04\x14\x00",
+    "book.txt.gz": b"\x1f\x8b\x08\x00",
+    "reviews.csv": b"review,sentiment\nfine film,good\nno film,bad\n",
+    "stars.csv": b"id,body,stars\n1,fine,5\n2,no,1\n",
+    "same.csv": b"text,label\nfine,good\nso so,good\n",
+    "head.csv": b"text,label\n",
+    "ragged.csv": b"text,label\nfine,good\nno\n",
+    "reviews.xlsx": b"PK\x03\x04",
+    "reviews.json": b"[]",
+    "half.jsonl": b'{"text": "a", "label": "b"}\n{"text": \n',
+    "a.en": b"one\ntwo\n",
+    "a.de": b"eins\n",
+    "broken.toml": b"steps = ",
+    "taken.npy": b"mine",
+    "taken.tsv": b"mine",
+    "noise.gguf": b"no model",
+    "weights/model.safetensors": b"",
+    "config/config.json": b'{"model_type": "bert"}',
+    "pickle/config.json": b'{"model_type": "bert"}',
+    "pickle/pytorch_model.bin": b"",
+    "stopped/recipe.toml": b"",
+}
+
+
+def save(name: Path, kind: object, **options: object) -> None:
+    stack = Stack(
+        layers=1,
+        width=12,
+        attention=MultiHead(heads=3),
+        feed_forward=ReLU(width=17),
+        position=Rotary(),
+    )
+    table = Embedding(vocabulary=READER.size)
+    sides = {
+        EncoderOnly: {"encoder": stack},
+        DecoderOnly: {"decoder": stack},
+        EncoderDecoder: {"encoder": stack, "decoder": stack},
+    }
+    model = build(kind(length=31, embedding=table, **sides[kind], **options))  # type: ignore
+    Bundle(model, None if name.name == "mute" else READER).save(name)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small model for each job, and with files in every bad state."""
+    place = tmp_path_factory.mktemp("desk")
+    for name, content in FILES.items():
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_bytes(content)
+    (place / "hollow").mkdir()
+    save(place / "runs/labels", EncoderOnly, output=Classify(labels=("bad", "good")))
+    save(place / "runs/vectors", EncoderOnly, output=TextVector())
+    save(place / "runs/masked", EncoderOnly, output=MaskedToken())
+    save(place / "runs/writer", DecoderOnly)
+    save(place / "runs/translator", EncoderDecoder)
+    save(place / "runs/mute", DecoderOnly)
+    return place
+
+
+@pytest.fixture(autouse=True)
+def at_the_desk(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(desk)
+
+
+def refused(said: tuple[int, str, str]) -> str:
+    """The one line of an answer that refuses."""
+    code, out, err = said
+    assert (code, out) == (2, ""), err
+    assert err.startswith("qkv: ")
+    assert err.count("\n") == 1
+    assert "Errno" not in err
+    return err
+
+
+# The place of a model, tried with a command that only opens it, and with all others below.
+NO_MODEL = {
+    "nowhere": "nowhere is not a directory that exists; give that of a model made by qkv train",
+    "runs/label": 'did you mean "runs/labels"?',
+    "somebody/some-model": "hf download somebody/some-model --local-dir some-model",
+    "good.txt": "good.txt is not a directory but a file; give the directory of a model",
+    "noise.gguf": "noise.gguf does not begin as a GGUF file does; it is damaged",
+    "missing.gguf": "missing.gguf is not a directory that exists",
+    "runs/labels/model.safetensors": "but a file of one; give the directory: runs/labels",
+    "hollow": "hollow is no model: it is empty",
+    "runs": "runs is no model but holds some; give runs/labels or 5 others in it",
+    "stopped": "stopped is no model yet: its training has not ended; go on with: qkv train",
+    "weights": "it holds weights (model.safetensors) but no config.json",
+    "config": "config holds no weights; expected model.safetensors",
+    "pickle": "which can run code when loaded; convert it to safetensors",
+}
+
+
+@pytest.mark.parametrize("place", NO_MODEL)
+def test_a_place_without_a_model_is_told_for_what_it_is(qkv: Qkv, place: str) -> None:
+    assert NO_MODEL[place] in refused(qkv("inspect", place))
+
+
+OPENING = {
+    "evaluate": ("good.txt",),
+    "generate": ("a",),
+    "classify": ("a",),
+    "translate": ("a",),
+    "embed": ("a",),
+    "similar": ("a", "b"),
+    "cluster": ("good.txt",),
+    "export": ("-o", "new"),
+    "check": (),
+}
+
+
+@pytest.mark.parametrize("command", OPENING)
+def test_every_command_that_opens_a_model_says_the_same(qkv: Qkv, command: str) -> None:
+    answer = refused(qkv(command, "runs/vectrs", *OPENING[command]))
+    assert 'did you mean "runs/vectors"?' in answer
+
+
+# What is asked of a model of another job, and the command that suits it.
+OTHER_JOB = {
+    ("generate", "runs/labels"): "is a classifier; use qkv classify",
+    ("generate", "runs/vectors"): "an encoder that gives vectors; use qkv embed",
+    ("generate", "runs/masked"): "an encoder that fills in hidden tokens; use qkv embed",
+    ("generate", "runs/translator"): "use qkv translate",
+    ("classify", "runs/writer"): "a decoder, which writes text, so it gives no labels; use qkv gen",
+    ("classify", "runs/vectors"): "make a classifier with qkv train classify",
+    ("classify", "runs/masked"): "so it gives no labels",
+    ("classify", "runs/translator"): "use qkv translate",
+    ("translate", "runs/labels"): "is a classifier; use qkv classify",
+    ("translate", "runs/writer"): "use qkv generate",
+    ("translate", "runs/vectors"): "use qkv embed",
+    ("embed", "runs/writer"): "so it has no vector for a text; use qkv generate",
+    ("embed", "runs/translator"): "use qkv translate",
+    ("generate", "runs/mute"): "has no tokenizer, so it cannot read text; put the tokenizer.json",
+}
+
+
+@pytest.mark.parametrize("asked", OTHER_JOB, ids=" ".join)
+def test_a_model_of_another_job_is_sent_to_its_command(qkv: Qkv, asked: tuple[str, str]) -> None:
+    assert OTHER_JOB[asked] in refused(qkv(*asked, "a"))
+
+
+def test_a_model_without_vectors_makes_no_clusters(qkv: Qkv) -> None:
+    assert "use qkv generate" in refused(qkv("cluster", "runs/writer", "good.txt"))
+
+
+# Data for training; the words that come before are those of the job.
+TRAINING = {
+    "language nowhere.txt": "there is no file",
+    "language goood.txt": 'good.txt"?',
+    "language reviews.txt": 'reviews.csv"?',
+    "language nowhere/good.txt": "there is no folder",
+    "language hollow": "holds no .txt file; name the files you want read",
+    "language zero.txt": "zero.txt is empty; it holds no text",
+    "language blank.txt": "blank.txt is empty; it holds no text",
+    "language latin.txt": "byte 4 of the line, 0xe9, is not UTF-8; save the file as UTF-8",
+    "language wide.txt": "this is UTF-16; save the file as UTF-8",
+    "language paper.txt": "this is a PDF; save its text as a .txt",
+    "language letter.docx": "save a document as .txt, a sheet as .csv",
+    "language book.txt.gz": "packed by gzip; unpack it first, with gunzip",
+    "language good.txt --label x": "--label is not for language; it reads text",
+    "language good.txt --text body": "plain text and has no column body; leave --text out",
+    "language good.txt --size tini": 'did you mean "tiny"?',
+    "language good.txt --preset gpt-2": 'did you mean "gpt2"?',
+    "language good.txt --tokenizer bpee": 'did you mean "bpe"?',
+    "language good.txt --optimiser adam": 'did you mean "adamw"?',
+    "language good.txt --device gpu": "use auto, cpu, cuda or mps",
+    "language good.txt --steps 3 --epochs 2": "--steps and --epochs exclude each other",
+    "language good.txt --set steps": "write it as in optimiser.rate=0.01",
+    "language good.txt --config broken.tom": 'did you mean "broken.toml"?',
+    "language good.txt --config broken.toml": "broken.toml: the recipe is not valid TOML",
+    "language good.txt --config hollow": "hollow is a directory; give an ordinary file",
+    "language good.txt --from runs/labels": "needs a decoder",
+    "language good.txt --from hollow": "is no model",
+    "language good.txt --freeze": "--freeze is for classify",
+    "langauge good.txt": 'unknown job "langauge"; did you mean "language"?',
+    "classify good.txt": "give it a line with the names of its columns, and call it .csv or .tsv",
+    "classify reviews.xlsx": "save its sheet as .csv",
+    "classify reviews.json": "write one object a line and call it .jsonl",
+    "classify half.jsonl": "half.jsonl line 2: not JSON at character 10",
+    "classify hollow": "name files that end in .csv, .tsv, .jsonl or .parquet",
+    "classify head.csv": "head.csv is empty; it holds no rows",
+    "classify same.csv": 'every row has the label "good" (2 in all); two different labels',
+    "classify ragged.csv": "line 3: 1 field where line 1 has 2; put a field that holds a comma",
+    "classify stars.csv": "which column holds the text? say --text NAME or NUMBER (columns: id, b",
+    "classify stars.csv --text body --label star": 'did you mean "stars"? (columns: id, body',
+    "classify stars.csv --text 9 --label 3": "there is no column 9 for the text; columns count",
+    "classify stars.csv --text body --label body": "are both column 2; name two",
+    "classify reviews.csv --source a": "--source is not for classify; it reads text and label",
+    "translate good.txt": "two parallel files with --source FILE --target FILE",
+    "translate --source a.en": "need both: --source FILE and --target FILE",
+    "translate --source a.en --target a.de": "parallel files need equally many",
+    "embed zero.txt": "zero.txt is empty",
+    "masked blank.txt": "blank.txt is empty",
+}
+
+
+@pytest.mark.parametrize("line", TRAINING)
+@pytest.mark.parametrize("command", ["train", "plan"])
+def test_data_that_cannot_be_learnt_from_is_told_why(qkv: Qkv, command: str, line: str) -> None:
+    place = ["-o", "new"] if command == "train" else []
+    assert TRAINING[line] in refused(qkv(command, *line.split(), *place))
+    assert not Path("new").exists()
+
+
+ASKED = {
+    ("generate", "runs/writer", LONG): "prompt has 52 tokens but the model reads at most 31; short",
+    ("generate", "runs/writer", "a", "--truncate", "right"): 'only "left" is known',
+    ("generate", "runs/writer", "a", "--temperature", "-1"): "must be 0, which is greedy, or above",
+    ("generate", "runs/writer", "a", "--top-k", "0"): "top-k 0 must be a whole number of 1 or more",
+    ("generate", "runs/writer", "a", "--top-p", "2"): "top-p 2 must be above 0 and at most 1",
+    ("generate", "runs/writer", "a", "--max-tokens", "99"): "ask for at most 30",
+    ("generate", "runs/writer", "a", "--chat"): "give it the prompt without --chat",
+    ("generate", "runs/writer", "a", "--system", "x"): "give --chat too",
+    ("generate", "runs/writer", "a", "--draft", "ngrma"): 'did you mean "ngram"?',
+    ("generate", "runs/writer", "a", "--draft", "runs/labels"): "is a classifier",
+    ("generate", "runs/writer", "a", "--stop", ""): "a stop text is empty",
+    ("generate", "runs/writer", "a", "--threads", "9999"): "cores this program may use; pass ",
+    ("generate", "runs/writer", "a", "--file", "good.txt"): "--file exclude each other",
+    ("generate", "runs/writer", "--file", "goood.txt"): 'did you mean "good.txt"?',
+    ("generate", "runs/writer", "--file", "hollow"): "hollow is a folder; name a file in it",
+    ("generate", "runs/writer", "--file", "latin.txt"): "save the file as UTF-8",
+    ("classify", "runs/labels", LONG): "52 tokens but the model reads at most 31; shorten it, or",
+    ("classify", "runs/labels", "a", "--long", "avg"): 'did you mean "average"?',
+    ("embed", "runs/vectors", LONG): "or pass --long truncate",
+    ("embed", "runs/vectors", "a", "-o", "a.txt"): "must end in .npy or .parquet",
+    ("embed", "runs/vectors", "a", "-o", "no/a.npy"): "there is no folder no to write a.npy to",
+    ("embed", "runs/vectors", "a", "-o", "taken.npy"): "exists; pass --force to replace it",
+    ("embed", "runs/vectors", "a", "-o", "a.npy", "--json"): "exclude each other",
+    ("embed", "runs/vectors", "a", "--resume"): "name it with -o",
+    ("translate", "runs/translator", LONG): "sentence by sentence with --long sentences",
+    ("translate", "runs/translator", "a", "--long", "sentence"): 'did you mean "sentences"?',
+    ("translate", "runs/translator", "a", "--beams", "2", "--best", "5"): "or for more beams",
+    ("translate", "runs/translator", "a", "--layer", "0"): "--alignment shows; give both",
+    ("translate", "runs/translator", "a", "--layer", "7", "--alignment"): "the decoder has 0 to 0",
+    ("similar", "runs/vectors", "a", LONG): "52 tokens but the model reads at most 31",
+    ("similar", "runs/vectors", "", "b"): "text A is empty",
+    ("cluster", "runs/vectors", "goood.txt"): 'did you mean "good.txt"?',
+    ("cluster", "runs/vectors", "blank.txt"): "blank.txt is empty; it holds no lines",
+    ("cluster", "runs/vectors", "reviews.csv", "--text", "revue"): 'did you mean "review"?',
+    ("cluster", "runs/vectors", "good.txt", "-k", "99"): "60 texts, 3 of them different",
+    ("cluster", "runs/vectors", "good.txt", "-o", "a.pdf"): "the name must end in .html or .csv",
+    ("evaluate", "runs/labels"): "as in: qkv evaluate runs/labels test.csv",
+    ("evaluate", "runs/labels", "reviews.csv", "--label", "sentment"): "did you mean",
+    ("evaluate", "runs/labels", "stars.csv"): "which column holds the text?",
+    ("evaluate", "runs/mute", "good.txt"): "put the tokenizer.json it came with",
+    ("evaluate", "runs/translator", "good.txt"): "two parallel files",
+    ("data", "clasify", "-o", "a.tsv"): 'did you mean "classify"?',
+    ("data", "classify", "-o", "a.txt"): "the name must end in .csv, .tsv or .jsonl",
+    ("data", "classify", "-o", "no/a.tsv"): "there is no folder no; make it first",
+    ("data", "classify", "-o", "taken.tsv"): "taken.tsv exists; pass --force to replace it",
+    ("export", "runs/writer", "--to", "onnx", "-o", "new"): "known: hf",
+    ("import", "runs/vectors", "-o", "new"): "every command takes it as it is",
+    ("import", "weight", "-o", "new"): 'did you mean "weights"?',
+    ("import", "hollow", "-o", "new"): "has no config.json that names a model_type",
+    ("train", "language", "-o", "hollow", "--resume"): "start one without --resume",
+    ("train", "language", "good.txt", "-o", "runs/writer"): "is not empty",
+    ("lemma", "-o", "a.gif"): "end it with one of .png, .svg, .pdf",
+    ("lemma", "-o", "no/a.png"): "make it first",
+    ("tour", "--device", "gpu"): "use auto, cpu, cuda or mps",
+    ("explain", "--worksheet", "hollow"): "cannot read hollow",
+}
+
+
+@pytest.mark.parametrize("arguments", ASKED, ids=" ".join)
+def test_what_cannot_be_done_is_told_with_what_can(qkv: Qkv, arguments: tuple[str, ...]) -> None:
+    assert ASKED[arguments] in refused(qkv(*arguments))
+
+
+def test_files_that_were_in_the_way_are_as_they_were() -> None:
+    assert Path("taken.npy").read_bytes() == Path("taken.tsv").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("command", ["generate runs/writer", "classify runs/labels"])
+def test_nothing_to_answer_is_no_error_but_is_said(qkv: Qkv, command: str) -> None:
+    code, out, err = qkv(*command.split(), "--file", "zero.txt")
+    assert (code, out) == (0, "")
+    assert err == "note: zero.txt is empty, so there is nothing to answer\n"
+
+
+# What typer cannot understand, said by us; see `misunderstood`.
+TYPED = {
+    "train": "as in: qkv train language book.txt -o runs/book",
+    "train language": "as in: qkv train language book.txt",
+    "data": "as in: qkv data language -o python.txt",
+    "similar runs/vectors a": "as in: qkv similar runs/vectors ",
+    "similar runs/vectors a b c": "a text with spaces needs quotes around it",
+    "train language good.txt -o new --steps 0": "--steps 0 must be 1 or more",
+    "train language good.txt -o new --steps=many": "--steps many must be a whole number",
+    "generate runs/writer a --temperature hot": "--temperature hot must be a number",
+    "generate runs/writer a --seed -1": "--seed -1 must be 0 or more",
+    "explain --precision 99": "--precision 99 must be 12 or less",
+    "cluster runs/vectors good.txt -k 0": "-k 0 must be 1 or more",
+    "cluster runs/vectors good.txt --method kmean": 'did you mean "kmeans"?',
+    "trian language": "Did you mean 'train'?",
+    "train language --sizee tiny -o new": "--size",
+    "explain --exmple poem": "--example",
+}
+
+
+@pytest.mark.parametrize("line", TYPED)
+def test_a_line_that_cannot_be_understood_is_answered_with_what_could(line: str) -> None:
+    with pytest.raises(Misunderstood) as error:
+        app(line.split(), standalone_mode=False)
+    said = misunderstood(error.value, line.split())
+    assert TYPED[line] in said
+    assert "\n" not in said
+    assert "Input should" not in said
