@@ -107,6 +107,16 @@ def test_a_place_that_is_closed_says_what_to_do(desk: Path) -> None:
     assert said.endswith("; choose a folder you may write to")
 
 
+@pytest.mark.parametrize("options", ["--json", ""])
+def test_a_reader_that_goes_away_is_no_error(desk: Path, options: str) -> None:
+    line = f"set -o pipefail; '{QKV}' embed vectors --file texts.txt {options} | head -n 1"
+    ran = subprocess.run(
+        ["bash", "-c", line], cwd=desk, capture_output=True, text=True, env=ALONE, timeout=100
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.count("\n") == 1
+
+
 def test_an_interrupt_while_it_waits_for_texts_exits_130(desk: Path) -> None:
     def hear() -> None:  # a shell's background job ignores interrupts, and its children would too
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -124,6 +134,7 @@ def test_an_interrupt_while_it_waits_for_texts_exits_130(desk: Path) -> None:
         running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=60)
     assert running.returncode == 130
+    assert errors.split(b"\n")[-2] == b"interrupted"
     assert b"Traceback" not in errors
 
 

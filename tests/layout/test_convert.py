@@ -11,7 +11,7 @@ from cases_llama import llama
 from cases_t5 import CASES as T5
 from peers import Peer, load, quietly, transformers
 from tokenizers import Tokenizer as Backend
-from tokenizers import models, pre_tokenizers, processors, trainers
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from qkv.bundle import Bundle
 
@@ -32,6 +32,7 @@ def save(peer: Peer, place: Path, marks: dict[str, str], around: tuple[str, str]
     special = list(dict.fromkeys(("[PAD]", "[UNK]", *marks.values())))
     trainer = trainers.WordPieceTrainer(vocab_size=90, special_tokens=special, show_progress=False)
     backend.train_from_iterator(TEXTS, trainer)
+    backend.decoder = decoders.WordPiece()
     before, after = around
     backend.post_processor = processors.TemplateProcessing(
         single=" ".join(part for part in (before, "$A", after) if part),
@@ -63,7 +64,7 @@ def test_import_prints_the_card_and_keeps_it(qkv: Callable[..., Ran], small_bert
     assert code == 0
     for part in ("bert (bert, BertModel)", "53 as they are", "self-test", "wordpiece, 90 tokens"):
         assert part in out
-    assert err == "wrote bundle\n"
+    assert err == "wrote bundle\nchecked: all 11 checks that apply hold\n"
     code, out, _ = qkv("inspect", "bundle", "--json")
     told = json.loads(out)
     assert told["parameters"] == sum(p.numel() for p in Bundle.load("bundle").model.parameters())

@@ -15,12 +15,14 @@ from qkv.cli.classify import classify
 from qkv.cli.cluster import cluster
 from qkv.cli.convert import export, import_
 from qkv.cli.data import data
+from qkv.cli.doctor import doctor
 from qkv.cli.embed import embed
 from qkv.cli.evaluate import evaluate
 from qkv.cli.explain import explain
 from qkv.cli.generate import generate
 from qkv.cli.inspect import inspect
 from qkv.cli.lemma import lemma
+from qkv.cli.misunderstood import misunderstood
 from qkv.cli.plan import plan
 from qkv.cli.similar import similar
 from qkv.cli.tour import tour
@@ -39,6 +41,8 @@ PLAIN = {
 Misunderstood: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
+
+INTERRUPTED = 130  # the exit code after Ctrl-C, which newer versions of typer return
 
 app = typer.Typer(
     name="qkv",
@@ -85,6 +89,7 @@ app.command()(check)
 app.command()(inspect)
 app.command("import")(import_)
 app.command()(export)
+app.command()(doctor)
 
 
 def main() -> NoReturn:
@@ -95,13 +100,12 @@ def main() -> NoReturn:
     except QkvError as error:
         _fail(str(error))
     except Misunderstood as error:
-        context = getattr(error, "ctx", None)
-        where = f" (see: {context.command_path} --help)" if context else ""
-        _fail(error.format_message().rstrip(".") + where)  # type: ignore[attr-defined]
+        _fail(misunderstood(error, sys.argv[1:]))
     except (KeyboardInterrupt, typer.Abort):
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
+        code = INTERRUPTED
+    except (BrokenPipeError, SystemExit) as error:  # typer may exit by itself when a pipe breaks
+        if not any(isinstance(e, BrokenPipeError) for e in (error, error.__context__)):
+            raise
         _drop_output()  # the reader went away, as in `qkv explain | head`: nothing is wrong
         sys.exit(0)
     except OSError as error:
@@ -109,6 +113,8 @@ def main() -> NoReturn:
             raise
         _drop_output()
         _fail(f"cannot write the answer: {error.strerror}")
+    if code == INTERRUPTED:
+        print("interrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 

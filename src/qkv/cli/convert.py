@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from qkv.cli.names import FORMATS, one_of
 from qkv.cli.progress import say, show
 
 
@@ -71,7 +72,12 @@ def export(
         Path, typer.Option("--output", "-o", help="The directory to write.", show_default=False)
     ],
     to: Annotated[
-        str, typer.Option("--to", help="hf: config.json, safetensors and tokenizer files.")
+        str,
+        typer.Option(
+            "--to",
+            help="hf: config.json, safetensors and tokenizer files.",
+            autocompletion=one_of(FORMATS),
+        ),
     ] = "hf",
 ) -> None:
     """Write a model as a public checkpoint that other programs open with the same outputs.

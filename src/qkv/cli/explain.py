@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qkv.cli.exclusive import only_one
+from qkv.cli.names import EXAMPLES, one_of
 from qkv.errors import UsageError, WorksheetError
 
 if TYPE_CHECKING:
@@ -93,7 +94,11 @@ def explain(
         str | None, typer.Option(help="With -o: which value, as decoder.0.attention.weights.")
     ] = None,
     example: Annotated[
-        str | None, typer.Option(help="poem (the default), same, cross, heads or factored.")
+        str | None,
+        typer.Option(
+            help="poem (the default), same, cross, heads or factored.",
+            autocompletion=one_of(EXAMPLES),
+        ),
     ] = None,
     worksheet: Annotated[
         Path | None, typer.Option(help="Your own words and matrices, in a TOML file.")

@@ -67,6 +67,8 @@ def _started(output: Path, wish: "Wish", minutes: float | None, device: "torch.d
     from qkv.train.plan import prepare
     from qkv.train.run import RECIPE, Run
 
+    if output.is_file():
+        raise TrainingError(f"{output} is a file, and a model is a folder; choose another place")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         begun = (output / RECIPE).exists() and not (output / MANIFEST).exists()
         hint = "pass --resume to go on" if begun else "choose another"

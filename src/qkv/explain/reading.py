@@ -82,5 +82,9 @@ def _shown(piece: str) -> str:
 
 
 def _expect_room(length: int, most: int, what: str) -> None:
+    if not length:
+        raise UsageError(f"the {what} is empty: there is nothing to look at")
     if length > most:
-        raise UsageError(f"the {what} has {length} tokens but the model reads at most {most}")
+        raise UsageError(
+            f"the {what} has {length} tokens but the model reads at most {most}; shorten it"
+        )

@@ -109,7 +109,7 @@ def test_by_keyboard_alone_one_reaches_a_head_a_step_and_a_cell(
     page.keyboard.press("ArrowRight")
     assert focused(page, "dataset.head") == "decoder.1.attention 1"
     page.keyboard.press("Enter")
-    assert page.locator("#layer-title").inner_text() == "Layer 2, head 2, step by step"
+    assert page.locator("#layer-title").inner_text() == "Layer 1, head 1, step by step"
     press(page, "Tab", until="[data-step='decoder.1.attention.scores'] [data-at]")
     for key in ("End", "Home", "ArrowDown", "PageDown", "ArrowUp", "ArrowRight"):
         page.keyboard.press(key)
@@ -235,7 +235,7 @@ def test_nan_and_infinity_survive_and_turn_the_checks_red(opened: Callable, tmp_
     choose(page, "decoder.1.attention", 3)
     assert read(page, name) == [cells(trace, name, 3)]
     assert page.locator("#checks-summary").inner_text().startswith("✗")
-    assert "decoder.1.attention.weights, head 4, row 3 (short)" in page.inner_text("#checks-list")
+    assert "decoder.1.attention.weights, head 3, row 3 (short)" in page.inner_text("#checks-list")
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
@@ -293,9 +293,9 @@ def test_another_head_can_be_chosen_beside_the_steps(opened: Callable, tmp_path:
     trace = traced(TRANSLATORS["paper"])
     page = opened(written(trace, tmp_path)).page
     page.get_by_label("attention", exact=True).select_option("Cross attention")
-    page.get_by_label("layer", exact=True).select_option(label="2")
-    page.get_by_label("head", exact=True).select_option(label="5")
-    assert page.inner_text("#layer-title") == "Decoder: layer 2, head 5, step by step"
+    page.get_by_label("layer", exact=True).select_option(label="1")
+    page.get_by_label("head", exact=True).select_option(label="4")
+    assert page.inner_text("#layer-title") == "Decoder: layer 1, head 4, step by step"
     name = "decoder.1.cross.weights"
     assert read(page, name) == [cells(trace, name, 4)]
     pressed = page.locator("#heads [aria-pressed=true]")

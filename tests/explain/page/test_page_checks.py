@@ -74,7 +74,7 @@ def test_a_corrupted_tensor_turns_the_panel_red_with_its_place(
     assert f"first at {name}" in failed["every tensor is as it was written"].inner_text()
     assert check in failed or not check
     if check == "rows of weights sum to 1":
-        assert f"first at {name}, head 1, row 1 (write)" in failed[check].inner_text()
+        assert f"first at {name}, head 0, row 1 (write)" in failed[check].inner_text()
 
 
 def test_a_part_that_is_not_even_base64_is_red_and_no_more(

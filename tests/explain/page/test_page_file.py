@@ -185,4 +185,4 @@ def test_a_trace_that_kept_little_shows_what_there_is() -> None:
     assert [each["prefix"] for each in data["attentions"]] == ["decoder.1.attention"]
     assert data["output"] is None
     ends = {end["title"]: end["names"] for end in data["ends"]}
-    assert ends == {"Decoder, layer 1": ["decoder.0.feed_forward.up"]}
+    assert ends == {"Decoder, layer 0": ["decoder.0.feed_forward.up"]}

@@ -57,7 +57,7 @@ def chapters(trace: Trace) -> tuple[list[Layer], list[End]]:
     closed = [layer for layer in layers if not any(group.attention for group in layer.groups)]
     ends += [
         End(
-            f"{layer.stack.capitalize()}, layer {layer.number + 1}",
+            f"{layer.stack.capitalize()}, layer {layer.number}",
             [name for group in layer.groups for name in group.names],
         )
         for layer in closed

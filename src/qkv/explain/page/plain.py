@@ -38,7 +38,7 @@ def _weights(trace: Trace, attention: Attention, head: int) -> str:
     rows = trace.tokens[along["T"]]
     few = trace.few(attention.name("weights"))
     rows = rows if few is None else tuple(rows[at] for at in few)
-    caption = f"{attention.kind}, layer {attention.layer + 1}, head {head + 1}: weights"
+    caption = f"{attention.kind}, layer {attention.layer}, head {head}: weights"
     if max(values.shape) > MOST:
         caption += f" (the first {MOST} of {values.shape[0]} queries and {values.shape[1]} keys)"
     cells = [

@@ -90,4 +90,4 @@ def _trust(reason: Reason) -> str:
     tests = reason.faithfulness
     named = tests if isinstance(tests, dict) else {} if tests is None else {"": tests}
     said = [f"{way}: {test.trust.said}" if way else test.trust.said for way, test in named.items()]
-    return ". ".join([*said, *reason.remarks]) + "."
+    return "\n".join([*said, *reason.remarks])

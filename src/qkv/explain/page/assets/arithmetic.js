@@ -80,7 +80,7 @@ function joined(cell) {
   const input = node(cell.inputs[0]);
   if (!input) return null;
   const width = input.shape[2], head = Math.floor(cell.j / width);
-  return { lines: [`feature ${(cell.j % width) + 1} of what head ${head + 1} mixed, unchanged`] };
+  return { lines: [`feature ${(cell.j % width) + 1} of what head ${head} mixed, unchanged`] };
 }
 
 function pair(cell, sign) {

@@ -39,7 +39,7 @@ export function markHead(attention, head) {
 
 function headTable(kind, attentions, buttons, waiting, choose) {
   const most = Math.max(...attentions.map((each) => each.heads));
-  const names = Array.from({ length: most }, (_, head) => element("th", { scope: "col" }, `${most > 8 ? "" : "head "}${head + 1}`));
+  const names = Array.from({ length: most }, (_, head) => element("th", { scope: "col" }, `${most > 8 ? "" : "head "}${head}`));
   const rows = attentions.map((attention) => {
     const cells = Array.from({ length: attention.heads }, (_, head) => {
       const button = headButton(attention, head, waiting, choose);
@@ -56,13 +56,13 @@ function headTable(kind, attentions, buttons, waiting, choose) {
 
 function layerName(attention) {
   const coarse = node(`${attention.prefix}.weights`)?.pooled && !canCompute(`${attention.prefix}.weights`);
-  return element("th", { scope: "row" }, `layer ${attention.layer + 1}`, coarse ? element("small", {}, "pooled only") : null);
+  return element("th", { scope: "row" }, `layer ${attention.layer}`, coarse ? element("small", {}, "pooled only") : null);
 }
 
 function headButton(attention, head, waiting, choose) {
   const canvas = element("canvas", { width: 1, height: 1, "aria-hidden": "true" });
   const habit = attention.habits[head];
-  const name = `layer ${attention.layer + 1}, head ${head + 1}${habit ? `, ${habit}` : ""}`;
+  const name = `layer ${attention.layer}, head ${head}${habit ? `, ${habit}` : ""}`;
   const button = element("button", {
     type: "button", tabindex: -1, "aria-label": name, title: name, "aria-pressed": "false",
     "data-head": `${attention.prefix} ${head}`, onclick: () => choose(attention, head),

@@ -48,7 +48,7 @@ function* rows(...steps) {
 
 function spot(attention, head, made, at, step) {
   const token = label(held.tokens[made.labels[0]], positionOf(made.name, at));
-  return `${attention.prefix}.${step}, head ${head + 1}, row ${at + 1} (${token})`;
+  return `${attention.prefix}.${step}, head ${head}, row ${at + 1} (${token})`;
 }
 
 function* rowSums() {

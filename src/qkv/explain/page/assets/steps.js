@@ -18,7 +18,7 @@ export function showLayer(attention, head) {
   watching?.disconnect();
   watching = observer();
   forget();
-  const title = `Layer ${attention.layer + 1}, head ${head + 1}, step by step`;
+  const title = `Layer ${attention.layer}, head ${head}, step by step`;
   byId("layer-title").textContent = held.stacks > 1 ? `${attention.stack}: ${title.toLowerCase()}` : title;
   byId("steps").replaceChildren(...layer.groups.map((group) => groupOf(group, attention, head)));
 }
@@ -43,7 +43,7 @@ export function fillAll() {
 function groupOf(group, attention, head) {
   const own = group.attention === null || group.attention === attention.prefix;
   const shownHead = own ? head : 0;
-  const named = group.attention ? `${group.title}, head ${shownHead + 1}` : group.title;
+  const named = group.attention ? `${group.title}, head ${shownHead}` : group.title;
   if (group.attention === attention.prefix) {
     return element("section", { class: "group" }, element("h3", {}, named), contents(group.names), ...group.names.map((name) => step(name, shownHead, later)));
   }

@@ -20,8 +20,8 @@ export function drawSwitcher(choose) {
 // Shows what is chosen now.
 export function markSwitcher(attention, head) {
   const same = held.attentions.filter((each) => each.kind === attention.kind);
-  fill(byId("choose-layer"), same.map((each) => [each.layer, each.layer + 1]));
-  fill(byId("choose-head"), Array.from({ length: attention.heads }, (_, at) => [at, at + 1]));
+  fill(byId("choose-layer"), same.map((each) => [each.layer, each.layer]));
+  fill(byId("choose-head"), Array.from({ length: attention.heads }, (_, at) => [at, at]));
   if (byId("choose-kind")) byId("choose-kind").value = attention.kind;
   byId("choose-layer").value = attention.layer;
   byId("choose-head").value = head;
