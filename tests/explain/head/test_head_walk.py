@@ -207,7 +207,7 @@ def test_reasons_come_with_trust(story: list[str], qkv: Any, tmp_path: Path) -> 
     code, out, _ = qkv(*story, "--why", "--against", " there")
     assert code == 0
     assert "rather than “ there”" in out
-    assert "trust: " in out
+    assert "\ntrust " in out
     told = json.loads(qkv(*story, "--why", "--json")[1])
     assert told["faithfulness"]["occlusion"]["draws"] >= 10
     assert qkv(*story, "--why", "-o", str(tmp_path / "why.html"))[0] == 0
