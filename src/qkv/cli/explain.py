@@ -186,7 +186,8 @@ def explain(
 
 def _of_model(given: dict[str, Any]) -> int:
     """A model's own numbers instead of an example's."""
-    from qkv.cli.explain_model import Wish, explain_model
+    from qkv.cli.explain_model import explain_model
+    from qkv.cli.explain_wish import Wish
 
     for name in ("example", "worksheet", "worksheet_template", "notes", "mask", "heads"):
         only_one({"--model": given["model"], f"--{name.replace('_', '-')}": given[name]})

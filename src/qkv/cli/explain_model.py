@@ -1,67 +1,33 @@
 """`qkv explain TEXT --model DIR`: the walk, the answer and its reasons, for any model."""
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from qkv.cli.progress import say
-from qkv.errors import UsageError
+from qkv.cli.explain_files import PICTURES, check_output, write
+from qkv.cli.explain_wish import Wish, edits_of
 
 if TYPE_CHECKING:
     from qkv.explain.glass_box import GlassBox
     from qkv.explain.head import Place
-    from qkv.explain.trace import Edit, Trace
+    from qkv.explain.trace import Trace
     from qkv.explain.why.ask import Reason
-
-PICTURES, TABLES = (".png", ".svg", ".pdf"), (".csv", ".npy", ".md", ".tex")
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What is to be shown of a model."""
-
-    model: Path
-    text: str
-    target: str | None
-    layer: int | None
-    head: int | None
-    cross: bool
-    side: str
-    steps: tuple[str, ...]
-    cell: tuple[str, str] | None
-    top: int
-    precision: int
-    format: str
-    why: bool
-    label: str | None
-    token: str | None
-    against: str | None
-    no_scale: bool
-    no_mask: bool
-    no_position: bool
-    heads_off: tuple[str, ...]
-    replaced: tuple[str, ...]
-    output: Path | None
-    tensor: str | None
-    width: int
 
 
 def explain_model(wish: Wish) -> int:
     """Show it; 1 if one of the checks fails."""
     from qkv.explain import glass_box
 
-    _check_output(wish)
+    check_output(wish)
     box = glass_box.load(wish.model)
     reason = _reason(box, wish) if wish.why else None
     if reason is not None and wish.output is None:
         return _tell_reason(reason, wish)
-    edits = _edits(box, wish)
+    edits = edits_of(box, wish)
     place = _place(box, wish)
     trace = box.trace(wish.text, target=wish.target, keep=_kept(box, wish, place), edits=edits)
     if wish.output is not None:
-        _write(trace, reason, place, wish)
+        write(trace, reason, place, wish)
     else:
         before = box.trace(wish.text, target=wish.target, keep=_ends(trace)) if edits else None
         typer.echo(_shown(trace, before, place, wish))
@@ -121,42 +87,6 @@ def _ends(trace: "Trace") -> list[str]:
     return [name for name in trace if name in trace.graph.nodes]
 
 
-def _edits(box: "GlassBox", wish: Wish) -> list["Edit"]:
-    from qkv.explain.trace import NoMask, NoPosition, NoScale
-
-    kinds = {NoScale: wish.no_scale, NoMask: wish.no_mask, NoPosition: wish.no_position}
-    found: list[Edit] = [kind() for kind, asked in kinds.items() if asked]
-    found += [_head_off(box, wish, written) for written in wish.heads_off]
-    return found + [_replaced(box, written) for written in wish.replaced]
-
-
-def _head_off(box: "GlassBox", wish: Wish, written: str) -> "Edit":
-    from qkv.explain.trace import HeadOff
-
-    layer, dot, head = written.partition(".")
-    if not (dot and layer.isdecimal() and head.isdecimal()):
-        raise UsageError(f"--head-off {written} should be LAYER.HEAD, as in 0.3")
-    stack = wish.side or ("decoder" if hasattr(box.model.config, "decoder") else "encoder")
-    return HeadOff(stack, int(layer), int(head), "cross" if wish.cross else "attention")
-
-
-def _replaced(box: "GlassBox", written: str) -> "Edit":
-    from qkv.explain.trace import TokenReplaced
-    from qkv.model import Translator
-
-    position, equals, token = written.partition("=")
-    if not equals or not position.lstrip("-").isdecimal():
-        raise UsageError(f"--replace {written} should be POSITION=TOKEN, as in 2=cat")
-    ids = box.tokenizer.encode(token)
-    if len(ids) != 1:
-        raise UsageError(
-            f"--replace puts one token in the place of another, but “{token}” is {len(ids)}; "
-            "explain the changed text instead"
-        )
-    sequence = "source" if isinstance(box.model, Translator) else "text"
-    return TokenReplaced(int(position), ids[0], token, sequence)
-
-
 def _shown(trace: "Trace", before: "Trace | None", place: "Place", wish: Wish) -> str:
     """The walk through one head and the answer, in the wished format."""
     from qkv.explain.head import walk_head
@@ -203,51 +133,3 @@ def _crop(weights: Any, top: int) -> Any:
     queries = tuple(range(max(0, rows - top), rows))
     most = weights[list(queries)].max(axis=0).argsort(kind="stable")[::-1][:top]
     return Crop(queries, tuple(sorted(int(key) for key in most)) if keys > top else None, top)
-
-
-def _check_output(wish: Wish) -> None:
-    """What can be told before anything is computed."""
-    if wish.output is None:
-        return
-    ending = wish.output.suffix.lower()
-    known = (".html", ".safetensors", *PICTURES, *TABLES)
-    if ending not in known:
-        raise UsageError(
-            f'cannot write "{wish.output.name}"; end it with one of {", ".join(known)}'
-        )
-    if ending in TABLES and wish.tensor is None:
-        raise UsageError(
-            f"{ending} holds one value; name it with --tensor, as in "
-            "--tensor decoder.0.attention.weights"
-        )
-    if wish.output.is_dir():
-        raise UsageError(f"{wish.output} is a folder; name a file in it")
-    if not wish.output.parent.is_dir():
-        raise UsageError(f"{wish.output.parent} is not a folder; make it first")
-
-
-def _write(trace: "Trace", reason: "Reason | None", place: "Place", wish: Wish) -> None:
-    """The file, in the form that its ending names."""
-    assert wish.output is not None
-    ending = wish.output.suffix.lower()
-    if ending == ".html":
-        from qkv.explain.page import write_page
-        from qkv.explain.page.reasons import sections
-
-        write_page(trace, wish.output, why=() if reason is None else sections(reason))
-    elif ending == ".safetensors":
-        trace.save(wish.output)
-    elif ending in PICTURES:
-        from qkv.explain.export.pictures import draw_head, draw_heads
-
-        if wish.head is None and wish.layer is None:
-            draw_heads(trace, wish.output)
-        else:
-            which = "cross" if place.part == "cross" else place.stack
-            draw_head(trace, place.layer, place.head, wish.output, which)
-    else:
-        from qkv.explain.export import write_tensor
-
-        assert wish.tensor is not None
-        write_tensor(trace, wish.tensor, wish.output, head=wish.head, digits=wish.precision)
-    say(f"wrote {wish.output}")

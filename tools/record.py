@@ -1,0 +1,81 @@
+"""Record what the program says about the models of a tour, for README and docs.
+
+    qkv tour && python tools/record.py tour
+
+A trained model's words differ a little from machine to machine, so they cannot be made anew in a
+test. Each command here is run as it is shown, and what it prints goes into docs/recorded, from
+where README and docs include it. Pictures go into docs/pictures.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDED, PICTURES = ROOT / "docs" / "recorded", ROOT / "docs" / "pictures"
+
+REVIEW = "The film was not boring, although the plot seemed weak."
+COMMANDS = {
+    "classify": 'qkv classify tour/sentiment "The acting was brilliant." "It was not exciting."',
+    "why": f'qkv explain "{REVIEW}" --model tour/sentiment --why',
+    "generate": 'qkv generate tour/language "The function returns" --max-tokens 60 --seed 3',
+    "translate": 'qkv translate tour/translation "The invoice of 3 May is due on Friday."',
+    "heads": "qkv inspect tour/language --heads",
+    "walk": 'qkv explain "Return the value" --model tour/language --layer 1 --steps weights',
+    "check": "qkv check tour/translation",
+}
+LOOK = 'qkv explain "Return the value of the name" --model tour/language'
+
+
+def main() -> None:
+    """Run every command beside the tour's folder."""
+    place = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT / "tour"
+    RECORDED.mkdir(exist_ok=True)
+    for name, command in COMMANDS.items():
+        said = run(command, place.parent)
+        (RECORDED / f"{name}.txt").write_text(f"$ {command}\n{said}", encoding="utf-8")
+        print(f"recorded {name}")
+    run(f"{LOOK} -o {shlex.quote(str(PICTURES / 'heads.svg'))}", place.parent)
+    with TemporaryDirectory() as folder:
+        page = Path(folder) / "page.html"
+        run(f"{LOOK} --layer 1 -o {shlex.quote(str(page))}", place.parent)
+        photograph(page, PICTURES / "page.png", "[data-step$='attention.masked']")
+    photograph(place / "report.html", PICTURES / "report.png")
+    print("drew heads.svg, page.png and report.png")
+
+
+def photograph(page: Path, picture: Path, at: str | None = None) -> None:
+    """What a browser shows of the page, scrolled to a part of it."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        tab = browser.new_page(viewport={"width": 1180, "height": 760})
+        tab.goto(page.as_uri())
+        if at is not None:
+            tab.locator(at).first.scroll_into_view_if_needed()
+            tab.wait_for_timeout(400)
+            tab.locator(f"{at} [data-at='3,1']").first.hover()
+        tab.wait_for_timeout(600)
+        tab.screenshot(path=picture)
+        browser.close()
+
+
+def run(command: str, folder: Path) -> str:
+    """What it prints on standard output, at 80 columns."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    told = {**os.environ, "PATH": path, "COLUMNS": "80"}
+    ran = subprocess.run(
+        shlex.split(command), cwd=folder, env=told, capture_output=True, text=True, check=True
+    )
+    return "\n".join(line.rstrip() for line in ran.stdout.splitlines()) + "\n"
+
+
+if __name__ == "__main__":
+    main()
