@@ -1,14 +1,15 @@
 # Two commands on a fresh machine with Python 3.11 or later, pip and make:
-#   make run    sets up .venv and shows what qkv does
+#   make run    sets up .venv and takes the tour: three models trained, measured, opened, proved
 #   make test   sets up .venv and runs the tests
-# Further: make check (lint, types, layers), make docs (generated parts of the docs), make clean.
+# Further: make check (lint, types, layers), make docs (generated parts of the docs), make site
+# (the docs as a site), make clean.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: run test check docs clean
+.PHONY: run test check docs site clean
 .DEFAULT_GOAL := run
 
 run: $(VENV)/.installed
@@ -27,8 +28,11 @@ check: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	$(BIN)/python tools/docs.py
 
+site: $(VENV)/.installed-dev
+	$(BIN)/zensical build --strict
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("qkv needs Python 3.11 or later, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
@@ -41,5 +45,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing qkv and its test tools into $(VENV) (once; a minute or more)"
-	$(PIP) -e '.[test,dev]'
+	$(PIP) -e '.[test,dev,docs]'
 	@touch $(VENV)/.installed $@

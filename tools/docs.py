@@ -12,6 +12,11 @@ A generated part stands between two comments and is never edited by hand:
     <!-- commands -->                        the help of every command
     <!-- layouts -->                         the public layouts that are read and written
     <!-- benches -->                         what the benches of speed have measured
+    <!-- quality -->, <!-- resources -->     what the other benches have measured
+    <!-- machine -->                         on which machine, with which versions
+    <!-- config -->                          every choice of a recipe and its fields
+    <!-- names -->                           the public Python names
+    <!-- json: classify -->                  the shape of what a command prints with --json
     <!-- end -->
 """
 
@@ -23,13 +28,15 @@ import os
 import re
 import shlex
 import sys
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LEMMA = ROOT / "docs" / "pictures" / "lemma.svg"
 PART = re.compile(
-    r"(<!-- (shows|source|file|presets|commands|layouts|benches)(?:: (.*?))? -->\n)"
+    r"(<!-- (shows|source|file|presets|commands|layouts|benches|quality|resources|machine|config"
+    r"|names|json)(?:: (.*?))? -->\n)"
     r".*?(<!-- end -->)",
     re.S,
 )
@@ -46,9 +53,13 @@ def show(command: str) -> str:
 
 def source(where: str) -> str:
     module, _, name = where.partition(":")
-    thing = getattr(importlib.import_module(module), name)
+    thing: object = importlib.import_module(module)
+    for part in name.split("."):  # a method by its class
+        thing = inspect.getattr_static(thing, part)
+    thing = inspect.unwrap(getattr(thing, "__func__", thing))  # type: ignore[arg-type]
     path = Path(inspect.getsourcefile(thing) or "").relative_to(ROOT).as_posix()
-    return f"`{path}`\n\n```python\n{inspect.getsource(thing).rstrip()}\n```"
+    code = textwrap.dedent(inspect.getsource(thing)).rstrip()
+    return f"`{path}`\n\n```python\n{code}\n```"
 
 
 def presets(_: str | None) -> str:
@@ -110,24 +121,27 @@ def run(command: str) -> str:
     return printed.getvalue().rstrip()
 
 
-def benches(_: str | None) -> str:
-    from bench_table import bench_table
+def made_by(module: str, name: str) -> Callable[[str | None], str]:
+    """A maker that stands in a file of its own beside this one."""
 
-    return bench_table()
+    def make(argument: str | None) -> str:
+        maker = getattr(importlib.import_module(module), name)
+        return maker() if argument is None else maker(argument)
+
+    return make
 
 
-MAKERS = {
+MAKERS: dict[str, Callable[..., str]] = {
     "shows": show, "source": source, "presets": presets, "commands": commands, "layouts": layouts,
-    "file": file, "benches": benches,
+    "file": file,
+    "benches": made_by("bench_table", "bench_table"),
+    "quality": made_by("quality_tables", "quality_table"),
+    "resources": made_by("quality_tables", "resource_table"),
+    "machine": made_by("quality_tables", "machine_line"),
+    "config": made_by("config_tables", "config_tables"),
+    "names": made_by("name_lists", "name_lists"),
+    "json": made_by("json_shapes", "shape"),
 }  # fmt: skip
-
-
-def draw_pictures() -> None:
-    from qkv.explain.lemma import measure
-    from qkv.explain.lemma_picture import draw_lemma
-
-    LEMMA.parent.mkdir(exist_ok=True)
-    draw_lemma(measure(), LEMMA)
 
 
 def stale() -> list[Path]:
@@ -135,11 +149,13 @@ def stale() -> list[Path]:
 
 
 if __name__ == "__main__":
+    from pictures import draw_all
+
     if "--check" in sys.argv[1:]:
         out_of_date = stale()
         for page in out_of_date:
             print(f"{page.relative_to(ROOT)} is out of date; run: make docs")
         sys.exit(bool(out_of_date))
-    draw_pictures()
+    draw_all()
     for page in PAGES:
         page.write_text(fill(page.read_text("utf-8")), "utf-8")

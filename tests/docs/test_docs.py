@@ -2,14 +2,19 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path[:0] = [str(ROOT / "tools"), str(Path(__file__).parent)]
+
+import warm_qkv  # noqa: E402
 
 import docs  # noqa: E402
 
@@ -28,16 +33,23 @@ def test_the_generated_parts_are_current(page: Path) -> None:
     assert docs.fill(written) == written, "run: make docs"
 
 
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A path on which `qkv` is found, and this Python."""
+    with warm_qkv.warm(tmp_path_factory.mktemp("bin")) as folder:
+        places = [str(folder), str(Path(sys.executable).parent), os.environ["PATH"]]
+        yield os.pathsep.join(places)
+
+
 @PAGES
-def test_every_command_runs(page: Path, tmp_path: Path) -> None:
+def test_every_command_runs(page: Path, tmp_path: Path, programs: str) -> None:
     """Each `sh` block in an empty folder, from the first line to the last."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for block in blocks(page, "sh"):
         ran = subprocess.run(
             ["bash", "-eu", "-c", block],
             cwd=tmp_path, capture_output=True, text=True,
             # One core each: the tests run side by side, and would wait for each other.
-            env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "PATH": programs, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
         assert ran.returncode == 0, f"{block}\n{ran.stderr}"
 
@@ -65,21 +77,20 @@ def test_every_page_of_the_docs_can_be_reached(page: Path) -> None:
         assert any(page.name in text for text in pages)
 
 
-def test_the_picture_is_the_one_the_program_draws(tmp_path: Path) -> None:
-    import matplotlib
+@PAGES
+def test_every_command_that_is_not_run_could_be(page: Path) -> None:
+    """Blocks without a language show commands whose files are not here; they can be understood."""
+    from typer.main import get_command
 
-    from qkv.explain.lemma import measure
-    from qkv.explain.lemma_picture import draw_lemma
+    from qkv.cli.app import app
 
-    kept = docs.LEMMA.read_text("utf-8")
-    if f"Matplotlib v{matplotlib.__version__}" not in kept:
-        pytest.skip("the committed picture was drawn by another version of matplotlib")
-    draw_lemma(measure(), tmp_path / "lemma.svg")
-    number = re.compile(r"-?\d+\.\d+")
-    new = (tmp_path / "lemma.svg").read_text("utf-8")
-    assert number.sub("#", new) == number.sub("#", kept)
-    places = [[float(n) for n in number.findall(text)] for text in (new, kept)]
-    assert places[0] == pytest.approx(places[1], abs=1e-3)
+    program: Any = get_command(app)
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.S | re.M)
+    for block in (inside for language, inside in fences if not language):
+        for line in block.splitlines():
+            if line.startswith("qkv "):
+                name, *rest = shlex.split(line, comments=True)[1:]
+                program.commands[name].make_context(name, rest)
 
 
 def test_a_mistake_shown_in_the_guide_is_the_one_that_is_made(tmp_path: Path) -> None:
@@ -110,3 +121,43 @@ def test_the_guide_names_every_choice_there_is() -> None:
         and thing is not qkv.model.Choice
     ]
     assert [name for name in choices if f"`{name}`" not in page and f"{name}(" not in page] == []
+
+
+def test_the_tour_names_every_command() -> None:
+    from qkv.cli.app import app
+
+    page = (ROOT / "docs/tour.md").read_text("utf-8")
+    named = [(command.name, command.callback) for command in app.registered_commands]
+    for name in [name or made.__name__ for name, made in named if made is not None]:
+        assert re.search(rf"qkv {name}\b", page), name
+
+
+def test_the_reference_names_every_public_name_there_is() -> None:
+    import qkv
+
+    page = (ROOT / "docs/reference/python.md").read_text("utf-8")
+    for name in qkv.__all__:
+        assert name.startswith("__") or f"- `{name}" in page
+
+
+def test_every_field_of_a_shape_is_explained_or_explains_itself() -> None:
+    """Each field of the first level of a JSON shape stands in the table below it."""
+    page = (ROOT / "docs/reference/json.md").read_text("utf-8")
+    metrics = (ROOT / "docs/guide/train.md").read_text("utf-8")
+    for section in page.split("\n## ")[1:]:
+        told = section + (metrics if section.startswith("evaluate") else "")
+        for shape in re.findall(r"<!-- json: .*?<!-- end -->", section, re.S):
+            fields = re.findall(r'^  "(\w+)":', shape, re.M)
+            prose = re.sub(r"<!-- json: .*?<!-- end -->", "", told, flags=re.S)
+            missing = [f for f in fields if f"`{f}`" not in prose and f not in PLAIN]
+            assert missing == [], section.splitlines()[0]
+
+
+PLAIN = {
+    "accuracy", "adjusted_rand", "answer", "architecture", "baseline", "bleu", "chrf", "confidence",
+    "encoder_attention", "encoder_feed_forward", "encoder_norm", "encoder_position",
+    "encoder_residual", "encoder_shape", "family", "hidden", "label", "layout", "length", "loss",
+    "loss_per_byte", "loss_per_character", "loss_per_token", "macro_f1", "marks", "output",
+    "parameters", "perplexity", "probabilities", "probability", "remarks", "samples", "seed",
+    "source", "text", "title", "tokenizer", "tokens", "v_measure", "vocabulary",
+}  # fmt: skip

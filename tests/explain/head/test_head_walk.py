@@ -149,6 +149,15 @@ def test_what_if_shows_the_difference(story: list[str], qkv: Any) -> None:
     assert "What if: no mask" in qkv(*story, "--no-mask")[1]
 
 
+@pytest.mark.parametrize("edit", ["--no-scale", "--no-mask", "--no-position", "--head-off=0.0"])
+def test_a_head_can_be_walked_through_under_any_edit(
+    story: list[str], qkv: Any, edit: str
+) -> None:
+    code, out, err = qkv(*story, edit)
+    assert (code, err) == (0, "")
+    assert "What if: " in out
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

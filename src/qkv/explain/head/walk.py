@@ -30,6 +30,7 @@ from qkv.explain.trace import operation as kinds
 from qkv.explain.trace.again import numpy
 
 Kind = TypeVar("Kind", bound=kinds.Operation)
+PARTS = {"q": "query", "k": "key", "v": "value", "output": "mixed"}  # other names of steps
 CLOSE = 1e-4  # float32 beside float64, as a share of the number where that is larger than 1
 
 
@@ -198,6 +199,8 @@ class _Walker:
         made_by: Operation,
         named: tuple[str, ...] = (),
     ) -> None:
+        if f"{self.place.name}.{PARTS.get(name, name)}" in self.trace.touched:
+            made_by = Given()  # an edit has set it
         over = "key" if rows is self.keys and not named else "query" if len(rows) > 1 else ""
         self.steps[name] = word(name, rows, named, value, made_by, over, self.place)
 

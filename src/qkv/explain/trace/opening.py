@@ -67,6 +67,7 @@ def open_up(
         stack.enter_context(torch.no_grad())
         for edit in edits:
             stack.enter_context(edit.applied(model, found))
+        found = graph(model)  # an edit may be one of the model's own numbers
         values = stack.enter_context(capturing(model, [*wanted, found["output"]], few))
         given = _pass(model, reading, edits)
     values |= given

@@ -24,9 +24,6 @@ class NoScale(Edit):
     def __str__(self) -> str:
         return "no scale"
 
-    def touched(self) -> tuple[str, ...]:
-        return ("*.scaled",)
-
     @contextmanager
     def applied(self, model: nn.Module, graph: Graph) -> Iterator[None]:
         mixes = _mixes(model)

@@ -1,0 +1,88 @@
+"""The plots of the docs: positions, activations, schedules and ways to draw a token."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def sinusoids(path: Path) -> None:
+    import torch
+
+    from qkv.attention import sinusoids as waves
+
+    table = waves(torch.arange(64), 48).numpy()
+    with paper(path, 6.4, 4.2) as figure:
+        axes = figure.subplots()
+        image = axes.imshow(table, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
+        axes.set(xlabel="feature", ylabel="position")
+        figure.colorbar(image, ax=axes, shrink=0.8).set_ticks([-1, 0, 1])
+
+
+def activations(path: Path) -> None:
+    import torch
+
+    from qkv.model import GELU, ReLU, ReLU2, SiLU
+
+    x = torch.linspace(-3, 3, 121)
+    with paper(path, 5.6, 3.2) as figure:
+        axes = figure.subplots()
+        for style, choice in zip(("-", "--", "-.", ":"), (ReLU, GELU, SiLU, ReLU2), strict=True):
+            axes.plot(
+                x.numpy(), choice(width=1).activation()(x).numpy(), style, label=choice.__name__
+            )
+        axes.set(xlabel="x", ylim=(-0.5, 3), title="activation(x)")
+        axes.legend(frameon=False)
+
+
+def schedules(path: Path) -> None:
+    from qkv.train.schedule import Constant, Cosine, InverseRoot, Linear
+
+    with paper(path, 5.6, 3.0) as figure:
+        axes = figure.subplots()
+        kinds = (Linear(), Cosine(), InverseRoot(), Constant())
+        for style, kind in zip(("-", "--", "-.", ":"), kinds, strict=True):
+            shares = [kind.share(step, 1000) for step in range(0, 1000, 5)]
+            axes.plot(range(0, 1000, 5), shares, style, label=kind.kind)
+        axes.set(xlabel="step of 1,000", ylabel="share of the full rate", ylim=(0, 1.05))
+        axes.legend(frameon=False)
+
+
+def sampling(path: Path) -> None:
+    import torch
+
+    from qkv.engine.generate import Sampling
+
+    scores = torch.tensor([3.0, 2.4, 2.1, 1.2, 0.6, 0.2, -0.5, -1.0])
+    ways = {
+        "as they are": {}, "temperature 0.5": {"temperature": 0.5},
+        "temperature 2": {"temperature": 2.0}, "top-k 3": {"top_k": 3}, "top-p 0.9": {"top_p": 0.9},
+    }  # fmt: skip
+    with paper(path, 8.4, 2.3) as figure:
+        for axes, (title, options) in zip(
+            figure.subplots(1, len(ways), sharey=True), ways.items(), strict=True
+        ):
+            shares = Sampling.of(**options).shares(scores, torch.tensor([], dtype=torch.long))
+            axes.bar(range(len(scores)), shares.numpy(), color="#2b74b3")
+            axes.set_title(title, fontsize=9)
+            axes.set_xticks(range(len(scores)), labels=list("abcdefgh"))
+        figure.supxlabel("token", fontsize=8)
+        figure.supylabel("probability", fontsize=8)
+
+
+@contextmanager
+def paper(path: Path, width: float, height: float) -> Iterator["Figure"]:
+    """A figure that is written when it is drawn."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update({"svg.hashsalt": "qkv", "font.size": 8, "hatch.linewidth": 0.35,
+                             "hatch.color": "0.75", "axes.linewidth": 0.6})  # fmt: skip
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure
+        figure.savefig(path, dpi=150, metadata={"Date": None, "Creator": "qkv"})
