@@ -1,1 +1,1 @@
-"""A first look: the worked example, and one small model of each family that learns in seconds."""
+"""The tour: three small models of three families, trained here, measured, opened up and proved."""

@@ -1,0 +1,89 @@
+"""A tour that is over in a moment: a few texts, one narrow layer, a handful of steps."""
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from qkv.data.reviews import reviews
+from qkv.tour import pace
+from qkv.tour.clock import Moment
+from qkv.tour.folder import Folder
+from qkv.tour.pace import Pace, Part
+from qkv.tour.run import tour
+from qkv.train.plan import Wish
+from qkv.train.recipe import Data
+
+STEPS = 6
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
+GERMAN = ("ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben")
+THINGS = {"dogs": "Hunde", "cats": "Katzen", "birds": "Vögel", "fish": "Fische", "cows": "Kühe"}
+DOCS = "Return the name of the file that the reader has read, or none if there is no file."
+
+
+def tiny_pace(folder: Path) -> Pace:
+    """Three models from files in the folder; it is called quick, so that the program finds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [f'"{each.text}",{each.label}' for each in reviews()[:70]]
+    _write(folder / "reviews.csv", ["text,label", *rows])
+    sides = product(zip(NUMBERS, GERMAN, strict=True), THINGS.items(), ("red", "old"))
+    pairs = [
+        f"we can see {n} {adjective} {thing} there,wir sehen {zahl} {adjective} {ding} dort"
+        for (n, zahl), (thing, ding), adjective in sides
+    ]
+    _write(folder / "pairs.csv", ["source,target", *pairs])
+    for number in range(9):
+        _write(folder / "docs" / f"{number}.txt", [f"{DOCS} See {NUMBERS[number % 7]}."] * 5)
+    files = {name: (str(folder / name),) for name in ("reviews.csv", "docs", "pairs.csv")}
+    classify = Data(files=files["reviews.csv"], text="text", label="label", held_out=0.2)
+    translate = Data(files=files["pairs.csv"], source="source", target="target", held_out=0.2)
+    return Pace(
+        name="quick",
+        sentiment=pace.sentiment(_wish("classify", classify), seconds=1),
+        language=pace.language(_wish("language", Data(files=files["docs"], held_out=0.3)), 1),
+        translation=pace.translation(
+            replace(_wish("translate", translate), tokenizer="characters", context=256),
+            seconds=1,
+        ),
+        tokens=11,
+        texts=13,
+        seconds=1,
+    )
+
+
+def _wish(job: str, data: Data) -> Wish:
+    small = {"model": {"width": 16, "layers": 1, "dropout": 0.1}, "evaluate_every": 3}
+    wish = Wish(job, data, size="tiny", vocabulary=300, context=64, batch=128, seed=5)
+    return replace(wish, steps=STEPS, settings=small)
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+class Stops:
+    """Hears of every moment, and stops the tour when one of them says what it waits for."""
+
+    def __init__(self, until: str = "") -> None:
+        self.until = until
+        self.moments: list[Moment] = []
+
+    def __call__(self, moment: Moment) -> None:
+        self.moments.append(moment)
+        if self.until and self.until in f"{moment.name}: {moment.said}":
+            raise KeyboardInterrupt
+
+    @property
+    def steps(self) -> list[tuple[str, int]]:
+        """The steps that were taken: the part and the number."""
+        told = [(m.name, m.said.split()) for m in self.moments if "loss" in m.said]
+        return [(name, int(words[1])) for name, words in told]
+
+
+def weights(folder: Folder, part: Part) -> bytes:
+    return (folder.bundle(part.name) / "model.safetensors").read_bytes()
+
+
+def whole(folder: Folder, tiny: Pace, watch: Stops) -> list[str]:
+    folder.begin()
+    return list(tour(folder, tiny, watch))
