@@ -18,12 +18,13 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED, PICTURES = ROOT / "docs" / "recorded", ROOT / "docs" / "pictures"
 
-REVIEW = "The film was not boring, although the plot seemed weak."
+REVIEW = "The film was excellent, even though the coffee was not memorable."
 COMMANDS = {
-    "classify": 'qkv classify tour/sentiment "The acting was brilliant." "It was not exciting."',
+    "classify": 'qkv classify tour/sentiment "The hotel was never dull." "The film was not good."',
     "why": f'qkv explain "{REVIEW}" --model tour/sentiment --why',
-    "generate": 'qkv generate tour/language "The function returns" --max-tokens 60 --seed 3',
-    "translate": 'qkv translate tour/translation "The invoice of 3 May is due on Friday."',
+    "generate": 'qkv generate tour/language "Return the value of" --temperature 0.6 --seed 5 '
+    "--max-tokens 50",
+    "translate": 'qkv translate tour/translation "The doctor moved to Rome in May 2031."',
     "heads": "qkv inspect tour/language --heads",
     "walk": 'qkv explain "Return the value" --model tour/language --layer 1 --steps weights',
     "check": "qkv check tour/translation",
@@ -43,9 +44,8 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         page = Path(folder) / "page.html"
         run(f"{LOOK} --layer 1 -o {shlex.quote(str(page))}", place.parent)
-        photograph(page, PICTURES / "page.png", "[data-step$='attention.masked']")
-    photograph(place / "report.html", PICTURES / "report.png")
-    print("drew heads.svg, page.png and report.png")
+        photograph(page, PICTURES / "page.png", "[data-step$='attention.weights']")
+    print("drew heads.svg and page.png")
 
 
 def photograph(page: Path, picture: Path, at: str | None = None) -> None:
@@ -61,7 +61,7 @@ def photograph(page: Path, picture: Path, at: str | None = None) -> None:
         if at is not None:
             tab.locator(at).first.scroll_into_view_if_needed()
             tab.wait_for_timeout(400)
-            tab.locator(f"{at} [data-at='3,1']").first.hover()
+            tab.locator(f"{at} [data-at='4,3']").first.hover()
         tab.wait_for_timeout(600)
         tab.screenshot(path=picture)
         browser.close()

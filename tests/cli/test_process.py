@@ -76,9 +76,9 @@ def _hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_an_interrupt_exits_130() -> None:
+def test_an_interrupt_exits_130(tmp_path: Path) -> None:
     pipe = subprocess.PIPE
-    command = [QKV, "tour"]
+    command = [QKV, "tour", "--quick", "-o", tmp_path / "tour"]
     with subprocess.Popen(
         command, stdout=pipe, stderr=pipe, preexec_fn=_hear_interrupts
     ) as running:
