@@ -79,7 +79,7 @@ def explain(
     ] = None,
     replace: Annotated[
         list[str] | None,
-        typer.Option("--replace", help="What if another token stood there? POSITION=TOKEN."),
+        typer.Option("--replace", help="What if another token stood there? POSITION=TOKEN, from 0."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -115,7 +115,7 @@ def explain(
     ] = False,
     heads: Annotated[int | None, typer.Option(help="Split Q, K and V into so many heads.")] = None,
     cell: Annotated[
-        str | None, typer.Option(help="One cell's arithmetic: ROW,COLUMN as in poem,write or 3,1.")
+        str | None, typer.Option(help="One cell's arithmetic: ROW,COLUMN as in poem,write or, from 1, 3,1.")
     ] = None,
     steps: Annotated[
         str | None, typer.Option(help="Only these steps, as in scores,scaled,weights.")
@@ -191,6 +191,16 @@ def _of_model(given: dict[str, Any]) -> int:
 
     for name in ("example", "worksheet", "worksheet_template", "notes", "mask", "heads"):
         only_one({"--model": given["model"], f"--{name.replace('_', '-')}": given[name]})
+    edits = ("no_scale", "no_mask", "no_position", "head_off", "replace")
+    for name in (*edits, "format", "cell", "steps"):
+        if given["why"] and given[name]:
+            raise UsageError(
+                f"--why explains the model as it is, in its own words; leave "
+                f"--{name.replace('_', '-')} out"
+            )
+    for name in ("label", "token", "against"):
+        if given[name] is not None and not given["why"]:
+            raise UsageError(f"--{name} says what to explain; add --why")
     if given["text"] is None:
         raise UsageError('a model needs a text, as in qkv explain "Once upon a time" --model DIR')
     only_one({"--json": given["json"], "--format": given["format"]})

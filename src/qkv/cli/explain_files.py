@@ -36,7 +36,18 @@ def check_output(wish: Wish) -> None:
 
 
 def write(trace: "Trace", reason: "Reason | None", place: "Place", wish: Wish) -> None:
-    """The file, in the form that its ending names."""
+    """The file, in the form that its ending names; a place that takes none is the user's fault."""
+    from qkv.files import unwritten
+
+    assert wish.output is not None
+    try:
+        _write(trace, reason, place, wish)
+    except OSError as error:
+        raise UsageError(unwritten(wish.output, error)) from error
+    say(f"wrote {wish.output}")
+
+
+def _write(trace: "Trace", reason: "Reason | None", place: "Place", wish: Wish) -> None:
     assert wish.output is not None
     ending = wish.output.suffix.lower()
     if ending == ".html":
@@ -59,4 +70,3 @@ def write(trace: "Trace", reason: "Reason | None", place: "Place", wish: Wish) -
 
         assert wish.tensor is not None
         write_tensor(trace, wish.tensor, wish.output, head=wish.head, digits=wish.precision)
-    say(f"wrote {wish.output}")

@@ -74,11 +74,14 @@ def _kept(box: "GlassBox", wish: Wish, place: "Place") -> list[str]:
     from qkv.explain.head import values_of
     from qkv.explain.trace import graph
 
-    if wish.output is not None:
-        whole = wish.output.suffix.lower() not in PICTURES
-        return ["*"] if whole else ["*.weights", "*.mixed", "*.value", "*.seen", "output", "served"]
     found = graph(box.model)
     answers = [name for name in ("output", "probabilities", "served") if name in found.nodes]
+    ending = "" if wish.output is None else wish.output.suffix.lower()
+    if ending in PICTURES:
+        drawn = (".weights", ".masked", ".mixed", ".value", ".seen")
+        return [*(name for name in found.nodes if name.endswith(drawn)), *answers]
+    if ending:
+        return ["*"] if wish.tensor is None else [found.name(wish.tensor), *answers]
     return [*values_of(found, place), *answers, found.name("output"), "layers"]
 
 

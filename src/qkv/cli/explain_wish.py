@@ -66,7 +66,7 @@ def _replaced(box: "GlassBox", written: str) -> "Edit":
     from qkv.model import Translator
 
     position, equals, token = written.partition("=")
-    if not equals or not position.lstrip("-").isdecimal():
+    if not equals or not position.removeprefix("-").isdecimal():
         raise UsageError(f"--replace {written} should be POSITION=TOKEN, as in 2=cat")
     ids = box.tokenizer.encode(token)
     if len(ids) != 1:

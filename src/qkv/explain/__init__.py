@@ -1,1 +1,1 @@
-"""Looking inside: the worked example, anybody's worksheet, and why √d_k."""
+"""Looking inside: the worked example and worksheets; traces, reasons and pages of any model."""

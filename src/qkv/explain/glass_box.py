@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -69,14 +70,15 @@ class GlassBox(Engine):
     def _own_translation(self, text: str) -> str:
         """As much of it as the model reads: cut into tokens again it may be longer."""
         written = self.translate([text])[0].text
-        spans = self.tokenizer.offsets(written)[: self.model.config.length - 2]  # two marks at most
-        return written[: spans[-1][1]] if spans else written
+        ids = self.tokenizer.encode(written, target=True)
+        room = self.model.config.length - 2  # beside two marks at most
+        return written if len(ids) <= room else self.tokenizer.decode(ids[:room])
 
     @cached_property
     def about(self) -> dict[str, str]:
         """Where a number comes from: the model and what computed it."""
         return {
-            "model": self.name,
+            "model": PurePath(self.name).name,  # no folders of this machine
             "sha256": fingerprint(self.model),
             "qkv": qkv.__version__,
             "torch": torch.__version__,

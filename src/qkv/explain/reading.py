@@ -5,9 +5,19 @@ from collections.abc import Sequence
 from qkv.engine.cluster.words import tokens_of_words
 from qkv.engine.generate.prompting import Prompter
 from qkv.engine.translate.marking import Marking
+from qkv.engine.translate.words import written_spans
 from qkv.errors import UsageError
 from qkv.explain.trace import Reading
-from qkv.model import Classify, Decoder, Encoder, Model, NextToken, TextVector, Translator
+from qkv.model import (
+    Classify,
+    Decoder,
+    Encoder,
+    EncoderOnly,
+    Model,
+    NextToken,
+    TextVector,
+    Translator,
+)
 from qkv.text import Tokenizer
 
 
@@ -27,7 +37,9 @@ def read_text(model: Model, tokenizer: Tokenizer, text: str, target: str | None 
         assert isinstance(model, Encoder | Decoder)
         ids = tokenizer.wrap(tokenizer.encode(text))
         before, after = len(tokenizer.before), len(tokenizer.after)
-    _expect_room(len(ids), model.config.length, "text")
+    config = model.config
+    most = config.reads if isinstance(config, EncoderOnly) else config.length
+    _expect_room(len(ids), most, "text")
     names, words = _named(tokenizer, text, ids, before, after)
     return Reading({"text": ids}, {"text": names}, {"text": words}, _outputs(model, tokenizer))
 
@@ -44,7 +56,10 @@ def _pair(model: Translator, tokenizer: Tokenizer, source: str, target: str) -> 
     }
     for sequence, row in ids.items():
         _expect_room(len(row), most, sequence)
-    found = {name: _named(tokenizer, text, ids[name], *n) for name, (text, *n) in around.items()}
+    found = {
+        name: _named(tokenizer, text, ids[name], before, after, target=name == "target")
+        for name, (text, before, after) in around.items()
+    }
     tokens, words = ({name: each[i] for name, each in found.items()} for i in (0, 1))
     return Reading(ids, tokens, words, _outputs(model, tokenizer))  # type: ignore[arg-type]
 
@@ -60,13 +75,21 @@ def _outputs(model: Model, tokenizer: Tokenizer) -> tuple[str, ...]:
 
 
 def _named(
-    tokenizer: Tokenizer, text: str, ids: Sequence[int], before: int, after: int
+    tokenizer: Tokenizer,
+    text: str,
+    ids: Sequence[int],
+    before: int,
+    after: int,
+    target: bool = False,
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """What stands at each position, and the number of its word; −1 for a mark."""
     names = [tokenizer.token(id) for id in ids]
     words = [-1] * len(ids)
     inside = range(before, len(ids) - after)
-    spans = tokenizer.offsets(text) if len(inside) else []
+    if target and tokenizer.two_languages:  # cut in another way than a source
+        spans = written_spans(tokenizer, [ids[at] for at in inside], text)
+    else:
+        spans = tokenizer.offsets(text) if len(inside) else []
     if len(spans) == len(inside):  # else the pieces of a text say nothing of its characters
         for at, (start, end) in zip(inside, spans, strict=True):
             names[at] = _shown(text[start:end]) or names[at]

@@ -139,7 +139,7 @@ def test_a_wrong_wish_is_answered_with_what_there_is() -> None:
 
 
 def test_too_much_is_refused_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qkv.explain.trace.opening.ROOM", 10_000)
+    monkeypatch.setattr("qkv.explain.trace.opening.ROOM", 60_000)
     model = build(DECODERS["gpt"])
     with pytest.raises(UsageError, match=r"keep some of them.*or some queries"):
         open_up(model, Reading.of_ids(text=IDS))

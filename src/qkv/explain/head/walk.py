@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from qkv.errors import QkvError
+from qkv.errors import QkvError, UsageError
 from qkv.explain.head import operation as op
 from qkv.explain.head.place import Place
 from qkv.explain.head.wording import word
@@ -36,6 +36,8 @@ CLOSE = 1e-4  # float32 beside float64, as a share of the number where that is l
 
 def walk_head(trace: Trace, place: Place) -> Walk:
     """X, its projections, Q, K, V, scores, scaled, mask, weights and output of one head."""
+    if trace.rows:
+        raise UsageError("a walk needs every query, but only some were kept; trace without rows")
     walker = _Walker(trace, place)
     walker.walk()
     walked = Walk(f"{place} of {_quoted(trace)}", tuple(walker.steps.values()))
@@ -53,11 +55,9 @@ class _Walker:
     def walk(self) -> None:
         grid = self._node("scores")
         self.queries, self.keys = (labels(self.trace.tokens[grid.along[a]]) for a in "TS")
-        x = self._input("x", self._node("query").inputs[0], self.queries, "query")
+        x = self._input("x", self._node("query").inputs[0], self.queries)
         cross = grid.along["T"] != grid.along["S"]
-        read = (
-            self._input("source_x", self._node("key").inputs[0], self.keys, "key") if cross else x
-        )
+        read = self._input("source_x", self._node("key").inputs[0], self.keys) if cross else x
         q = self._projected("query", "q", x, self.queries)
         k = self._projected("key", "k", read, self.keys)
         v = self._projected("value", "v", read, self.keys)
@@ -91,7 +91,7 @@ class _Walker:
             last = self._grid("masked", Masked((last, "mask")))
         return last
 
-    def _input(self, name: str, node: str, rows: tuple[str, ...], axis: str) -> str:
+    def _input(self, name: str, node: str, rows: tuple[str, ...]) -> str:
         value = numpy(self.trace[node])[0].astype(np.float64)
         self._add(name, rows, value, Given())
         return name

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from qkv.explain.head.operation import Multiplied
 from qkv.explain.head.place import Place
 from qkv.explain.matrix import Matrix, columns
 from qkv.explain.operation import DividedByRoot, Operation, Similarity
@@ -58,6 +59,10 @@ def word(
         equation, latex = equation.replace("X", "M"), latex.replace("X", "M")
     if isinstance(made_by, DividedByRoot):
         equation, said = f"scores ÷ √{made_by.d_k}", f"Every score is divided by √{made_by.d_k}."
+    if isinstance(made_by, Multiplied):
+        factor = f"{made_by.factor:.6g}"
+        equation, latex = f"scores × {factor}", rf"{factor}\, Q K^\top"
+        said = f"This model multiplies every score by {factor}."
     sentence: Sentence = (said,)
     if isinstance(made_by, Similarity) or name == "weights":
         sentence = _looks(name, rows, named, value)

@@ -41,8 +41,11 @@ def comparable(trace: Trace, name: str) -> Array:
 
 def on_demand(trace: Trace, name: str, rows: Sequence[int] | None = None) -> Array:
     """The value for these queries (all if not given), from the nearest values that were kept."""
-    length = len(trace.tokens[trace.node(name).along["T"]]) if rows is not None else 0
-    few = None if rows is None else list(as_rows(rows, length))
+    node, few = trace.node(name), None
+    if rows is not None:
+        if "T" not in node.along:
+            raise UsageError(f"{name} has no queries to choose among; leave rows out")
+        few = list(as_rows(rows, len(trace.tokens[node.along["T"]])))
     return _Demand(trace).value(trace.graph.name(name), few)
 
 
@@ -69,6 +72,8 @@ class _Demand:
             return _sliced(trace, name, numpy(trace[name]), few, anyway=True)
         if node.given:
             return _sliced(trace, name, _given(trace, node), few, anyway=True)
+        if name in trace.touched:
+            raise UsageError(f"{name} was set by an edit and not kept; trace again and keep it")
         rows = few if "T" in node.axes else None  # keys and values are needed of all positions
         inputs = [self.value(given, rows) for given in node.inputs]
         if _from_positions(node):

@@ -37,6 +37,7 @@ def save(trace: Trace, path: str | os.PathLike[str], parameters: bool = False) -
         "words": trace.words,
         "rows": dict(trace.rows),
         "about": dict(trace.about),
+        "checks": [vars(proof) for proof in trace.checks],
         "outputs": trace.outputs,
         "edits": trace.edits,
         "touched": sorted(trace.touched),

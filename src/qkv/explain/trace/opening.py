@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from qkv.explain.trace.ends import positions
 from qkv.explain.trace.graph import Graph, graph
 from qkv.explain.trace.node import Node
 from qkv.explain.trace.trace import Trace
-from qkv.model import Decoder, Encoder, Model, Translator
+from qkv.model import Decoder, Encoder, Model, Stack, Translator
 
 Rows = Sequence[int] | Mapping[str, Sequence[int]] | None
 EVERYTHING, LAYERS = ("*",), "layers"
@@ -76,17 +77,18 @@ def open_up(
     if "probabilities" in found.nodes:
         values["probabilities"] = values[found.name("output")].float().softmax(dim=-1)
     names = [node.name for node in wanted if node.name in values]
+    tokens = {name: _named(name, row, edits) for name, row in reading.tokens.items()}
     return Trace(
         graph=found,
         kept={name: values[name].cpu() for name in names},
         parameters=dict(model.named_parameters(remove_duplicate=False)),
-        tokens=reading.tokens,
+        tokens=tokens,
         words=reading.words,
         rows=few,
         about=about or {},
         outputs=reading.outputs,
         edits=tuple(str(edit) for edit in edits),
-        touched=frozenset(name for name in names if is_touched(name, edits)),
+        touched=frozenset(name for name in found.nodes if is_touched(name, edits, found)),
     )
 
 
@@ -112,19 +114,40 @@ def refuse_too_much(
     wanted: Sequence[Node], model: Model, reading: Reading, rows: Mapping[str, tuple[int, ...]]
 ) -> None:
     """A clear word before the machine runs out of memory."""
-    stacks = [getattr(model.config, side) for side in ("encoder", "decoder")
-              if hasattr(model.config, side)]  # fmt: skip
-    heads = max(stack.attention.heads for stack in stacks)
-    total = 0
-    for node in wanted:
-        if node.by_row:
-            T, S = (len(reading.ids[node.along[axis]]) for axis in ("T", "S"))
-            total += 4 * heads * len(rows.get(node.along["T"], range(T))) * S
+    total = sum(_bytes(node, model, reading, rows) for node in wanted)
     if total > ROOM:
         raise UsageError(
-            f"every step of attention for so long a text takes {total / 2**30:.1f} GB; keep some "
-            'of them, as in keep=["*.weights"], or some queries, as in rows=[-1]'
+            f"these values of so long a text take {total / 2**30:.1f} GB; keep some of them, as in "
+            'keep=["*.weights"], or some queries, as in rows=[-1]'
         )
+
+
+def _bytes(node: Node, model: Model, reading: Reading, rows: Mapping[str, tuple[int, ...]]) -> int:
+    """What a value takes, from the lengths of its axes."""
+    config = model.config
+    stacks = {side: part for side, part in config if isinstance(part, Stack)}
+    stack = stacks.get(node.name.partition(".")[0]) or list(stacks.values())[-1]
+    heads, wide = stack.attention, stack.width
+    sizes = {
+        "H": heads.heads,
+        "K": heads.shared_heads,
+        "E": heads.key_width(wide),
+        "D": wide,
+        "H·E": heads.heads * heads.mixed_width(wide),
+        "F": stack.feed_forward.width,
+        "V": config.embedding.vocabulary,
+    }
+    for axis, sequence in node.along.items():
+        few = rows.get(sequence) if node.by_row and axis == "T" else None
+        sizes[axis] = len(reading.ids[sequence] if few is None else few)
+    return 4 * math.prod(sizes.get(axis, 1) for axis in node.axes)
+
+
+def _named(sequence: str, tokens: tuple[str, ...], edits: Sequence[Edit]) -> tuple[str, ...]:
+    """What stands at each position once the edits are made."""
+    for edit in edits:
+        tokens = tuple(edit.tokens(sequence, list(tokens)))
+    return tokens
 
 
 def _few(rows: Rows, reading: Reading) -> dict[str, tuple[int, ...]]:
@@ -135,6 +158,8 @@ def _few(rows: Rows, reading: Reading) -> dict[str, tuple[int, ...]]:
     named = rows if isinstance(rows, Mapping) else {last: rows}
     for name in named.keys() - reading.ids.keys():
         raise UsageError(unknown("sequence", name, reading.ids))
+    if not all(len(each) for each in named.values()):
+        raise UsageError("rows is empty; name a query, as in rows=[-1], or leave it out")
     return {name: as_rows(each, len(reading.ids[name])) for name, each in named.items()}
 
 

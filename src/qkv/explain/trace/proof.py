@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qkv.explain.trace.again import comparable, numpy, recompute
+from qkv.explain.trace.node import Node
 from qkv.explain.trace.operation import Array
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ def deviation(one: Array, other: Array) -> float:
 
 
 def _worst(name: str, found: Iterable[tuple[str, float]], tolerance: float) -> Proof | None:
-    places = list(found)
+    places = [(place, math.inf if math.isnan(off) else off) for place, off in found]
     if not places:
         return None
     place, worst = max(places, key=lambda pair: pair[1])
@@ -79,12 +81,22 @@ def _sums(trace: Trace) -> Iterator[tuple[str, float]]:
     for node in trace.nodes:
         if node.title == "weights":
             sums = numpy(trace[node.name]).astype(np.float64).sum(axis=-1)
-            yield node.name, float(np.minimum(np.abs(sums - 1.0), np.abs(sums)).max(initial=0.0))
+            yield node.name, float(np.abs(sums - _whole(trace, node, sums)).max(initial=0.0))
+
+
+def _whole(trace: Trace, node: Node, sums: Array) -> Array:
+    """What each row should sum to: 1, or 0 for a query that sees nothing."""
+    masked = node.inputs[0]
+    if masked not in trace:
+        return np.ones_like(sums)
+    return np.asarray(~np.isneginf(numpy(trace[masked])).all(axis=-1), dtype=np.float64)
 
 
 def _served(trace: Trace) -> Iterator[tuple[str, float]]:
     if "served" in trace and "output" in trace:
-        yield "output", deviation(numpy(trace["output"]), numpy(trace["served"]))
+        output, served = numpy(trace["output"]), numpy(trace["served"])
+        finite = bool(np.isfinite(output).all())
+        yield "output", deviation(output, served) if finite else math.inf
 
 
 def _again(trace: Trace) -> Iterator[tuple[str, float]]:

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from qkv.explain.why.faithfulness import Words
 
 Answer = TypeVar("Answer")
+CIRCULAR = "occlusion is a deletion itself, so deleting the first word it names only repeats it"
 
 
 class Deletions(Generic[Answer]):

@@ -13,7 +13,7 @@ from qkv.engine.classify import Classifier
 from qkv.errors import UsageError, unknown
 from qkv.explain.why.asking import Asked, Numbers, log_odds
 from qkv.explain.why.baseline import Baseline, usual_baseline
-from qkv.explain.why.deletions import Deletions
+from qkv.explain.why.deletions import CIRCULAR, Deletions
 from qkv.explain.why.faithfulness import DRAWS, SEED, Faithfulness, Words, faithfulness
 from qkv.explain.why.gradients import Completeness, integrated_gradients, with_slopes
 from qkv.explain.why.hiding import REMOVED, Hiding
@@ -23,7 +23,6 @@ from qkv.explain.why.words import read
 from qkv.model import Model
 from qkv.text import Tokenizer
 
-CIRCULAR = "occlusion is a deletion itself, so deleting the first word it names only repeats it"
 NO_WORDS = "the text has no words, so no word is the reason"
 
 

@@ -33,7 +33,7 @@ class Seen:
 
     def json(self) -> dict[str, object]:
         return {
-            "layer": self.layer,
+            "layer": self.layer - 1 if self.layer else None,  # as they are named: from 0
             "best": self.best,
             "best_probability": self.best_probability,
             "probability": self.probability,

@@ -8,7 +8,7 @@ from qkv.engine.generate.prompting import Prompter
 from qkv.engine.generate.reading import reach
 from qkv.errors import UsageError
 from qkv.explain.why.contrast import Contrast, scores_after
-from qkv.explain.why.deletions import Deletions
+from qkv.explain.why.deletions import CIRCULAR, Deletions
 from qkv.explain.why.faithfulness import DRAWS, SEED, Faithfulness, faithfulness
 from qkv.explain.why.given import Likely, given_tokens
 from qkv.explain.why.hiding import Removed
@@ -21,7 +21,6 @@ from qkv.text import Tokenizer
 
 LENS = "the guesses after earlier layers are a reading: only the last layer was trained to be read"
 SLOPE = "a slope says what a small change would do, not what the word did as a whole"
-CIRCULAR = "occlusion is a deletion itself, so deleting the first word it names only repeats it"
 NO_WORDS = "the prompt has no words, so no word is the reason"
 
 

@@ -77,7 +77,7 @@ def _targets(
             probability=float(np.exp(full[i])),
             looked_at=int(looks[i].argmax()),
             attention=tuple(looks[i].tolist()),
-            moved_by=int(moved[i].argmax()) if _moves(moved[i]) else None,
+            moved_by=int(np.abs(moved[i]).argmax()) if _moves(moved[i]) else None,
             ablation=tuple(moved[i].tolist()),
             whole=float(full[i] - whole[i]),
         )
@@ -88,7 +88,7 @@ def _targets(
 def _sources(words: Sequence[Piece], looks: Numbers, moved: Numbers) -> tuple[SourceWord, ...]:
     """Dropped is a word that moves none, that none depends on most, and that few looks go to."""
     carried = np.array([_moves(row) for row in moved])  # what an invented word looked at is no link
-    depended = set(moved[carried].argmax(axis=1).tolist())
+    depended = set(np.abs(moved[carried]).argmax(axis=1).tolist())
     nearly = looks[carried] >= NEAR * looks[carried].max(axis=1, keepdims=True)
     found = []
     for i, word in enumerate(words):

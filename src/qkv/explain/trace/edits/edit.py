@@ -29,10 +29,15 @@ class Edit:
         """What is read instead."""
         return ids
 
+    def tokens(self, sequence: str, tokens: list[str]) -> list[str]:
+        """How that is shown."""
+        return tokens
 
-def is_touched(name: str, edits: Sequence[Edit]) -> bool:
+
+def is_touched(name: str, edits: Sequence[Edit], graph: Graph) -> bool:
     """Whether one of these edits sets this node by hand."""
-    return any(fnmatchcase(name, pattern) for edit in edits for pattern in edit.touched())
+    patterns = (pattern for edit in edits for pattern in edit.touched())
+    return any(fnmatchcase(name, graph.aliases.get(each, each)) for each in patterns)
 
 
 @contextmanager

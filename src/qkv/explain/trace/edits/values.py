@@ -65,6 +65,11 @@ class TokenReplaced(Edit):
         changed[self.position] = self.id
         return changed
 
+    def tokens(self, sequence: str, tokens: list[str]) -> list[str]:
+        if sequence == self.sequence:
+            tokens[self.position] = self.shown or str(self.id)
+        return tokens
+
 
 @dataclass(frozen=True)
 class Changed(Edit):
