@@ -79,7 +79,9 @@ def explain(
     ] = None,
     replace: Annotated[
         list[str] | None,
-        typer.Option("--replace", help="What if another token stood there? POSITION=TOKEN, from 0."),
+        typer.Option(
+            "--replace", help="What if another token stood there? POSITION=TOKEN, counted from 0."
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -115,7 +117,8 @@ def explain(
     ] = False,
     heads: Annotated[int | None, typer.Option(help="Split Q, K and V into so many heads.")] = None,
     cell: Annotated[
-        str | None, typer.Option(help="One cell's arithmetic: ROW,COLUMN as in poem,write or, from 1, 3,1.")
+        str | None,
+        typer.Option(help="One cell's arithmetic: ROW,COLUMN as in poem,write or 3,1, from 1."),
     ] = None,
     steps: Annotated[
         str | None, typer.Option(help="Only these steps, as in scores,scaled,weights.")

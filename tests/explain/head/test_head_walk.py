@@ -150,9 +150,7 @@ def test_what_if_shows_the_difference(story: list[str], qkv: Any) -> None:
 
 
 @pytest.mark.parametrize("edit", ["--no-scale", "--no-mask", "--no-position", "--head-off=0.0"])
-def test_a_head_can_be_walked_through_under_any_edit(
-    story: list[str], qkv: Any, edit: str
-) -> None:
+def test_a_head_can_be_walked_through_under_any_edit(story: list[str], qkv: Any, edit: str) -> None:
     code, out, err = qkv(*story, edit)
     assert (code, err) == (0, "")
     assert "What if: " in out
