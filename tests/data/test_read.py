@@ -160,6 +160,13 @@ def test_what_was_written_is_read(
     assert read_pairs([path]) == [Pair(*row) for row in rows]
 
 
+def test_titles_of_another_job_are_no_pair(tmp_path: Path) -> None:
+    """Reviews given to a translator: their header is not the first pair to learn."""
+    (tmp_path / "reviews.csv").write_text("text,label\ngood,1\nbad,0\n")
+    with pytest.raises(DataError, match=r"which column holds the source\? say --source"):
+        read_pairs([str(tmp_path / "reviews.csv")])
+
+
 def test_pairs_come_from_tables_and_a_header_may_name_languages(tmp_path: Path) -> None:
     pairs = [Pair("a dog", "ein Hund"), Pair("a cat", "eine Katze")]
     plain = put(tmp_path, "plain.tsv", "a dog\tein Hund\na cat\teine Katze\n")

@@ -4,6 +4,7 @@
 - A column asked for by name must stand in the first row, which then is a header.
 - Without any name the first row is a header if it has a well-known title for every role that is
   not given by number, and one in every numbered column: no sentence is just "text" beside "label".
+- A row of nothing but well-known titles is a header, whatever the roles.
 - Without a header, a table with as many columns as roles has them in the order of the roles.
 
 Anything else is refused: a guess would train on the wrong column without a word.
@@ -55,7 +56,7 @@ def choose_columns(first: Sequence[str], asked: Asked, titled: bool = False) -> 
     cells = [cell.strip() for cell in first]
     names = [name for name in asked.values() if name is not None and not name.isdecimal()]
     places = {role: _place(role, name, cells) for role, name in asked.items() if name is not None}
-    header = titled or bool(names) or looks_titled(cells, asked, places)
+    header = titled or bool(names) or looks_titled(cells, asked, places) or _only_titles(cells)
     for role in asked:
         if role not in places:
             places[role] = _usual_place(role, cells, asked, places, header)
@@ -73,6 +74,12 @@ def looks_titled(cells: Sequence[str], asked: Asked, numbered: Mapping[str, int]
             return False
         taken.append(place)
     return True
+
+
+def _only_titles(cells: Sequence[str]) -> bool:
+    """Whether every cell is a well-known title, if perhaps of another role: a header, not data."""
+    known = {title for titles in TITLES.values() for title in titles}
+    return len(cells) > 1 and all(cell.lower() in known for cell in cells)
 
 
 def _place(role: str, name: str, cells: Sequence[str]) -> int:

@@ -91,7 +91,7 @@ def epoch_windows(stream: Encoded, length: int) -> int:
     if count < 1:
         raise DataError(
             f"the text has {len(stream.ids)} tokens, but one window needs {length + 1}; "
-            f"give more text or a shorter context"
+            f"give more text or a shorter context, as in --context {max(2, len(stream.ids) // 4)}"
         )
     return count
 

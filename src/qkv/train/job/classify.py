@@ -16,7 +16,7 @@ from qkv.data.grouping import Ids, near_length
 from qkv.engine.answer import answers, pooled
 from qkv.engine.classify import labels_of
 from qkv.engine.texts import Texts
-from qkv.errors import DataError, TrainingError
+from qkv.errors import DataError
 from qkv.layout.write import public_labels
 from qkv.measure.labels import score_labels
 from qkv.measure.words import bag_of_words
@@ -27,6 +27,7 @@ from qkv.task.classify import ClassifyTask, LabelledTexts, LabelledVectors
 from qkv.text import Tokenizer
 from qkv.train.job.job import Job, fingerprint, part_key, paths
 from qkv.train.job.sentences import Cut, cut_texts, data_facts, tell_leaks
+from qkv.train.job.suited import unsuited
 from qkv.train.lesson import Judged, Lesson, Metric, Parts
 from qkv.train.recipe import Data, Recipe, TaskChoice
 
@@ -232,7 +233,7 @@ def split_by_label(
 def with_output(job: str, config: Config, vocabulary: int, output: Any) -> EncoderOnly:
     """That encoder with another vocabulary and output."""
     if not isinstance(config, EncoderOnly):
-        raise TrainingError(f"{job} needs an encoder, but this model is {config.kind}")
+        raise unsuited(job, "encoder_only", config)
     embedding = config.embedding.model_copy(update={"vocabulary": vocabulary})
     return config.model_copy(update={"embedding": embedding, "output": output})
 

@@ -10,13 +10,13 @@ import torch
 from qkv.bundle import Bundle
 from qkv.data.encoded import Encoded
 from qkv.engine.answering import answering
-from qkv.errors import TrainingError
 from qkv.model import Decoder, DecoderOnly, Model
 from qkv.model.family import Config
 from qkv.report import Table
 from qkv.task.language import Ids, LanguageTask, Windows, in_order
 from qkv.text import Tokenizer
 from qkv.train.job.corpus import Corpus, OnRunningText, Streams, read_documents, stream_of
+from qkv.train.job.suited import unsuited
 from qkv.train.lesson import Judged, Lesson, Metric
 from qkv.train.recipe import Data, Recipe, TaskChoice
 
@@ -29,7 +29,7 @@ class Language(OnRunningText):
 
     def fit(self, config: Config, vocabulary: int, parts: Corpus) -> Config:
         if not isinstance(config, DecoderOnly):
-            raise TrainingError(f"language needs a decoder, but this model is {config.kind}")
+            raise unsuited("language", "decoder_only", config)
         embedding = config.embedding.model_copy(update={"vocabulary": vocabulary})
         return config.model_copy(update={"embedding": embedding})
 

@@ -11,7 +11,7 @@ from qkv.data.encoded import encode
 from qkv.data.grouping import Ids, near_length
 from qkv.engine.answering import answering
 from qkv.engine.beam import beam_search
-from qkv.errors import DataError, TrainingError
+from qkv.errors import DataError
 from qkv.measure.translations import score_translations
 from qkv.model import EncoderDecoder, Model, Translator
 from qkv.model.family import Config
@@ -21,6 +21,7 @@ from qkv.text import Tokenizer
 from qkv.train.job.job import Job, fingerprint, part_key, paths
 from qkv.train.job.marking import Marking
 from qkv.train.job.sentences import data_facts, tell_leaks
+from qkv.train.job.suited import unsuited
 from qkv.train.lesson import Judged, Lesson, Metric, Parts
 from qkv.train.optimiser import MuonAdamW
 from qkv.train.recipe import Data, Recipe, TaskChoice
@@ -60,7 +61,7 @@ class Translating(Job[Parts[Pair]]):
 
     def fit(self, config: Config, vocabulary: int, parts: Parts[Pair]) -> Config:
         if not isinstance(config, EncoderDecoder):
-            raise TrainingError(f"translate needs an encoder–decoder, this model is {config.kind}")
+            raise unsuited("translate", "encoder_decoder", config)
         embedding = config.embedding.model_copy(update={"vocabulary": vocabulary})
         return config.model_copy(update={"embedding": embedding})
 
