@@ -7,7 +7,9 @@ from importlib import import_module, metadata
 
 # What each extra is for, in words that follow "for".
 EXTRAS = {"parquet": ".parquet files"}
-WORKSHOP = {"test": "make test", "dev": "make check", "bench": "bench/"}  # to work on qkv itself
+WORKSHOP = {  # to work on qkv itself
+    "test": "make test", "dev": "make check", "docs": "make site", "bench": "bench/"
+}  # fmt: skip
 MODULES = {"scikit-learn": "sklearn", "pyarrow": "pyarrow.parquet"}  # else as the package
 
 

@@ -23,6 +23,7 @@ def in_frame(page: object, trace: Trace) -> None:
     frame.locator("#heads [data-head='decoder.1.attention 3']").click()
     place = frame.locator("[data-step='decoder.1.attention.weights']")
     place.scroll_into_view_if_needed()
+    place.locator("[role=gridcell]").first.wait_for()  # drawn once it is in sight
     texts = place.locator("[role=gridcell]").all_inner_texts()
     expected = cells(trace, "decoder.1.attention.weights", 3)
     assert texts == [cell for row in expected for cell in row]
