@@ -86,6 +86,12 @@ def test_a_fresh_model_of_any_preset_is_green(name: str) -> None:
     assert_green(fresh(preset(name) if name.endswith("tiny") else shrunk(preset(name))))
 
 
+def test_a_model_that_is_being_trained_is_checked_at_rest() -> None:
+    model = build(preset("embed-tiny"), seed=1).train()
+    assert_green(check(model, quick=True))
+    assert model.training
+
+
 @cache
 def fresh(config: Config) -> Report:
     """Of presets that differ in their sizes only, one is checked."""

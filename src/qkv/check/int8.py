@@ -20,7 +20,7 @@ def find(subject: Subject, tolerance: float) -> Finding:
     twin = quicken(model, int8=True)
     same, largest, count = 0, 0.0, 0
     for number, text in enumerate(subject.readings, start=1):
-        with answering(model):
+        with answering(model), answering(twin):  # each has parts of its own
             right, other = _vector(model, text), _vector(twin, text)
             first, again = ask(model, [text]), ask(twin, [text])
         cosine = float(F.cosine_similarity(right.flatten(), other.flatten(), dim=0))
