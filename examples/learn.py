@@ -5,9 +5,10 @@ from pathlib import Path
 import torch
 
 from qkv.train.loop import Step
+from qkv.train.open import begin
 from qkv.train.plan import Wish, prepare
 from qkv.train.recipe import Data
-from qkv.train.run import RECIPE, Run
+from qkv.train.run import Run
 
 
 def learn(job: str, file: Path, place: Path, steps: int, **options: object) -> None:
@@ -17,8 +18,7 @@ def learn(job: str, file: Path, place: Path, steps: int, **options: object) -> N
     data = Data(files=(str(file),))
     wish = Wish(job, data, size="tiny", steps=steps, settings=settings, **options)
     run = Run(prepare(wish), place, torch.device("cpu"))
-    place.mkdir(parents=True, exist_ok=True)
-    (place / RECIPE).write_text(run.recipe.toml(), encoding="utf-8")
+    begin(run)
     print(f"{run.recipe.model.parameters():,} parameters, {steps} steps")
     for event in run.events():
         if isinstance(event, Step) and event.number % (steps // 4) == 0:

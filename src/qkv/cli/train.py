@@ -61,9 +61,9 @@ def train(
 
 
 def _started(output: Path, wish: "Wish", minutes: float | None, device: "torch.device") -> "Run":
-    from qkv.bundle.bundle import TOKENIZER
     from qkv.bundle.manifest import MANIFEST
     from qkv.train.forecast import refuse_too_large
+    from qkv.train.open import begin as begin_run
     from qkv.train.plan import prepare
     from qkv.train.run import RECIPE, Run
 
@@ -79,35 +79,23 @@ def _started(output: Path, wish: "Wish", minutes: float | None, device: "torch.d
     if minutes is not None:
         seconds, steps = run.fit_to_minutes(minutes), run.recipe.steps
         say(f"a step takes {1000 * seconds:.0f} ms here: {steps:,} steps in {minutes:g} minutes")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        prepared.tokenizer.save(output / TOKENIZER)
-        (output / RECIPE).write_text(run.recipe.toml(), encoding="utf-8")  # last: all is there
-    except OSError as error:
-        raise TrainingError(f"cannot write {output}: {error.strerror or error}") from error
+    begin_run(run)
     _introduce(run)
     return run
 
 
 def _resumed(output: Path, job: str, device: "torch.device") -> "Run":
-    from qkv.bundle.bundle import TOKENIZER
     from qkv.bundle.manifest import MANIFEST
-    from qkv.text import Tokenizer
-    from qkv.train.plan import prepare_again
-    from qkv.train.recipe import read_recipe
-    from qkv.train.run import RECIPE, Run
+    from qkv.train.open import reopen
+    from qkv.train.run import RECIPE
 
     if (output / MANIFEST).exists():
         raise TrainingError(f"the run in {output} is finished; there is nothing to resume")
     if not (output / RECIPE).exists():
         raise TrainingError(f"there is no run in {output} to resume; start one without --resume")
-    recipe = read_recipe((output / RECIPE).read_text("utf-8"))
-    if job != recipe.task.kind:
-        raise TrainingError(f"the run in {output} is for {recipe.task.kind}, not for {job}")
-    prepared = prepare_again(recipe, Tokenizer.load(output / TOKENIZER))
-    run = Run(prepared, output, device)
+    run = reopen(output, device, job)
     run.resume(say)
-    say(f"going on after step {run.progress.done:,} of {recipe.steps:,}")
+    say(f"going on after step {run.progress.done:,} of {run.recipe.steps:,}")
     return run
 
 

@@ -59,6 +59,18 @@ def figure(value: float, precision: int) -> str:
     return text.replace("-", "−")
 
 
+def signed(value: float, precision: int) -> str:
+    """The same inside a sum or a product: a negative number in brackets."""
+    text = figure(value, precision)
+    return f"({text})" if text.startswith("−") else text
+
+
+def cosine(a: Matrix, b: Matrix) -> float:
+    """Of two vectors; one that is all zeros is like nothing."""
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / lengths if lengths else 0.0
+
+
 def decimals(matrix: Matrix, most: int) -> int:
     """The fewest decimals, up to `most`, that show every number of the matrix exactly."""
     finite = matrix[np.isfinite(matrix)]

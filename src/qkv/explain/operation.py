@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qkv.explain.matrix import Matrix, figure, rounded, school
+from qkv.explain.matrix import Matrix, figure, rounded, school, signed
 
 MOST_TERMS, FEW_TERMS = 16, 6  # a sum of more than so many is told by its so many largest terms
 
@@ -103,7 +103,7 @@ class Masked(Operation):
 
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
         score, hidden = (g.value[row, column] for g in given)
-        text = f"{figure(score, given[0].decimals)} + {_signed(hidden, 0)}"
+        text = f"{figure(score, given[0].decimals)} + {signed(hidden, 0)}"
         return Worked(text, score + hidden)
 
 
@@ -124,7 +124,7 @@ class Softmax(Operation):
         if np.isneginf(largest):
             return Worked("nothing is seen", 0.0)
         less = 0.0 if -5 < largest < 20 else largest  # the shares stay, the powers stay readable
-        minus = f" − {_signed(less, digits)}" if less else ""
+        minus = f" − {signed(less, digits)}" if less else ""
         exponents = [_power(figure(score, digits) + minus) for score in scores]
         powers = rounded(np.exp(scores - less)[None], precision)[0]
         below = " + ".join(figure(power, precision) for power in powers)
@@ -185,24 +185,19 @@ def _terms(left: Shown, right: Shown, precision: int) -> Worked:
     many = len(products) > MOST_TERMS
     told = np.sort(np.argsort(-np.abs(products), kind="stable")[:FEW_TERMS]) if many else ...
     pairs = [
-        f"{_signed(a, left.decimals)} × {_signed(b, right.decimals)}"
+        f"{signed(a, left.decimals)} × {signed(b, right.decimals)}"
         for a, b in zip(left.value[told], right.value[told], strict=True)
     ]
     if len(pairs) == 1:
         return Worked(pairs[0], float(left.value[0] * right.value[0]))
-    added = " + ".join(_signed(product, precision) for product in products[told])
+    added = " + ".join(signed(product, precision) for product in products[told])
     if not many:
         return Worked(f"{' + '.join(pairs)} = {added}", float(products.sum()))
     rest = products.sum() - products[told].sum()
     others = f"{len(products) - FEW_TERMS} smaller terms"
-    text = f"{' + '.join(pairs)} + {others} = {added} + {_signed(rest, precision)}"
+    text = f"{' + '.join(pairs)} + {others} = {added} + {signed(rest, precision)}"
     return Worked(text, float(products.sum()))
 
 
 def _power(exponent: str) -> str:
     return f"e^({exponent})" if " " in exponent else f"e^{exponent}"
-
-
-def _signed(value: float, precision: int) -> str:
-    text = figure(value, precision)
-    return f"({text})" if text.startswith("−") else text

@@ -25,7 +25,7 @@ COLOURS = {
 def page(story: Story, progress: Progress, svg: str) -> str:
     """The whole page, with the picture of the curves drawn into it."""
     sections = (
-        section("How the training went", _figure(svg, course(progress, story.metric))),
+        section("How the training went", inline_picture(svg, course(progress, story.metric))),
         section("Scores on held-out data", _scores(story)),
         section("Labels and mistakes", mistakes(story.labels, story.confusion)),
         section("Samples", *map(_sample, story.samples)),
@@ -36,16 +36,22 @@ def page(story: Story, progress: Progress, svg: str) -> str:
     return document(story.job, story.title, verdict(story), sections)
 
 
-def _figure(svg: str, words: str) -> str:
-    """The picture inline, with the words below it as its text alternative too."""
+def inline_picture(svg: str, words: str, name: str = "") -> str:
+    """The picture inline, with the words below it as its text alternative too.
+
+    name: goes before every id of it, where a page has several pictures.
+    """
     inline = svg[svg.index("<svg") :]
     inline = re.sub(r"\s*<(title|metadata)>.*?</\1>", "", inline, flags=re.DOTALL)
     inline = re.sub(r"font-family: [^;\"]+", "font-family: inherit", inline)
     inline = re.sub(r' (width|height)="[\d.]+pt"', "", inline)
     for colour, variable in COLOURS.items():
         inline = inline.replace(colour, variable)
-    inline = inline.replace("<svg", '<svg role="img" aria-labelledby="course"', 1)
-    caption = f'<figcaption id="course">{escaped(words)}</figcaption>'
+    own = f"{name}-" if name else ""
+    for reference in ('id="', 'href="#', "url(#") if name else ():
+        inline = inline.replace(reference, f"{reference}{own}")
+    inline = inline.replace("<svg", f'<svg role="img" aria-labelledby="{own}course"', 1)
+    caption = f'<figcaption id="{own}course">{escaped(words)}</figcaption>'
     return f"<figure>\n{inline.strip()}\n{caption}\n</figure>"
 
 

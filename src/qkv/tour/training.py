@@ -5,14 +5,10 @@ from pathlib import Path
 
 import torch
 
-from qkv.bundle.bundle import TOKENIZER
 from qkv.bundle.manifest import MANIFEST, recover
-from qkv.errors import TrainingError
-from qkv.files import unwritten
-from qkv.text import Tokenizer
 from qkv.tour.pace import Part
-from qkv.train.plan import prepare, prepare_again
-from qkv.train.recipe import read_recipe
+from qkv.train.open import begin, reopen
+from qkv.train.plan import prepare
 from qkv.train.run import RECIPE, Event, Run
 
 Follow = Callable[[Run, Event], None]
@@ -49,20 +45,13 @@ def train(
 
 
 def _begun(part: Part, place: Path, device: torch.device) -> Run:
-    prepared = prepare(part.wish)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        prepared.tokenizer.save(place / TOKENIZER)
-        run = Run(prepared, place, device)
-        (place / RECIPE).write_text(run.recipe.toml(), encoding="utf-8")  # last: all is there
-    except OSError as error:
-        raise TrainingError(unwritten(place, error)) from error
+    run = Run(prepare(part.wish), place, device)
+    begin(run)
     return run
 
 
 def _gone_on(place: Path, device: torch.device, say: Callable[[str], None]) -> Run:
-    recipe = read_recipe((place / RECIPE).read_text("utf-8"))
-    run = Run(prepare_again(recipe, Tokenizer.load(place / TOKENIZER)), place, device)
+    run = reopen(place, device)
     run.resume(say)
-    say(f"{place}: going on after step {run.progress.done:,} of {recipe.steps:,}")
+    say(f"{place}: going on after step {run.progress.done:,} of {run.recipe.steps:,}")
     return run

@@ -242,7 +242,9 @@ def test_nan_and_infinity_survive_and_turn_the_checks_red(opened: Callable, tmp_
 def test_axe_finds_nothing_serious(
     width: int, dark: bool, opened: Callable, tmp_path: Path
 ) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="pip install 'qkv[test]'"
+    )
     why = (Section("Why", "Because.", ("word", "moves"), (("poem", 0.4), ("a", 0.1)), "0.4 of 1"),)
     page = opened(written(traced(), tmp_path, why=why), width, dark).page
     page.locator("details").first.locator("summary").click()

@@ -61,8 +61,10 @@ def test_where_frames_are_taken_out_the_table_remains() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:nbconvert", "ignore::FutureWarning")
 def test_a_real_notebook_shows_it(opened: Callable, tmp_path: Path) -> None:
-    nbformat = pytest.importorskip("nbformat")
-    exporter = pytest.importorskip("nbconvert.exporters").HTMLExporter(template_name="basic")
+    nbformat = pytest.importorskip("nbformat", reason="pip install 'qkv[test]'")
+    exporter = pytest.importorskip(
+        "nbconvert.exporters", reason="pip install 'qkv[test]'"
+    ).HTMLExporter(template_name="basic")
     trace = traced()
     cell = nbformat.v4.new_code_cell("trace", id="one")
     cell.outputs = [nbformat.v4.new_output("display_data", data=trace._repr_mimebundle_())]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qkv.explain.matrix import Matrix, figure
+from qkv.explain.matrix import Matrix, figure, signed
 from qkv.explain.operation import Operation, Product, Shown, Worked
 
 
@@ -19,7 +19,7 @@ class ProductPlus(Product):
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
         text, result = super().arithmetic(row, column, precision, *given[:2])
         bias = given[2].value[0, column]
-        return Worked(f"({text}) + {_signed(bias, given[2].decimals)}", result + bias)
+        return Worked(f"({text}) + {signed(bias, given[2].decimals)}", result + bias)
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Turned(Operation):
         other, sign = self._partner(column, cos.value.shape[1])
         beside, c, s = x.value[row, other], cos.value[row, column], sin.value[row, column]
         text = (
-            f"{_signed(own, x.decimals)} × {_signed(c, cos.decimals)} {'+' if sign > 0 else '−'} "
-            f"{_signed(beside, x.decimals)} × {_signed(s, sin.decimals)}"
+            f"{signed(own, x.decimals)} × {signed(c, cos.decimals)} {'+' if sign > 0 else '−'} "
+            f"{signed(beside, x.decimals)} × {signed(s, sin.decimals)}"
         )
         return Worked(text, own * c + sign * beside * s)
 
@@ -76,12 +76,12 @@ class Normed(Operation):
         mean = float(x.value[row].mean()) if self.centred else 0.0
         size = float(np.sqrt(((x.value[row] - mean) ** 2).mean() + self.eps))
         factor = gain.value[0, column] + self.around_one
-        text = f"{_signed(x.value[row, column], x.decimals)}"
-        text = f"({text} − {_signed(mean, precision)})" if self.centred else text
-        text += f" ÷ {figure(size, precision)} × {_signed(factor, gain.decimals)}"
+        text = f"{signed(x.value[row, column], x.decimals)}"
+        text = f"({text} − {signed(mean, precision)})" if self.centred else text
+        text += f" ÷ {figure(size, precision)} × {signed(factor, gain.decimals)}"
         result = (x.value[row, column] - mean) / size * factor
         if shift:
-            text += f" + {_signed(shift[0].value[0, column], shift[0].decimals)}"
+            text += f" + {signed(shift[0].value[0, column], shift[0].decimals)}"
             result += shift[0].value[0, column]
         return Worked(text, float(result))
 
@@ -125,10 +125,5 @@ class Added(Operation):
 
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
         score, bias = (shown.value[row, column] for shown in given)
-        text = f"{figure(score, given[0].decimals)} + {_signed(bias, given[1].decimals)}"
+        text = f"{figure(score, given[0].decimals)} + {signed(bias, given[1].decimals)}"
         return Worked(text, score + bias)
-
-
-def _signed(value: float, precision: int) -> str:
-    text = figure(value, precision)
-    return f"({text})" if text.startswith("−") else text

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from qkv.errors import UsageError
+from qkv.explain.matrix import cosine
 from qkv.explain.trace.again import numpy
 from qkv.explain.trace.trace import Trace
 
@@ -61,8 +62,9 @@ def difference(before: Trace, after: Trace) -> Difference:
     }
     given = "probabilities" in before and "probabilities" in after
     answers = _answers(before, after) if given else ()
-    cosine = None if given else _cosine(numpy(before["output"]), numpy(after["output"]))
-    return Difference(after.edits, first, layers, answers, cosine)
+    vectors = (numpy(trace["output"]).ravel().astype(np.float64) for trace in (before, after))
+    angle = None if given else cosine(*vectors)
+    return Difference(after.edits, first, layers, answers, angle)
 
 
 def _same(before: Trace, after: Trace, name: str) -> bool:
@@ -83,9 +85,3 @@ def _answers(before: Trace, after: Trace) -> tuple[Moved, ...]:
     )
     most = np.argsort(-np.maximum(one, other), kind="stable")[:TOLD]
     return tuple(Moved(before.called(int(i)), float(one[i]), float(other[i])) for i in most)
-
-
-def _cosine(one: Any, other: Any) -> float:
-    one, other = one.ravel().astype(np.float64), other.ravel().astype(np.float64)
-    lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return float(one @ other) / lengths if lengths else 0.0

@@ -5,11 +5,11 @@ from dataclasses import dataclass, fields
 
 from qkv.engine.embed.vectors import borrowed, with_vectors
 from qkv.engine.similar import Similarity, similar
+from qkv.explain.matrix import cosine
 from qkv.explain.why.asking import Asked
 from qkv.explain.why.deletions import Deletions
 from qkv.explain.why.faithfulness import DRAWS, SEED, Faithfulness, Words, faithfulness
 from qkv.explain.why.hiding import REMOVED, Hiding
-from qkv.explain.why.vector import cosine
 from qkv.explain.why.words import read
 from qkv.model import Model
 from qkv.text import Tokenizer

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from qkv.engine.embed.vectors import borrowed, with_vectors
-from qkv.explain.why.asking import Asked, Numbers
+from qkv.explain.matrix import cosine
+from qkv.explain.why.asking import Asked
 from qkv.explain.why.deletions import Deletions
 from qkv.explain.why.faithfulness import DRAWS, SEED, Faithfulness, Words, faithfulness
 from qkv.explain.why.hiding import REMOVED, Hiding
@@ -78,9 +79,3 @@ def why_vector(
         faithfulness(order, cosines, COSINE, draws, seed),
         (WHICH_WAY, *([lent] if lent else [])),
     )
-
-
-def cosine(a: Numbers, b: Numbers) -> float:
-    """Of two vectors; one that is all zeros is like nothing."""
-    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / lengths if lengths else 0.0
