@@ -10,7 +10,7 @@ from qkv.files import shown
 from qkv.weights.entry import Entry
 from qkv.weights.regular_file import RegularFile
 
-PIECE = 1 << 22  # bytes; what a conversion holds besides its result
+PIECE = 1 << 18  # bytes held besides the result of a conversion; larger ones leave holes in memory
 
 
 def read_tensor(
