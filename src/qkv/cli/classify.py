@@ -6,7 +6,7 @@ import typer
 
 from qkv.cli.long_texts import LongTexts, chosen, tell_long
 from qkv.cli.pace import Pace, known_total
-from qkv.cli.running import BatchTokens, Int8, ModelPath, Threads, opened
+from qkv.cli.running import BatchTokens, Compile, Int8, ModelPath, Threads, opened
 from qkv.cli.texts import File, Json, Texts, given_texts, told
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def classify(
     batch_tokens: BatchTokens = None,
     json: Json = False,
     int8: Int8 = False,
+    compile_: Compile = False,
     threads: Threads = None,
 ) -> None:
     """A label for each text, with how probable it is.
@@ -40,7 +41,7 @@ def classify(
     from qkv.engine.embed import portions
 
     way, given = chosen(long), given_texts(texts, file)
-    engine = opened(model, int8, threads)
+    engine = opened(model, int8, threads, compile_)
     classifier = Classifier(engine.quick, engine.tokenizer, long=way, batch_tokens=batch_tokens)
     width = min(WIDEST, max(map(len, classifier.labels)))
     pace, done = Pace(known_total(texts, file)), 0

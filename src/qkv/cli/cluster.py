@@ -9,7 +9,7 @@ import typer
 
 from qkv.cli.pace import Pace
 from qkv.cli.progress import say
-from qkv.cli.running import Int8, ModelPath, Threads, opened
+from qkv.cli.running import Compile, Int8, ModelPath, Threads, opened
 from qkv.cli.texts import Json
 from qkv.cli.wish import Text
 
@@ -51,6 +51,7 @@ def cluster(
     ] = None,
     json: Json = False,
     int8: Int8 = False,
+    compile_: Compile = False,
     threads: Threads = None,
 ) -> None:
     """Group the texts of a file by what they mean, and name each group.
@@ -72,7 +73,7 @@ def cluster(
     check_places(output or ())
     texts = _read(file, text)
     expect_possible(texts, k, method.value)
-    vectors = _embedded(opened(model, int8, threads), texts)
+    vectors = _embedded(opened(model, int8, threads, compile_), texts)
     start = time.perf_counter()
     found = find(texts, vectors, k=k, method=method.value, seed=seed, tried=_told)
     say(f"clusters found: {found.found:,}, in {time.perf_counter() - start:.1f} s")

@@ -9,7 +9,7 @@ import typer
 from qkv.cli.long_texts import LongTexts, chosen, tell_long
 from qkv.cli.pace import Pace, known_total
 from qkv.cli.progress import say
-from qkv.cli.running import BatchTokens, Int8, ModelPath, Threads, opened
+from qkv.cli.running import BatchTokens, Compile, Int8, ModelPath, Threads, opened
 from qkv.cli.texts import File, Json, Texts, given_texts, told
 from qkv.errors import UsageError
 
@@ -36,6 +36,7 @@ def embed(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     json: Json = False,
     int8: Int8 = False,
+    compile_: Compile = False,
     threads: Threads = None,
 ) -> None:
     """A vector for each text, of length 1, so that a dot product of two is their cosine.
@@ -52,7 +53,7 @@ def embed(
 
     way = chosen(long)
     _expect(output, resume, force, json)
-    given, engine = given_texts(texts, file), opened(model, int8, threads)
+    given, engine = given_texts(texts, file), opened(model, int8, threads, compile_)
     asked: dict[str, Any] = {"raw": raw, "long": way, "batch_tokens": batch_tokens}
     embedder = Embedder(engine.quick, engine.tokenizer, **asked)
     remark = borrowed(engine.model)

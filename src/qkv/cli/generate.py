@@ -9,7 +9,7 @@ import typer
 from qkv.cli.generated import Shown
 from qkv.cli.names import one_of
 from qkv.cli.progress import say
-from qkv.cli.running import Int8, ModelPath, Threads, opened
+from qkv.cli.running import Compile, Int8, ModelPath, Threads, opened
 from qkv.cli.texts import File, Json, Texts, given_texts
 from qkv.errors import QkvError, UsageError
 
@@ -64,6 +64,7 @@ def generate(
     ] = None,
     json: Json = False,
     int8: Int8 = False,
+    compile_: Compile = False,
     threads: Threads = None,
 ) -> None:
     """Let a language model write on from a prompt.
@@ -88,7 +89,7 @@ def generate(
         raise UsageError("--system tells a chat model what to do; give --chat too")
     sampling = Sampling.of(temperature, top_k, top_p, min_p, repetition_penalty)
     asked = (_prompt(text, chat, system) for text in given_texts(texts, file))
-    engine = opened(model, int8, threads)
+    engine = opened(model, int8, threads, compile_)
     chosen = None
     if seed is None and temperature != 0:
         seed = chosen = randbits(32)

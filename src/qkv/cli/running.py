@@ -15,6 +15,10 @@ ModelPath = Annotated[
     typer.Argument(help="A bundle or a public checkpoint.", show_default=False),
 ]
 Int8 = Annotated[bool, typer.Option("--int8", help="Matrices in 8 bits: smaller and quicker.")]
+Compile = Annotated[
+    bool,
+    typer.Option("--compile", help="Inner loops compiled for this machine, once: quicker."),
+]
 Threads = Annotated[
     int | None, typer.Option("--threads", min=1, help="Cores to use; all of them if not given.")
 ]
@@ -24,7 +28,9 @@ BatchTokens = Annotated[
 ]
 
 
-def opened(model: Path, int8: bool = False, threads: int | None = None) -> "Engine":
+def opened(
+    model: Path, int8: bool = False, threads: int | None = None, compile: bool = False
+) -> "Engine":
     """The model, ready to answer."""
     import os
 
@@ -43,7 +49,7 @@ def opened(model: Path, int8: bool = False, threads: int | None = None) -> "Engi
             )
         torch.set_num_threads(threads)
         os.environ["RAYON_NUM_THREADS"] = str(threads)  # of the tokenizers, before their first use
-    engine = Engine.load(model, int8=int8)
+    engine = Engine.load(model, int8=int8, compile=compile)
     for remark in engine.remarks:
         say(f"note: {remark}")
     return engine

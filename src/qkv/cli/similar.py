@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.running import Int8, ModelPath, Threads, opened
+from qkv.cli.running import Compile, Int8, ModelPath, Threads, opened
 from qkv.cli.texts import Json
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def similar(
     ] = None,
     json: Json = False,
     int8: Int8 = False,
+    compile_: Compile = False,
     threads: Threads = None,
 ) -> None:
     """Compare two texts: the cosine of their vectors, and which pairs of words add up to it.
@@ -48,7 +49,7 @@ def similar(
     from qkv.explain.why import why_similar
     from qkv.model import Encoder
 
-    engine = opened(model, int8, threads)
+    engine = opened(model, int8, threads, compile_)
     found = why_similar(engine.as_a(Encoder), engine.tokenizer, a, b)
     if json:
         shown = {**found.json(), "pairs": [pair.json() for pair in found.pairs[:top]]}

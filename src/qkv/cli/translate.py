@@ -10,7 +10,7 @@ import typer
 
 from qkv.cli.names import LONG_TRANSLATIONS, either, one_of
 from qkv.cli.progress import say
-from qkv.cli.running import Int8, ModelPath, Threads, opened
+from qkv.cli.running import Compile, Int8, ModelPath, Threads, opened
 from qkv.cli.texts import File, Json, Texts, given_texts
 from qkv.errors import UsageError
 
@@ -49,6 +49,7 @@ def translate(
     ] = None,
     json: Json = False,
     int8: Int8 = False,
+    compile_: Compile = False,
     threads: Threads = None,
 ) -> None:
     """Translate texts: a line for each, in their order.
@@ -66,7 +67,7 @@ def translate(
 
     if layer is not None and not alignment:
         raise UsageError(f"--layer {layer} says whose looks --alignment shows; give both")
-    asked, engine, told = given_texts(texts, file), opened(model, int8, threads), Told()
+    asked, engine, told = given_texts(texts, file), opened(model, int8, threads, compile_), Told()
     for portion in _portions(asked):
         told.progress()
         for translation in engine.translate(

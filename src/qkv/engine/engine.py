@@ -24,6 +24,7 @@ from qkv.engine.quick import int8_works, quicken
 from qkv.errors import UsageError
 from qkv.layout import Card
 from qkv.model import Decoder, Encoder, Model, Translator
+from qkv.native import loops
 from qkv.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -43,15 +44,21 @@ class Engine:
 
     int8: with its matrices in 8 bits, which takes about a quarter of the memory and is quicker;
     `remarks` says so if this machine cannot.
+    compile: with inner loops compiled for this machine, once, which needs a C++ compiler.
     """
 
-    def __init__(self, bundle: Bundle, name: str = "this model", int8: bool = False) -> None:
+    def __init__(
+        self, bundle: Bundle, name: str = "this model", int8: bool = False, compile: bool = False
+    ) -> None:
         self.bundle, self.name, self.remarks = bundle, name, list[str]()
+        self.compile = compile
+        if compile:
+            loops()  # what is missing for it is said now
         if int8 and not int8_works():
             self.remarks.append("this CPU cannot multiply in 8 bits; float32 is used instead")
             int8 = False
         if int8:  # nothing of the larger numbers stays in memory
-            self.bundle = replace(bundle, model=quicken(bundle.model, int8=True))
+            self.bundle = replace(bundle, model=quicken(bundle.model, True, compile))
             self.quick = self.bundle.model
             if self.quick is bundle.model:
                 self.remarks.append("8 bits need float32 weights on a CPU; none are made here")
@@ -62,9 +69,10 @@ class Engine:
         directory: str | os.PathLike[str],
         device: torch.device | str = "cpu",
         int8: bool = False,
+        compile: bool = False,
     ) -> Engine:
         """The model of a bundle or of a public checkpoint, told apart by looking."""
-        return cls(Bundle.load(directory, device), str(directory), int8)
+        return cls(Bundle.load(directory, device), str(directory), int8, compile)
 
     @property
     def model(self) -> Model:
@@ -74,7 +82,7 @@ class Engine:
     @cached_property
     def quick(self) -> Model:
         """The twin that answers."""
-        return quicken(self.bundle.model)
+        return quicken(self.bundle.model, compile=self.compile)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -147,7 +155,10 @@ class Engine:
 
 
 def load(
-    directory: str | os.PathLike[str], device: torch.device | str = "cpu", int8: bool = False
+    directory: str | os.PathLike[str],
+    device: torch.device | str = "cpu",
+    int8: bool = False,
+    compile: bool = False,
 ) -> Engine:
     """The model of a bundle or of a public checkpoint, ready to answer."""
-    return Engine.load(directory, device, int8)
+    return Engine.load(directory, device, int8, compile)

@@ -86,9 +86,14 @@ class GlassBox(Engine):
         }
 
 
-def load(directory: str | os.PathLike[str], device: str = "cpu", int8: bool = False) -> GlassBox:
+def load(
+    directory: str | os.PathLike[str],
+    device: str = "cpu",
+    int8: bool = False,
+    compile: bool = False,
+) -> GlassBox:
     """The model of a bundle or of a public checkpoint, ready to answer and to be opened."""
-    return GlassBox(Bundle.load(directory, device), str(directory), int8)
+    return GlassBox(Bundle.load(directory, device), str(directory), int8, compile)
 
 
 def fingerprint(model: Model) -> str:

@@ -5,16 +5,25 @@ import torch
 from odd_models import ALL, DECODERS, ENCODERS, GROUPED, LENGTH, TRANSLATORS, VOCABULARY
 from torch import Tensor, nn
 
+from native import needs_compiler
 from qkv.engine.quick import quicken
 from qkv.engine.quick.int8 import Int8, PackedInt8
-from qkv.engine.quick.linear import Matrix, Packed
+from qkv.engine.quick.linear import Matrix, Packed, Plain
+from qkv.engine.quick.looped import LoopedInt8, LoopedPacked, LoopedPlain
 from qkv.engine.quick.single import SingleLayers
+from qkv.engine.quick.stepped import SteppedLayers
 from qkv.model import Config, PreNorm, RMSNorm, SwiGLU, build
 from qkv.model.output import NextToken
 
 B, T, S = 3, 11, 13
 LENGTHS = torch.tensor([T, 5, 1])
-PRODUCTS = pytest.mark.parametrize("product", [Packed, Int8, PackedInt8])
+LOOPED = [LoopedPlain, LoopedPacked, LoopedInt8]
+PRODUCTS = pytest.mark.parametrize(
+    "product", [Packed, Int8, PackedInt8, *(pytest.param(p, marks=needs_compiler) for p in LOOPED)]
+)
+COMPILED = pytest.mark.parametrize(
+    "compiled", [False, pytest.param(True, marks=needs_compiler)], ids=["torch", "loops"]
+)
 
 
 def lively(config: Config) -> nn.Module:
@@ -59,38 +68,44 @@ def assert_near(got: Tensor, want: Tensor, tolerance: float = 2e-5) -> None:
     torch.testing.assert_close(got / scale, want / scale, rtol=tolerance, atol=tolerance)
 
 
+@COMPILED
 @pytest.mark.parametrize("name", ALL)
 @torch.inference_mode()
-def test_the_twin_gives_the_same_answers(name: str) -> None:
+def test_the_twin_gives_the_same_answers(name: str, compiled: bool) -> None:
     model = lively(ALL[name])
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
-    assert_near(answer(quicken(model), ALL[name]), answer(model, ALL[name]))
+    twin = quicken(model, compile=compiled)
+    assert_near(answer(twin, ALL[name]), answer(model, ALL[name]))
     for key, tensor in model.state_dict().items():
         assert tensor.equal(before[key])
 
 
+@COMPILED
 @pytest.mark.parametrize("rows", [1, B])
 @pytest.mark.parametrize(
     "name", [name for name, config in DECODERS.items() if isinstance(config.output, NextToken)]
 )
 @torch.inference_mode()
-def test_a_decoder_s_twin_fed_token_by_token_gives_the_same_scores(name: str, rows: int) -> None:
+def test_a_decoder_s_twin_fed_token_by_token_gives_the_same_scores(
+    name: str, rows: int, compiled: bool
+) -> None:
     model, text = lively(DECODERS[name]), ids(rows, LENGTH, VOCABULARY)
-    twin = quicken(model)
+    twin = quicken(model, compile=compiled)
     cache = twin.empty_cache(rows, LENGTH)
     steps = [twin(token, cache=cache) for token in text.split(1, dim=1)]
     assert_near(torch.cat(steps, dim=1), model(text))
 
 
+@COMPILED
 @pytest.mark.parametrize("name", ["llama", "llama 3", "yarn", "rotary, in part"])
 @pytest.mark.parametrize("int8", [False, True])
 @torch.inference_mode()
 def test_the_short_way_of_a_single_token_gives_what_the_general_way_gives(
-    name: str, int8: bool
+    name: str, int8: bool, compiled: bool
 ) -> None:
     config = with_llama_parts(DECODERS[name])
-    twin = quicken(lively(config), int8)
-    assert isinstance(twin.decoder, SingleLayers)
+    twin = quicken(lively(config), int8, compiled)
+    assert type(twin.decoder) is (SteppedLayers if compiled else SingleLayers)
     text = ids(1, LENGTH, VOCABULARY)
     one_by_one, at_once = twin.empty_cache(1, LENGTH), twin.empty_cache(1, LENGTH)
     twin(text[:, :17], cache=one_by_one)
@@ -103,8 +118,9 @@ def test_the_short_way_of_a_single_token_gives_what_the_general_way_gives(
         assert_near(mine.k, theirs.k, tolerance=0.02 if int8 else 2e-5)
 
 
-def test_a_watched_layer_takes_the_general_way() -> None:
-    twin = quicken(lively(with_llama_parts(DECODERS["llama"])))
+@COMPILED
+def test_a_watched_layer_takes_the_general_way(compiled: bool) -> None:
+    twin = quicken(lively(with_llama_parts(DECODERS["llama"])), compile=compiled)
     cache, seen = twin.empty_cache(1, LENGTH), []
     block = next(iter(twin.decoder.blocks()))
     with torch.inference_mode():
@@ -116,32 +132,39 @@ def test_a_watched_layer_takes_the_general_way() -> None:
     assert seen == [(1, 6, 1, 19)]
 
 
+@COMPILED
 @pytest.mark.parametrize("name", TRANSLATORS)
 @torch.inference_mode()
-def test_a_translator_s_twin_fed_token_by_token_gives_the_same_scores(name: str) -> None:
+def test_a_translator_s_twin_fed_token_by_token_gives_the_same_scores(
+    name: str, compiled: bool
+) -> None:
     config = TRANSLATORS[name]
     model, text = lively(config), ids(B, T, VOCABULARY)
     source = ids(B, S, (config.source or config.embedding).vocabulary, seed=11)
-    twin = quicken(model)
+    twin = quicken(model, compile=compiled)
     memory, cache = twin.encode(source), twin.empty_cache(B, T)
     steps = [twin.decode(token, memory, cache=cache) for token in text.split(1, dim=1)]
     assert_near(torch.cat(steps, dim=1), model(source, text))
 
 
+@COMPILED
 @pytest.mark.parametrize("name", ALL)
 @torch.inference_mode()
-def test_in_8_bits_the_answers_are_near_and_no_row_depends_on_another(name: str) -> None:
+def test_in_8_bits_the_answers_are_near_and_no_row_depends_on_another(
+    name: str, compiled: bool
+) -> None:
     model = lively(ALL[name])
-    twin = quicken(model, int8=True)
+    twin = quicken(model, True, compiled)
     together, wanted = answer(twin, ALL[name]), answer(model, ALL[name])
     distance = (together - wanted).norm() / wanted.norm()
     assert distance < 0.12, distance
     assert_near(answer(twin, ALL[name], rows=1), together[:1])
 
 
+@COMPILED
 @pytest.mark.parametrize("config", [ENCODERS["bert"], DECODERS["llama"]], ids=["bert", "llama"])
-def test_in_8_bits_only_small_tables_are_kept_in_more(config: Config) -> None:
-    twin = quicken(lively(config), int8=True)
+def test_in_8_bits_only_small_tables_are_kept_in_more(config: Config, compiled: bool) -> None:
+    twin = quicken(lively(config), True, compiled)
     matrices = {name: t for name, t in twin.state_dict().items() if t.dim() == 2}
     kept = {name for name, t in matrices.items() if t.dtype == torch.float32}
     assert kept <= {"embedding.types", "encoder.position.weight"}
@@ -163,11 +186,13 @@ def test_products_are_near_and_of_zeros_nothing_but_the_bias(
         got, want = product(Matrix(weight, shift))(x), nn.functional.linear(x, weight, shift)
     assert got.shape == want.shape
     assert got[0, 0].equal(torch.zeros(N) if shift is None else shift)
-    allowed = 1e-5 if product is Packed else 0.02
+    allowed = 1e-5 if issubclass(product, Plain) else 0.02
     assert (got - want).abs().max() <= allowed * want.abs().max()
 
 
-@pytest.mark.parametrize("product", [Int8, PackedInt8])
+@pytest.mark.parametrize(
+    "product", [Int8, PackedInt8, pytest.param(LoopedInt8, marks=needs_compiler)]
+)
 def test_a_number_that_is_none_shows_in_its_row_and_in_no_other(product: type[nn.Module]) -> None:
     weight, x = torch.randn(5, 7), torch.randn(3, 7)
     x[1, 2] = torch.nan
@@ -180,3 +205,4 @@ def test_a_number_that_is_none_shows_in_its_row_and_in_no_other(product: type[nn
 def test_a_model_in_another_precision_is_its_own_twin() -> None:
     model = lively(ENCODERS["bert"]).double()
     assert quicken(model) is model
+    assert quicken(model, compile=True) is model

@@ -31,15 +31,15 @@ class Chooser:
 
     def choose(self, scores: Tensor) -> Choice:
         """The token after those so far, given its scores (V,)."""
-        total = scores.logsumexp(dim=0)
+        logs = scores.log_softmax(dim=0)
         if self.sampling.plain:
-            best, token = scores.max(dim=0)
-            logprob = float(best - total)
+            id = int(scores.cpu().numpy().argmax())  # sooner than torch's
+            logprob = float(logs[id])
             expect_finite(logprob)
-            return Choice(int(token), logprob)
-        expect_finite(float(total))
+            return Choice(id, logprob)
+        expect_finite(float(logs.max()))
         id = self.sampling.choose(scores, self.so_far.to(scores.device), self.random)
-        return Choice(id, float(scores[id] - total))
+        return Choice(id, float(logs[id]))
 
     def add(self, id: int) -> None:
         if not self.sampling.plain:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,8 @@ Product = Plain | Int8
 class SingleLayers(Layers):
     """The layers of a decoder; a single token of a single sequence takes the short way."""
 
+    first: ClassVar[int] = FIRST
+
     def forward(
         self,
         x: Tensor,
@@ -47,7 +50,7 @@ class SingleLayers(Layers):
             cache is None
             or positions is not None
             or x.shape[:2] != (1, 1)
-            or cache.length < FIRST
+            or cache.length < self.first
             or type(cache.slots[0]) is not Slot
             or not mask.only_causal()
             or torch.is_grad_enabled()

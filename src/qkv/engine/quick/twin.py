@@ -6,7 +6,7 @@ kept in 8 bits. Everything else is shared with the model. A twin in float32 has 
 matrices it joins, and of those it packs.
 """
 
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import nn
@@ -16,10 +16,21 @@ from qkv.engine.quick.block import plain_kind
 from qkv.engine.quick.feed_forward import JoinedFeedForward
 from qkv.engine.quick.int8 import Int8, Int8Table, PackedInt8, StripFeedForward
 from qkv.engine.quick.linear import Matrix, Packed, Plain
+from qkv.engine.quick.looped import (
+    LoopedFeedForward,
+    LoopedInt8,
+    LoopedInt8FeedForward,
+    LoopedPacked,
+    LoopedPlain,
+    activation_kind,
+    layer_norms,
+    looped_kind,
+)
 from qkv.engine.quick.norm import QuickRMSNorm
 from qkv.engine.quick.projection import QuickToHeads
 from qkv.engine.quick.scores import Scores
 from qkv.engine.quick.single import SingleLayers, fits
+from qkv.engine.quick.stepped import SteppedLayers, steps
 from qkv.model import Encoder, Model
 from qkv.model.attention import Attention
 from qkv.model.block import Block
@@ -33,11 +44,15 @@ Kind = TypeVar("Kind", bound=Model)
 
 
 @torch.no_grad()
-def quicken(model: Kind, int8: bool = False) -> Kind:
-    """The twin; on another device than a CPU, or in another precision, the model itself."""
+def quicken(model: Kind, int8: bool = False, compile: bool = False) -> Kind:
+    """The twin; on another device than a CPU, or in another precision, the model itself.
+
+    compile: its inner loops are those of `qkv.native`.
+    """
     if model.embedding.weight.device.type != "cpu" or model.embedding.dtype != torch.float32:
         return model
-    twin = Twins(model.embedding, int8, few_rows=not isinstance(model, Encoder)).of(model)
+    kind = LoopedTwins if compile else Twins
+    twin = kind(model.embedding, int8, few_rows=not isinstance(model, Encoder)).of(model)
     assert isinstance(twin, type(model))
     return twin
 
@@ -45,15 +60,18 @@ def quicken(model: Kind, int8: bool = False) -> Kind:
 class Twins:
     """Makes the twin of each part of a model once."""
 
+    tied: ClassVar[type[Int8]] = Int8  # for scores whose matrix is the embedding's
+
     def __init__(self, table: Table, int8: bool, few_rows: bool) -> None:
         """few_rows: products will mostly be with a few rows, as where tokens are written."""
         self.table, self.int8 = table, int8
-        self.build: type[Int8 | PackedInt8 | Plain]
-        if int8:
-            self.build = Int8 if few_rows else PackedInt8
-        else:
-            self.build = Packed if few_rows and Packed.works() else Plain
+        self.build = self._product(few_rows)
         self.made: dict[nn.Module, nn.Module] = {}
+
+    def _product(self, few_rows: bool) -> type[Int8 | PackedInt8 | Plain]:
+        if self.int8:
+            return Int8 if few_rows else PackedInt8
+        return Packed if few_rows and Packed.works() else Plain
 
     def of(self, part: nn.Module) -> nn.Module:
         if part not in self.made:
@@ -91,18 +109,50 @@ class Twins:
             return self.build(tied)
         table = self.of(self.table)
         assert isinstance(table, Int8Table)
-        return Int8(tied, rounded=table.table)
+        return self.tied(tied, rounded=table.table)
 
     def _copy(self, part: nn.Module) -> nn.Module:
         """The part with the twins of its own parts; tensors are shared."""
         if isinstance(part, Pooled):
             return part
-        kind = plain_kind(part) if isinstance(part, Block) else type(part)
+        kind = self._kind(part)
         copy = kind.__new__(kind)
         copy.__dict__ = dict(part.__dict__)
         copy._modules = {
             name: None if child is None else self.of(child) for name, child in part._modules.items()
         }
         if isinstance(copy, Layers) and fits(copy):
-            copy.__class__ = SingleLayers
+            copy.__class__ = self._single(copy)
         return copy
+
+    def _kind(self, part: nn.Module) -> type[nn.Module]:
+        """The class of the part's twin."""
+        return plain_kind(part) if isinstance(part, Block) else type(part)
+
+    def _single(self, layers: Layers) -> type[Layers]:
+        """The class of layers that have a short way for a single token."""
+        return SingleLayers
+
+
+class LoopedTwins(Twins):
+    """The same with compiled loops."""
+
+    tied = LoopedInt8
+
+    def _product(self, few_rows: bool) -> type[Int8 | PackedInt8 | Plain]:
+        if self.int8:
+            return LoopedInt8
+        return LoopedPacked if few_rows and Packed.works() else LoopedPlain
+
+    def _quicker(self, part: nn.Module) -> nn.Module:
+        if type(part) is FeedForward and activation_kind(part.activation) is not None:
+            kind = LoopedInt8FeedForward if self.int8 else LoopedFeedForward
+            return kind(part, self.build)
+        return super()._quicker(part)
+
+    def _kind(self, part: nn.Module) -> type[nn.Module]:
+        kind = super()._kind(part)
+        return kind if isinstance(part, Block) and not layer_norms(part) else looped_kind(kind)
+
+    def _single(self, layers: Layers) -> type[Layers]:
+        return SteppedLayers if steps(layers) else SingleLayers

@@ -1,0 +1,186 @@
+"""The parts of a twin whose inner loops are compiled; see `qkv.native`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from qkv.attention import Mask
+from qkv.attention.mask import Tile
+from qkv.attention.reference import check_sizes, scale_factor
+from qkv.engine.quick.block import PostNormBlock, PostNormCrossBlock
+from qkv.engine.quick.int8 import Int8, Rounded
+from qkv.engine.quick.linear import FEW, Build, Layer, Packed, Plain
+from qkv.model.attention import Mix
+from qkv.model.block import Absent, Block
+from qkv.model.feed_forward import FeedForward
+from qkv.model.view import View
+from qkv.native import ACTIVATIONS, Matrix, loops
+
+STRIP = 256  # rows at a time, whose widened form stays in a core's cache
+QUERIES = 8  # up to which a loop over queries is quicker than torch's kernel
+
+
+class LoopedPlain(Plain):
+    """x·Wᵀ + b; a single row goes through the loops."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.numel() != x.shape[-1]:
+            return super().forward(x)
+        matrix = Matrix.of(self.weight, None, self.bias)
+        return loops().multiply(matrix, x.reshape(-1)).view(*x.shape[:-1], -1)
+
+
+class LoopedPacked(LoopedPlain, Packed):
+    """The same, and a few rows go through `Packed`."""
+
+
+class LoopedInt8(Int8):
+    """The same with W in 8 bits. A single row is not rounded: reading W is all that takes time."""
+
+    def __init__(self, *layers: Layer, rounded: Rounded | None = None) -> None:
+        super().__init__(*layers, rounded=rounded)
+        self.added = torch.zeros_like(self.weight.scale) if self.bias is None else self.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        if len(rows) == 1:
+            matrix = Matrix.of(self.weight.whole, self.weight.scale, self.bias)
+            return loops().multiply(matrix, rows[0]).view(*x.shape[:-1], -1)
+        out = rows.new_empty(len(rows), len(self.weight.scale))
+        for strip, place in zip(torch.split(rows, STRIP), torch.split(out, STRIP), strict=True):
+            self.sized(*loops().rounded(strip.contiguous()), place)
+        return out.view(*x.shape[:-1], out.shape[1])
+
+    def sums(self, whole: Tensor) -> Tensor:
+        """The product with rows of whole numbers, exact."""
+        return torch._int_mm(whole, self.weight.turned)
+
+    def sized(self, whole: Tensor, step: Tensor, out: Tensor) -> None:
+        """The product with rows that count in steps."""
+        loops().unrounded(self.sums(whole), step, self.weight.scale, self.added, out)
+
+
+class LoopedFeedForward(nn.Module):
+    """A `FeedForward` in strips of rows; bias and activation are one pass."""
+
+    def __init__(self, plain: FeedForward, build: Build) -> None:
+        super().__init__()
+        up, down, kind = plain.up, plain.down, activation_kind(plain.activation)
+        assert isinstance(up, nn.Linear)
+        assert isinstance(down, nn.Linear)
+        assert kind is not None
+        self.up, self.down = build(up), build(down)
+        self.activation, self.kind = plain.activation, kind
+        self.added = torch.zeros(up.out_features) if up.bias is None else up.bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        count = x.numel() // x.shape[-1]
+        if count < 2 or (count <= FEW and isinstance(self.up, Packed)):
+            return self.down(self.activation(self.up(x)))
+        rows = x.reshape(-1, x.shape[-1]).contiguous()
+        out = torch.empty_like(rows)
+        for strip, place in zip(torch.split(rows, STRIP), torch.split(out, STRIP), strict=True):
+            self._strip(strip, place)
+        return out.view_as(x)
+
+    def _strip(self, rows: Tensor, out: Tensor) -> None:
+        up, down = self.up, self.down
+        assert isinstance(up, Plain)
+        assert isinstance(down, Plain)
+        wide = loops().bend(torch.mm(rows, up.weight.t()), self.added, self.kind)
+        if down.bias is None:
+            torch.mm(wide, down.weight.t(), out=out)
+        else:
+            torch.addmm(down.bias, wide, down.weight.t(), out=out)
+
+
+class LoopedInt8FeedForward(LoopedFeedForward):
+    """The same in 8 bits: the widened rows are scaled, bent and rounded in one pass."""
+
+    def _strip(self, rows: Tensor, out: Tensor) -> None:
+        up, down = self.up, self.down
+        assert isinstance(up, LoopedInt8)
+        assert isinstance(down, LoopedInt8)
+        whole, step = loops().rounded(rows)
+        bent = loops().bent_and_rounded(
+            up.sums(whole), step, up.weight.scale, self.added, self.kind
+        )
+        down.sized(*bent, out)
+
+
+class LoopedMix(Mix):
+    """Attention; a few queries a row go through the loops."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        check_sizes(q, k, v, mask)
+        T, S = q.shape[2], k.shape[2]
+        if (
+            T > QUERIES
+            or self.cap is not None
+            or self.steps.watched
+            or k.shape[-1] != v.shape[-1]
+            or not all(t.stride(-1) == 1 for t in (q, k, v))
+        ):
+            return super().forward(q, k, v, mask)
+        tile = Tile.whole(T, S, q.device)
+        if mask.bias_in(tile) is not None:
+            return super().forward(q, k, v, mask)
+        seen = mask.seen_in(tile)
+        return loops().attend(q, k, v, seen, scale_factor(q.shape[-1], self.scale))
+
+
+def summed(fresh: Tensor, x: Tensor, norm: nn.Module) -> Tensor:
+    """norm(fresh + x), in place of what is fresh."""
+    assert isinstance(norm, nn.LayerNorm)
+    return loops().add_and_norm(fresh, x, norm)
+
+
+class LoopedPostNormBlock(PostNormBlock):
+    """A sum and its norm are one pass."""
+
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        x = summed(self.attention(x, view), x, self.attention_out)
+        return summed(self.feed_forward(x), x, self.feed_forward_out)
+
+
+class LoopedPostNormCrossBlock(PostNormCrossBlock):
+    """A sum and its norm are one pass."""
+
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        x = summed(self.attention(x, view), x, self.attention_out)
+        x = summed(self.cross(x, view), x, self.cross_out)
+        return summed(self.feed_forward(x), x, self.feed_forward_out)
+
+
+LOOPED: dict[type[nn.Module], type[nn.Module]] = {
+    Mix: LoopedMix,
+    PostNormBlock: LoopedPostNormBlock,
+    PostNormCrossBlock: LoopedPostNormCrossBlock,
+}
+
+
+def looped_kind(kind: type[nn.Module]) -> type[nn.Module]:
+    """The class that does the same with compiled loops, if there is one."""
+    return LOOPED.get(kind, kind)
+
+
+def layer_norms(block: Block) -> bool:
+    """Whether all norms behind the block's parts are those the loops know."""
+    norms = [block.attention_out, block.feed_forward_out]
+    norms += [] if isinstance(block.cross, Absent) else [block.cross_out]
+    return all(type(norm) is nn.LayerNorm and norm.bias is not None for norm in norms)
+
+
+def activation_kind(activation: nn.Module) -> int | None:
+    """Its number for the loops, if they have it."""
+    match activation:
+        case nn.ReLU():
+            return ACTIVATIONS["relu"]
+        case nn.GELU(approximate="tanh"):
+            return ACTIVATIONS["gelu_tanh"]
+        case nn.GELU():
+            return ACTIVATIONS["gelu"]
+        case nn.SiLU():
+            return ACTIVATIONS["silu"]
+    return None

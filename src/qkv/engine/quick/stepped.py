@@ -1,0 +1,107 @@
+"""One more token of one sequence, in one call of a compiled loop.
+
+For the kind of decoder that has a short way (see `single`) all layers are computed by `decode` of
+`qkv.native`: the same numbers, added up in another order, and the same cache.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from qkv.attention import KVCache, Rotation
+from qkv.attention.reference import scale_factor
+from qkv.engine.quick.int8 import Int8
+from qkv.engine.quick.looped import activation_kind
+from qkv.engine.quick.single import Line, Product, SingleLayers, line_of
+from qkv.model.position.rotary import Turning
+from qkv.model.stack import Layers
+from qkv.native import Layer, Matrix, Shape, loops
+
+TABLE = 256  # positions whose turns are computed at a time
+
+
+class SteppedLayers(SingleLayers):
+    """The layers of a decoder; a single token of a single sequence is one call."""
+
+    first: ClassVar[int] = 0  # the loop gives NaN for NaN, however few the keys
+
+    def _one(self, x: Tensor, cache: KVCache) -> Tensor:
+        position, slots = cache.length, cache.slots
+        if position == slots[0].capacity or not all(slot.k.is_contiguous() for slot in slots):
+            return super()._one(x, cache)
+        for layer, slot in zip(self.compiled, slots, strict=True):
+            layer.keys, layer.values = slot.k.data_ptr(), slot.v.data_ptr()
+        self.shape.capacity = slots[0].capacity
+        x = x.clone()
+        loops().decode(self.compiled, self.shape, x, self._turns(position), position, self.room)
+        for slot in slots:
+            slot.length += 1
+        return x
+
+    @cached_property
+    def compiled(self) -> ctypes.Array[Layer]:
+        """What each layer is made of, for the loop; `lines` keeps the tensors."""
+        return (Layer * len(self.lines))(*map(_layer, self.lines))
+
+    @cached_property
+    def shape(self) -> Shape:
+        line, position = self.lines[0], self.position
+        assert isinstance(position, Turning)
+        heads, kv_heads, _ = line.attention.heads
+        E = line.attention.widths[0] // heads
+        return Shape(
+            width=len(line.norm.gain), heads=heads, kv_heads=kv_heads, head_width=E,
+            hidden=_rows(line.widen) // 2, turned=position.turned,
+            adjacent=position.choice.adjacent, activation=activation_kind(line.activation),
+            scale=scale_factor(E, line.attention.mix.scale),
+        )  # fmt: skip
+
+    @cached_property
+    def room(self) -> Tensor:
+        """For what is computed on the way: queries, keys, values; what heads saw; gate and up."""
+        s = self.shape
+        return torch.empty((2 * s.heads + 2 * s.kv_heads) * s.head_width + 2 * s.hidden + s.width)
+
+    def _turns(self, position: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of a position, (R,) each."""
+        known: Rotation | None = self.__dict__.get("table")
+        if known is None or position >= len(known.cos):
+            places = torch.arange((position // TABLE + 1) * TABLE)
+            made = self.position.rotation(places, torch.float32)
+            assert isinstance(made, Rotation)
+            known = self.__dict__["table"] = Rotation(
+                made.cos.float(), made.sin.float(), made.adjacent
+            )
+        return known.cos[position], known.sin[position]
+
+
+def steps(layers: Layers) -> bool:
+    """Whether the loop knows all that these layers, which have a short way, are made of."""
+    return all(
+        line is not None and activation_kind(line.activation) is not None
+        for line in map(line_of, layers.blocks())
+    )
+
+
+def _layer(line: Line) -> Layer:
+    return Layer(
+        attention_gain=line.norm.gain.data_ptr(), attention_eps=line.norm.eps,
+        feed_forward_gain=line.wide_norm.gain.data_ptr(), feed_forward_eps=line.wide_norm.eps,
+        project=_matrix(line.project), output=_matrix(line.mixed),
+        widen=_matrix(line.widen), narrow=_matrix(line.narrow),
+    )  # fmt: skip
+
+
+def _matrix(product: Product) -> Matrix:
+    if isinstance(product, Int8):
+        return Matrix.of(product.weight.whole, product.weight.scale, product.bias)
+    return Matrix.of(product.weight, None, product.bias)
+
+
+def _rows(product: Product) -> int:
+    return len(product.weight.scale if isinstance(product, Int8) else product.weight)

@@ -1,0 +1,85 @@
+"""The C++ beside this file as a library of this machine, compiled once and kept in the cache."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from qkv.errors import UsageError
+
+FOLDER = Path(__file__).parent
+SOURCES = ("attend.cpp", "rows.cpp", "step.cpp")
+COMPILERS = ("c++", "g++", "clang++")
+# Sums may be taken in any order, which lets them be taken many at a time; that a number may be
+# infinite or none at all is never forgotten.
+FLAGS = (
+    "-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math",
+    "-fassociative-math", "-fno-signed-zeros", "-shared", "-fPIC",
+)  # fmt: skip
+THREADS = () if sys.platform == "darwin" else ("-fopenmp",)  # Apple's compiler comes without
+
+
+def library() -> Path:
+    """Where the library is; if it was never compiled for this machine, it is now."""
+    command = [_compiler(), *FLAGS, *THREADS]
+    target = _cache() / f"loops-{_fingerprint(command)}.so"
+    if not target.is_file():
+        _compile(command, target)
+    return target
+
+
+def _compiler() -> str:
+    asked = os.environ.get("CXX")
+    for name in (asked,) if asked else COMPILERS:
+        found = shutil.which(name)
+        if found:
+            return found
+    wanted = f"CXX names {asked}, which" if asked else "there is no C++ compiler here, and it"
+    raise UsageError(
+        f"--compile needs a C++ compiler: {wanted} cannot be found; install g++ or clang++, or "
+        "leave --compile out"
+    )
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "qkv"
+
+
+def _fingerprint(command: list[str]) -> str:
+    """Of all that the library depends on: the text, the compiler, and what this CPU can do."""
+    found = hashlib.sha256(" ".join(command).encode())
+    for path in sorted(FOLDER.glob("*.h")) + [FOLDER / name for name in SOURCES]:
+        found.update(path.read_bytes())
+    found.update(_run([*command[:1], "-march=native", "-dM", "-E", "-x", "c++", os.devnull]))
+    return found.hexdigest()[:16]
+
+
+def _compile(command: list[str], target: Path) -> None:
+    """Into another file first, so that nobody ever opens half a library."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, fresh = tempfile.mkstemp(suffix=".so", dir=target.parent)
+    except OSError as error:
+        raise UsageError(
+            f"--compile keeps what it compiled in {target.parent}, but {error.strerror}; set "
+            "XDG_CACHE_HOME to a directory that can be written"
+        ) from None
+    os.close(handle)
+    try:
+        _run([*command, *(str(FOLDER / name) for name in SOURCES), "-o", fresh])
+        Path(fresh).replace(target)
+    finally:
+        Path(fresh).unlink(missing_ok=True)
+
+
+def _run(command: list[str]) -> bytes:
+    ran = subprocess.run(command, capture_output=True, check=False)
+    if ran.returncode:
+        said = ran.stderr.decode("utf-8", "replace").splitlines()
+        why = next((line for line in said if "error" in line), "it said nothing")
+        raise UsageError(f"--compile: {command[0]} failed: {why}; leave --compile out")
+    return ran.stdout

@@ -1,0 +1,172 @@
+"""The loops as functions of tensors.
+
+All tensors are float32 unless said otherwise, on the CPU, and rows of theirs lie in one piece.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import byref, c_float, c_int, c_long, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qkv.native.build import library
+
+ACTIVATIONS: dict[str, int] = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3}  # as in numbers.h
+
+
+class Matrix(ctypes.Structure):
+    """A product x·Wᵀ + b; with a scale for each row of W, W is in 8 bits."""
+
+    _fields_ = (
+        ("numbers", c_void_p), ("scale", c_void_p), ("bias", c_void_p),
+        ("rows", c_long), ("columns", c_long),
+    )  # fmt: skip
+
+    @classmethod
+    def of(cls, weight: Tensor, scale: Tensor | None, bias: Tensor | None) -> Matrix:
+        """It holds no tensor: whoever uses it must."""
+        rows, columns = weight.shape
+        return cls(weight.data_ptr(), _place(scale), _place(bias), rows, columns)
+
+
+class Layer(ctypes.Structure):
+    """One layer of a decoder; see step.cpp."""
+
+    _fields_ = (
+        ("attention_gain", c_void_p), ("feed_forward_gain", c_void_p),
+        ("attention_eps", c_float), ("feed_forward_eps", c_float),
+        ("project", Matrix), ("output", Matrix), ("widen", Matrix), ("narrow", Matrix),
+        ("keys", c_void_p), ("values", c_void_p),
+    )  # fmt: skip
+
+
+class Shape(ctypes.Structure):
+    """What all layers of a decoder have in common; see step.cpp."""
+
+    _fields_ = (
+        ("width", c_long), ("heads", c_long), ("kv_heads", c_long), ("head_width", c_long),
+        ("hidden", c_long), ("capacity", c_long), ("turned", c_long), ("adjacent", c_int),
+        ("activation", c_int), ("scale", c_float),
+    )  # fmt: skip
+
+
+class _Strides(ctypes.Structure):
+    _fields_ = (("batch", c_long), ("head", c_long), ("position", c_long))
+
+    @classmethod
+    def of(cls, t: Tensor) -> _Strides:
+        return cls(*t.stride()[:3])
+
+
+class Loops:
+    """The compiled library."""
+
+    def __init__(self, path: Path) -> None:
+        found = ctypes.CDLL(str(path))
+        P, L, F, N = c_void_p, c_long, c_float, c_int
+        self._bend = _typed(found.bend, P, P, L, L, N, N)
+        self._add_and_norm = _typed(found.add_and_norm, P, P, P, P, F, L, L, N)
+        self._round_rows = _typed(found.round_rows, P, P, P, L, L, N)
+        self._unround_rows = _typed(found.unround_rows, P, P, P, P, P, L, L, N)
+        self._unround_bend_round = _typed(found.unround_bend_round, *[P] * 6, L, L, N, N)
+        self._attend_few = _typed(found.attend_few, *[P] * 9, *[L] * 6, F, N)
+        self._decode = _typed(found.decode, P, L, P, P, P, P, L, P, N)
+        self._multiply_one = _typed(found.multiply_one, P, P, P, N)
+
+    def bend(self, x: Tensor, bias: Tensor, activation: int) -> Tensor:
+        """x (M, N) becomes activation(x + bias)."""
+        rows, columns = x.shape
+        self._bend(x.data_ptr(), bias.data_ptr(), rows, columns, activation, _threads())
+        return x
+
+    def add_and_norm(self, x: Tensor, more: Tensor, norm: nn.LayerNorm) -> Tensor:
+        """x (…, N), which must be contiguous, becomes norm(x + more)."""
+        columns = x.shape[-1]
+        more = more.contiguous()
+        self._add_and_norm(
+            x.data_ptr(), more.data_ptr(), norm.weight.data_ptr(), norm.bias.data_ptr(), norm.eps,
+            x.numel() // columns, columns, _threads(),
+        )  # fmt: skip
+        return x
+
+    def rounded(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows (M, K) as whole numbers of 8 bits, and the step (M,) that each counts in."""
+        whole, step = x.new_empty(x.shape, dtype=torch.int8), x.new_empty(len(x))
+        self._round_rows(x.data_ptr(), whole.data_ptr(), step.data_ptr(), *x.shape, _threads())
+        return whole, step
+
+    def unrounded(
+        self, sums: Tensor, step: Tensor, scale: Tensor, bias: Tensor, out: Tensor
+    ) -> None:
+        """What sums (M, N) of 32 bits stand for: × step (M,) × scale (N,) + bias (N,) -> (M, N)."""
+        self._unround_rows(
+            sums.data_ptr(), step.data_ptr(), scale.data_ptr(), bias.data_ptr(), out.data_ptr(),
+            *sums.shape, _threads(),
+        )  # fmt: skip
+
+    def bent_and_rounded(
+        self, sums: Tensor, step: Tensor, scale: Tensor, bias: Tensor, activation: int
+    ) -> tuple[Tensor, Tensor]:
+        """The activation of what sums stand for, rounded again."""
+        whole, following = sums.new_empty(sums.shape, dtype=torch.int8), torch.empty_like(step)
+        self._unround_bend_round(
+            sums.data_ptr(), step.data_ptr(), scale.data_ptr(), bias.data_ptr(),
+            whole.data_ptr(), following.data_ptr(), *sums.shape, activation, _threads(),
+        )  # fmt: skip
+        return whole, following
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, scale: float) -> Tensor:
+        """Attention of q (B, H, T, E) over k, v (B, K, S, E); seen is bool (…, S) or all."""
+        B, H, T, E = q.shape
+        K, S = k.shape[1:3]
+        out = q.new_empty(B, T, H, E)
+        mask = None if seen is None else seen.expand(B, H, T, S)
+        self._attend_few(
+            q.data_ptr(), k.data_ptr(), v.data_ptr(), _place(mask), out.data_ptr(),
+            byref(_Strides.of(q)), byref(_Strides.of(k)), byref(_Strides.of(v)),
+            None if mask is None else byref(_Strides.of(mask)),
+            B, H, K, T, S, E, scale, _threads(),
+        )  # fmt: skip
+        return out.transpose(1, 2)
+
+    def decode(
+        self, layers: ctypes.Array[Layer], shape: Shape, x: Tensor, turns: tuple[Tensor, Tensor],
+        position: int, room: Tensor,
+    ) -> None:  # fmt: skip
+        """x (D,) through all layers; its keys and values are added at that position."""
+        self._decode(
+            byref(layers), len(layers), byref(shape), x.data_ptr(), turns[0].data_ptr(),
+            turns[1].data_ptr(), position, room.data_ptr(), _threads(),
+        )  # fmt: skip
+
+    def multiply(self, matrix: Matrix, x: Tensor) -> Tensor:
+        """x·Wᵀ + b of a single row (K,) -> (N,)."""
+        out = x.new_empty(matrix.rows)
+        self._multiply_one(byref(matrix), x.data_ptr(), out.data_ptr(), _threads())
+        return out
+
+
+@cache
+def loops() -> Loops:
+    """The library of this machine; compiled now if it never was."""
+    return Loops(library())
+
+
+def _typed(function: Any, *kinds: Any) -> Callable[..., None]:
+    function.argtypes, function.restype = kinds, None
+    typed: Callable[..., None] = function
+    return typed
+
+
+def _place(t: Tensor | None) -> int | None:
+    return None if t is None else t.data_ptr()
+
+
+def _threads() -> int:
+    return torch.get_num_threads()

@@ -1,0 +1,190 @@
+// One more token of one sequence through all layers of a decoder of Llama's kind, in one call.
+#include <vector>
+
+#include "attend.h"
+#include "threads.h"
+
+using namespace qkv;
+
+extern "C" {
+
+// A matrix (rows, columns), in float32 or, with a scale for each row, in 8 bits; bias may be null.
+struct Matrix {
+    const void* numbers;
+    const float* scale;
+    const float* bias;
+    long rows, columns;
+};
+
+// One layer; keys and values are (kv_heads, capacity, width of a head).
+struct Layer {
+    const float* attention_gain;
+    const float* feed_forward_gain;
+    float attention_eps, feed_forward_eps;
+    Matrix project, output, widen, narrow;
+    float* keys;
+    float* values;
+};
+
+// What all layers have in common.
+struct Shape {
+    long width, heads, kv_heads, head_width, hidden, capacity;
+    long turned;     // features of a head that turn with the position
+    int adjacent;    // whether neighbours are turned together, or halves
+    int activation;
+    float scale;     // of the scores
+};
+
+}  // extern "C"
+
+namespace {
+
+constexpr long TOGETHER = 4;  // rows of a matrix that are read at a time
+
+// The longest row that any matrix of a layer is multiplied with.
+long longest(const Shape& s) {
+    const long mixed = s.heads * s.head_width, narrow = s.width > mixed ? s.width : mixed;
+    return s.hidden > narrow ? s.hidden : narrow;
+}
+
+// From which row on thread t of n works.
+long share(long rows, int t, int n) { return rows * t / n; }
+
+// x·W[r] for some neighbouring rows; whole numbers are multiplied and added as such.
+template <long count, class Number, class Wide, class Sum>
+inline void dots(const Number* w, const Wide* x, long columns, Sum* out) {
+    Sum sum[count] = {};
+    for (long i = 0; i < columns; i++) {
+        for (long r = 0; r < count; r++) {
+            const Wide weight = w[r * columns + i];
+            sum[r] += weight * x[i];
+        }
+    }
+    for (long r = 0; r < count; r++) out[r] = sum[r];
+}
+
+template <class Number, class Wide, class Sum>
+void products(const Number* w, const Wide* x, long columns, Sum* out, long from, long to) {
+    long r = from;
+    for (; r + TOGETHER <= to; r += TOGETHER) {
+        dots<TOGETHER>(w + r * columns, x, columns, out + r);
+    }
+    for (; r < to; r++) dots<1>(w + r * columns, x, columns, out + r);
+}
+
+// x as whole numbers of up to 16 bits, as many as no sum of products with 8 bits can overflow with;
+// returns the step they count in.
+float round_to_16(const float* x, long columns, int16_t* whole) {
+    const long most = INT32_MAX / (127 * columns);
+    const float largest = most < INT16_MAX ? most : INT16_MAX;
+    const float step = size_of(x, columns) / largest;
+    for (long i = 0; i < columns; i++) {
+        whole[i] = static_cast<int16_t>(static_cast<int32_t>(std::rint(x[i] / step)));
+    }
+    return step;
+}
+
+// out[from:to] = W[from:to]·x + b; `room` is for a row of whole numbers.
+void multiply(const Matrix& m, const float* x, int16_t* room, float* out, long from, long to) {
+    if (m.scale) {
+        const float step = round_to_16(x, m.columns, room);
+        auto* sums = reinterpret_cast<int32_t*>(out);  // a sum gives way to what it stands for
+        products(static_cast<const int8_t*>(m.numbers), room, m.columns, sums, from, to);
+        for (long r = from; r < to; r++) out[r] = sums[r] * step * m.scale[r];
+    } else {
+        products(static_cast<const float*>(m.numbers), x, m.columns, out, from, to);
+    }
+    if (m.bias) {
+        for (long r = from; r < to; r++) out[r] += m.bias[r];
+    }
+}
+
+void root_mean_square(const float* x, const float* gain, float eps, long width, float* out) {
+    float squares = 0.0f;
+    for (long i = 0; i < width; i++) squares += x[i] * x[i];
+    const float scale = 1.0f / std::sqrt(squares / width + eps);
+    for (long i = 0; i < width; i++) out[i] = x[i] * scale * gain[i];
+}
+
+void turn(float* head, const float* cosines, const float* sines, const Shape& s) {
+    const long half = s.turned / 2, stride = s.adjacent ? 2 : 1, apart = s.adjacent ? 1 : half;
+    for (long i = 0; i < half; i++) {
+        const float a = head[i * stride], b = head[i * stride + apart];
+        head[i * stride] = a * cosines[i * stride] - b * sines[i * stride];
+        head[i * stride + apart] = a * sines[i * stride] + b * cosines[i * stride];
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+// x (width) through all layers; it stands at `position`, which its keys and values are added at.
+// cosines and sines are of that position; room: 2·width + hidden·2 + (heads + 2·kv_heads)·E.
+void decode(const Layer* layers, long count, const Shape* shape, float* x, const float* cosines,
+            const float* sines, long position, float* room, int threads) {
+    const Shape s = *shape;
+    const long E = s.head_width, group = s.heads / s.kv_heads;
+    float* asked = room;                                    // queries, keys, values
+    float* mixed = asked + (s.heads + 2 * s.kv_heads) * E;  // what the heads saw
+    float* wide = mixed + s.heads * E;                      // gate, then up
+#pragma omp parallel num_threads(threads)
+    {
+        const int t = omp_get_thread_num(), n = omp_get_num_threads();
+        std::vector<float> own(s.width + position + 1);
+        std::vector<int16_t> whole(longest(s));
+        int16_t* row = whole.data();
+        float *normed = own.data(), *weights = normed + s.width;
+        for (long l = 0; l < count; l++) {
+            const Layer& layer = layers[l];
+            root_mean_square(x, layer.attention_gain, layer.attention_eps, s.width, normed);
+            const long all = layer.project.rows;
+            multiply(layer.project, normed, row, asked, share(all, t, n), share(all, t + 1, n));
+#pragma omp barrier
+            for (long k = share(s.kv_heads, t, n); k < share(s.kv_heads, t + 1, n); k++) {
+                float* key = asked + (s.heads + k) * E;
+                const float* value = asked + (s.heads + s.kv_heads + k) * E;
+                float* keys = layer.keys + k * s.capacity * E;
+                float* values = layer.values + k * s.capacity * E;
+                turn(key, cosines, sines, s);
+                std::memcpy(keys + position * E, key, E * sizeof(float));
+                std::memcpy(values + position * E, value, E * sizeof(float));
+                for (long h = k * group; h < (k + 1) * group; h++) {
+                    turn(asked + h * E, cosines, sines, s);
+                    attend(asked + h * E, keys, values, nullptr, position + 1, E, E, E, s.scale, weights,
+                           mixed + h * E);
+                }
+            }
+#pragma omp barrier
+            const long from = share(s.width, t, n), to = share(s.width, t + 1, n);
+            multiply(layer.output, mixed, row, asked, from, to);
+            for (long i = from; i < to; i++) x[i] += asked[i];
+#pragma omp barrier
+            root_mean_square(x, layer.feed_forward_gain, layer.feed_forward_eps, s.width, normed);
+            const long first = share(s.hidden, t, n), last = share(s.hidden, t + 1, n);
+            multiply(layer.widen, normed, row, wide, first, last);
+            multiply(layer.widen, normed, row, wide, s.hidden + first, s.hidden + last);
+            with_activation(s.activation, [=](auto known) {
+                for (long i = first; i < last; i++) {
+                    wide[i] = activated<known>(wide[i]) * wide[s.hidden + i];
+                }
+            });
+#pragma omp barrier
+            multiply(layer.narrow, wide, row, asked, from, to);
+            for (long i = from; i < to; i++) x[i] += asked[i];
+#pragma omp barrier
+        }
+    }
+}
+
+// out = W·x + b
+void multiply_one(const Matrix* m, const float* x, float* out, int threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        const int t = omp_get_thread_num(), n = omp_get_num_threads();
+        std::vector<int16_t> whole(m->columns);
+        multiply(*m, x, whole.data(), out, share(m->rows, t, n), share(m->rows, t + 1, n));
+    }
+}
+
+}  // extern "C"

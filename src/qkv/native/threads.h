@@ -1,0 +1,9 @@
+// Threads where the compiler has OpenMP, else one.
+#pragma once
+
+#ifdef _OPENMP
+#include <omp.h>
+#else
+inline int omp_get_thread_num() { return 0; }
+inline int omp_get_num_threads() { return 1; }
+#endif

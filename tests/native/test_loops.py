@@ -1,0 +1,161 @@
+"""Every compiled loop equals its slower twin in torch, whatever it is given."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from native import needs_compiler
+from qkv.attention import Mask, reference
+from qkv.engine.quick.int8 import Rounded, sizes, whole_numbers
+from qkv.native import ACTIVATIONS, Matrix, loops
+
+pytestmark = needs_compiler
+
+BENT: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+}
+B, H, K, T, S, E = 3, 6, 2, 3, 7, 5
+MASKS = {
+    "everything": Mask.full(),
+    "nothing after": Mask.causal(),
+    "real keys": Mask.padding(torch.tensor([7, 4, 1])),
+    "a grid a row": Mask.explicit(torch.rand(B, 1, T, S) < 0.5),
+    "a grid a head": Mask.explicit(torch.rand(1, H, T, S) < 0.5),
+    "nothing": Mask.explicit(torch.zeros(T, S, dtype=torch.bool)),
+    "both": Mask.causal() & Mask.padding(torch.tensor([7, 4, 1])),
+}
+
+
+def numbers(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("columns", [1, 16, 53])
+def test_activations_are_those_of_torch(name: str, columns: int) -> None:
+    x, bias = torch.linspace(-30, 30, 41 * columns).view(41, columns), numbers(columns)
+    want = BENT[name](x + bias)
+    got = loops().bend(x.clone(), bias, ACTIVATIONS[name])
+    torch.testing.assert_close(got, want, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_what_is_no_number_stays_none(name: str) -> None:
+    x = torch.full((1, 32), torch.nan)
+    assert loops().bend(x, torch.zeros(32), ACTIVATIONS[name]).isnan().all()
+
+
+@pytest.mark.parametrize("width", [1, 8, 37])
+def test_a_sum_and_its_norm(width: int) -> None:
+    norm = nn.LayerNorm(width, eps=1e-5)
+    with torch.no_grad():
+        norm.weight.copy_(numbers(width, seed=2))
+        norm.bias.copy_(numbers(width, seed=3))
+    x, more = 100 + numbers(2, 9, width), numbers(9, 2, width, seed=4).transpose(0, 1)
+    with torch.inference_mode():
+        got = loops().add_and_norm(x.clone(), more, norm)
+        torch.testing.assert_close(got, norm(x + more), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 37), (300, 64)])
+def test_rows_are_rounded_as_torch_rounds_them(shape: tuple[int, int]) -> None:
+    x = numbers(*shape) * torch.logspace(-6, 6, shape[0])[:, None]
+    x[0] = 0.0
+    whole, step = loops().rounded(x)
+    size = sizes(x)
+    torch.testing.assert_close(step, size[:, 0] / 127, rtol=1e-6, atol=0.0)
+    assert (whole.int() - whole_numbers(x, size).int()).abs().max() <= 1  # a half may go either way
+    assert (whole.float() * step[:, None] - x).abs().amax(dim=1).le(0.5001 * step).all()
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf])
+def test_a_row_with_what_is_no_number_has_no_step(wrong: float) -> None:
+    x = numbers(3, 40)
+    x[1, 17] = wrong
+    _, step = loops().rounded(x)
+    assert step.isfinite().tolist() == [True, False, True]
+
+
+def test_sums_become_what_they_stand_for_and_are_bent_and_rounded() -> None:
+    sums = torch.randint(-(2**24), 2**24, (7, 53), dtype=torch.int32)
+    step, scale, bias = numbers(7).abs() * 1e-4, numbers(53).abs() * 1e-3, numbers(53, seed=5)
+    plain = sums * step[:, None] * scale + bias
+    out = torch.empty(7, 53)
+    loops().unrounded(sums, step, scale, bias, out)
+    torch.testing.assert_close(out, plain, rtol=1e-5, atol=1e-5)
+    for name, kind in ACTIVATIONS.items():
+        whole, following = loops().bent_and_rounded(sums, step, scale, bias, kind)
+        distance = (whole * following[:, None] - BENT[name](plain)).abs().amax(dim=1)
+        assert distance.le(0.501 * following + 1e-5).all()
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("rows", [1, B])
+def test_attention_of_a_few_queries_is_the_reference(name: str, rows: int) -> None:
+    mask = MASKS[name]
+    if rows == 1:
+        mask = Mask.explicit(mask.dense(T, S).expand(B, H, T, S)[:1])
+    q = numbers(rows, T, H, E).transpose(1, 2)  # as heads come out of a product
+    room = numbers(2, rows, K, S + 4, E, seed=2)  # a cache with room to spare
+    k, v = room[0, :, :, :S], room[1, :, :, :S]
+    seen = mask.dense(T, S) if mask.parts else None
+    got = loops().attend(q, k, v, seen, 0.3)
+    torch.testing.assert_close(got, reference(q, k, v, mask, 0.3).output, rtol=1e-5, atol=1e-5)
+
+
+def test_a_query_that_is_no_number_shows_only_in_its_own_answer() -> None:
+    q, k = numbers(2, H, 1, E), numbers(2, K, S, E)
+    q[1, 3] = torch.nan
+    got = loops().attend(q, k, k, None, 1.0)
+    assert got.isnan().any(dim=-1).nonzero().tolist() == [[1, 3, 0]]
+
+
+@pytest.mark.parametrize("rows", [1, 5, 203])
+@pytest.mark.parametrize("columns", [3, 64, 5000])
+@pytest.mark.parametrize("biased", [True, False])
+def test_a_single_row_times_a_matrix(rows: int, columns: int, biased: bool) -> None:
+    weight, x = numbers(rows, columns), numbers(columns, seed=2)
+    bias = numbers(rows, seed=3) if biased else None
+    got = loops().multiply(Matrix.of(weight, None, bias), x)
+    want = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
+    torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-3)
+
+    small = Rounded(weight)
+    got = loops().multiply(Matrix.of(small.whole, small.scale, bias), x)
+    meant = small.whole.double() * small.scale.double()[:, None]
+    want = F.linear(x.double(), meant, None if bias is None else bias.double())
+    assert (got - want).abs().max() <= 2e-3 * x.norm() * meant.norm(dim=1).max()
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_a_single_row_with_what_is_no_number_gives_none(wrong: float) -> None:
+    small, x = Rounded(numbers(5, 40)), numbers(40)
+    x[7] = wrong
+    got = loops().multiply(Matrix.of(small.whole, small.scale, None), x)
+    assert not got.isfinite().any()
+
+
+def test_no_sum_of_8_bits_overflows() -> None:
+    weight, x = torch.full((4, 20_000), 127, dtype=torch.int8), torch.ones(20_000)
+    scale = torch.ones(4)
+    got = loops().multiply(Matrix.of(weight, scale, None), x)
+    torch.testing.assert_close(got, torch.full((4,), 127.0 * 20_000))
+
+
+def test_threads_make_no_difference_to_a_row() -> None:
+    before, x = torch.get_num_threads(), numbers(513, 37)
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(loops().bend(x.clone(), torch.zeros(37), ACTIVATIONS["gelu"]))
+    finally:
+        torch.set_num_threads(before)
+    assert found[0].equal(found[1])
+    assert found[0].equal(found[2])
