@@ -11,12 +11,13 @@ import argparse
 import json
 import subprocess
 import sys
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from machine import machine
 from minilm import minilm
-from turns import by_turns
+from turns import by_turns, timed
 
 CODE = {
     ("embed", "qkv"): """
@@ -58,8 +59,13 @@ def main() -> None:
     seconds: dict[str, dict[str, float]] = {}
     for work, place in places.items():
         starts = {
-            name: lambda code=code, place=place: subprocess.run(
-                [sys.executable, "-c", code, str(place)], check=True, capture_output=True
+            name: timed(
+                partial(
+                    subprocess.run,
+                    [sys.executable, "-c", code, str(place)],
+                    check=True,
+                    capture_output=True,
+                )
             )
             for (what, name), code in CODE.items()
             if what == work

@@ -3,8 +3,8 @@
     python bench/decode_speed.py PATH/TO/stories15M
 
 200 tokens after "Once upon a time". If llama-cpp-python and gguf are installed, the same weights
-take part as a GGUF file in float32 and in Q8_0. Peers work by turns; medians. Prints a table and
-one JSON line.
+take part as a GGUF file in float32 and in Q8_0. Peers work by turns, each in a process of its own;
+medians. Prints a table and one JSON line.
 """
 
 import argparse
@@ -15,12 +15,11 @@ import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from machine import machine
-from turns import by_turns, table
+from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
 from qkv.engine.generate import GREEDY, NGram
@@ -38,11 +37,12 @@ NAMES = {
 }  # fmt: skip
 
 
-def ours(place: Path, tokens: int, int8: bool, **options: Any) -> Write:
-    engine = Engine.load(place, int8=int8)
+def ours(place: Path, tokens: int, int8: bool, compile: bool, look_up: bool = False) -> Write:
+    engine = Engine.load(place, int8=int8, compile=compile)
+    draft = NGram() if look_up else None
 
     def write() -> list[int]:
-        answer = engine.generate(PROMPT, max_tokens=tokens, sampling=GREEDY, **options).finish()
+        answer = engine.generate(PROMPT, max_tokens=tokens, sampling=GREEDY, draft=draft).finish()
         assert len(answer.tokens) == tokens, "the story ended early"
         return answer.tokens
 
@@ -140,11 +140,13 @@ def main() -> None:
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     before, place, tokens = machine(), asked.model, asked.tokens
-    peers: dict[str, Write] = {
-        "transformers": transformers(place, tokens),
-        "qkv": ours(place, tokens, int8=False),
-        "qkv int8": ours(place, tokens, int8=True),
-        "qkv int8, look-up": ours(place, tokens, int8=True, draft=NGram()),
+    peers = {
+        "transformers": Peer(transformers, place, tokens),
+        "qkv": Peer(ours, place, tokens, False, False),
+        "qkv --compile": Peer(ours, place, tokens, False, True),
+        "qkv int8": Peer(ours, place, tokens, True, False),
+        "qkv int8, look-up": Peer(ours, place, tokens, True, False, True),
+        "qkv int8 --compile": Peer(ours, place, tokens, True, True),
     }
     packages = ["transformers"]
     with tempfile.TemporaryDirectory() as folder:
@@ -152,11 +154,11 @@ def main() -> None:
             tokenizer = Tokenizer.load(place / "tokenizer.json")
             ids = tokenizer.wrap(tokenizer.encode(PROMPT))
             for kind in ("F32", "Q8_0"):
-                peer = llama_cpp(place, tokens, kind, Path(folder), ids)
-                peers[f"llama.cpp {kind}"] = peer
+                given = (place, tokens, kind, Path(folder), ids)
+                peers[f"llama.cpp {kind}"] = Peer(llama_cpp, *given)
             packages.append("llama-cpp-python")
-        written = {name: write() for name, write in peers.items()}
-        rates = by_turns(peers, tokens, asked.runs)
+        written = {name: peer.answer() for name, peer in peers.items()}
+        rates = by_turns({n: peer.seconds for n, peer in peers.items()}, tokens, asked.runs)
     table(rates, "tokens/s", "transformers")
     agree = {
         name: next((i for i, (a, b) in enumerate(zip(ids, written["transformers"], strict=True))
@@ -165,11 +167,8 @@ def main() -> None:
     }  # fmt: skip
     for name, count in agree.items():
         print(f"{name:<28} the first {count} of {tokens} tokens are those of transformers")
-    ratios = {"ratio_fp32": rates["qkv"] / rates["transformers"]}
-    if "llama.cpp Q8_0" in rates:
-        ratios["ratio_int8"] = rates["qkv int8"] / rates["llama.cpp Q8_0"]
     result = {
-        "bench": "decode_speed", "tokens_per_second": rates, **ratios, "equal_tokens": agree,
+        "bench": "decode_speed", "tokens_per_second": rates, "equal_tokens": agree,
         "runs": asked.runs, **before, "versions": {name: version(name) for name in packages},
     }  # fmt: skip
     print(json.dumps(result))

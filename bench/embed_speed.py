@@ -4,8 +4,8 @@
 
 Three kinds of work: short captions of Multi30k, texts of 8 to 256 tokens, and the captions with
 the matrices in 8 bits. All give the same vectors to float32, or as near as the table says. If
-onnxruntime, onnx and onnxscript are installed, its dynamic 8 bits take part. Peers work by turns;
-medians. Prints a table and one JSON line.
+onnxruntime, onnx and onnxscript are installed, its dynamic 8 bits take part. Peers work by turns,
+each in a process of its own; medians. Prints a table and one JSON line.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import torch
 from machine import machine
 from minilm import minilm
 from scipy.stats import spearmanr
-from turns import by_turns, table
+from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
 from qkv.model import cost
@@ -72,10 +73,12 @@ class States(torch.nn.Module):
         return states
 
 
-def onnx_int8(place: Path, folder: Path) -> Embed | None:
+def ours(place: Path, int8: bool, compile: bool) -> Embed:
+    return Engine.load(place, int8=int8, compile=compile).embed
+
+
+def onnx_int8(place: Path, folder: Path) -> Embed:
     """transformers' BERT through onnxruntime with dynamic 8 bits, sorted by length, by 32."""
-    if not all(map(importlib.util.find_spec, ("onnxruntime", "onnx", "onnxscript"))):
-        return None
     import onnxruntime as ort
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from transformers import AutoModel, AutoTokenizer
@@ -114,11 +117,11 @@ def onnx_int8(place: Path, folder: Path) -> Embed | None:
     return embed
 
 
-def sts(embed: Embed, data: Path) -> float:
+def sts(peer: Peer, data: Path) -> float:
     """Spearman's correlation on the test part of STS-B, times 100."""
     with (data / "stsb" / "test.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
-    a, b = embed([row[0] for row in rows]), embed([row[1] for row in rows])
+    a, b = peer.answer([row[0] for row in rows]), peer.answer([row[1] for row in rows])
     return 100 * float(spearmanr((a * b).sum(axis=1), [float(row[2]) for row in rows]).statistic)
 
 
@@ -131,35 +134,40 @@ def main() -> None:
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     place, before = minilm(), machine()
-    engine, small = Engine.load(place), Engine.load(place, int8=True)
-    peers: dict[str, Embed] = {
-        "sentence-transformers": sentence_transformers(place),
-        "qkv": engine.embed,
-        "qkv int8": small.embed,
+    peers = {
+        "sentence-transformers": Peer(sentence_transformers, place),
+        "qkv": Peer(ours, place, False, False),
+        "qkv --compile": Peer(ours, place, False, True),
+        "qkv int8": Peer(ours, place, True, False),
+        "qkv int8 --compile": Peer(ours, place, True, True),
     }
     with tempfile.TemporaryDirectory() as folder:
-        other = onnx_int8(place, Path(folder))
-        if other is not None:
-            peers["onnxruntime int8"] = other
-        rows = measured(peers, engine, asked)
+        if all(map(importlib.util.find_spec, ("onnxruntime", "onnx", "onnxscript"))):
+            peers["onnxruntime int8"] = Peer(onnx_int8, place, Path(folder))
+        rows = measured(peers, Engine.load(place), asked)
     packages = ["sentence-transformers", "transformers"]
     packages += ["onnxruntime"] if "onnxruntime int8" in peers else []
     versions = {name: version(name) for name in packages}
     print(json.dumps({"bench": "embed_speed", **rows, **before, "versions": versions}))
 
 
-def measured(peers: dict[str, Embed], engine: Engine, asked: argparse.Namespace) -> dict[str, Any]:
+def measured(peers: dict[str, Peer], engine: Engine, asked: argparse.Namespace) -> dict[str, Any]:
     short = captions(asked.data, asked.captions)
     long = mixed(asked.data, asked.mixed, engine)
-    exact = peers["sentence-transformers"](short)
-    near = {name: (embed(short) * exact).sum(axis=1) for name, embed in peers.items()}
+    exact = peers["sentence-transformers"].answer(short)
+    vectors = {name: peer.answer(short) for name, peer in peers.items()}
+    near = {name: (found * exact).sum(axis=1) for name, found in vectors.items()}
     print("short captions, texts a second")
-    rates = by_turns({n: lambda e=e: e(short) for n, e in peers.items()}, len(short), asked.runs)
+    rates = by_turns(
+        {name: partial(peer.seconds, short) for name, peer in peers.items()}, len(short), asked.runs
+    )
     table(rates, "texts/s", "sentence-transformers")
     print("texts of 8 to 256 tokens, texts a second")
-    longer = by_turns({n: lambda e=e: e(long) for n, e in peers.items()}, len(long), asked.runs)
+    longer = by_turns(
+        {name: partial(peer.seconds, long) for name, peer in peers.items()}, len(long), asked.runs
+    )
     table(longer, "texts/s", "sentence-transformers")
-    quality = {name: sts(embed, asked.data) for name, embed in peers.items()}
+    quality = {name: sts(peer, asked.data) for name, peer in peers.items()}
     for name in peers:
         cosines = f"cosine to float32 {near[name].mean():.5f} (least {near[name].min():.5f})"
         print(f"{name:<28} STS-B {quality[name]:.2f}   {cosines}")
@@ -169,11 +177,10 @@ def measured(peers: dict[str, Embed], engine: Engine, asked: argparse.Namespace)
     return {
         "captions_per_second": rates,
         "mixed_per_second": longer,
-        "ratio_captions": rates["qkv"] / rates["sentence-transformers"],
-        "ratio_mixed": longer["qkv"] / longer["sentence-transformers"],
-        "ratio_int8": rates["qkv int8"] / rates["sentence-transformers"],
-        "largest_difference": float(np.abs(engine.embed(short) - exact).max()),
-        "cosine_int8": float(near["qkv int8"].mean()),
+        "largest_difference": {
+            name: float(np.abs(vectors[name] - exact).max()) for name in ("qkv", "qkv --compile")
+        },
+        "cosine": {name: float(each.mean()) for name, each in near.items()},
         "sts_b": quality,
         "gflops": {name: rate * work / 1e9 for name, rate in rates.items()},
         "runs": asked.runs,

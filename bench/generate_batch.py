@@ -4,7 +4,7 @@
 
 Beside continuous batching: the same engine one prompt after the other; as a static batch that is
 as long as its longest answer; and transformers in one padded batch. All write the same greedy
-tokens. By turns; medians. Prints a table and one JSON line.
+tokens. By turns, each in a process of its own; medians. Prints a table and one JSON line.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from machine import machine
-from turns import by_turns, table
+from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
 from qkv.engine.generate import GREEDY, Batch, Prompter, Request
@@ -27,6 +27,13 @@ OPENINGS = [
     "There was a girl named Lily", "The sun was hot", "A small bird",
 ]  # fmt: skip
 Answers = list[list[int]]
+Write = Callable[[], Answers]
+
+
+def ours(place: Path, count: int, way: Callable[[Engine, list[Request]], Answers]) -> Write:
+    engine = Engine.load(place)
+    asked = requests(engine, count)
+    return lambda: way(engine, asked)
 
 
 def requests(engine: Engine, count: int) -> list[Request]:
@@ -65,10 +72,11 @@ def static(engine: Engine, asked: list[Request]) -> Answers:
     return [ids[: r.max_tokens] for ids, r in zip(found, asked, strict=True)]
 
 
-def transformers(place: Path, asked: list[Request]) -> Callable[[], Answers]:
+def transformers(place: Path, count: int) -> Write:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(place).eval()
+    asked = requests(Engine.load(place), count)
     width = max(len(r.ids) for r in asked)
     ids = torch.tensor([[0] * (width - len(r.ids)) + list(r.ids) for r in asked])
     seen = torch.tensor([[0] * (width - len(r.ids)) + [1] * len(r.ids) for r in asked])
@@ -92,17 +100,16 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=64)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    before, engine = machine(), Engine.load(given.model)
-    asked = requests(engine, given.prompts)
-    peers: dict[str, Callable[[], Answers]] = {
-        "qkv, continuous": lambda: continuous(engine, asked),
-        "qkv, static": lambda: static(engine, asked),
-        "qkv, one by one": lambda: one_by_one(engine, asked),
-        "transformers": transformers(given.model, asked),
-    }
-    found = {name: write() for name, write in peers.items()}
+    before = machine()
+    asked = requests(Engine.load(given.model), given.prompts)
+    ways = {
+        "qkv, continuous": continuous, "qkv, static": static, "qkv, one by one": one_by_one
+    }  # fmt: skip
+    peers = {name: Peer(ours, given.model, given.prompts, way) for name, way in ways.items()}
+    peers["transformers"] = Peer(transformers, given.model, given.prompts)
+    found = {name: peer.answer() for name, peer in peers.items()}
     tokens = sum(r.max_tokens for r in asked)
-    rates = by_turns(peers, tokens, given.runs)
+    rates = by_turns({n: peer.seconds for n, peer in peers.items()}, tokens, given.runs)
     table(rates, "tokens/s", "transformers")
     agree = {
         name: sum(a == b for a, b in zip(answers, found["qkv, one by one"], strict=True))

@@ -16,7 +16,7 @@ import sys
 
 import torch
 from machine import machine
-from turns import by_turns
+from turns import by_turns, timed
 
 from qkv.explain.trace import Reading, open_up
 from qkv.model import (
@@ -75,10 +75,10 @@ def seconds() -> dict[str, float]:
     with torch.no_grad():
         return by_turns(
             {
-                "plain": lambda: fresh(given),
-                "after traces": lambda: looked_into(given),
-                "one layer traced": lambda: open_up(
-                    looked_into, reading, ["decoder.5.attention.weights"]
+                "plain": timed(lambda: fresh(given)),
+                "after traces": timed(lambda: looked_into(given)),
+                "one layer traced": timed(
+                    lambda: open_up(looked_into, reading, ["decoder.5.attention.weights"])
                 ),
             },
             amount=1,

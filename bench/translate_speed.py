@@ -4,21 +4,22 @@
 
 Marian's shape: 6 + 6 layers, width 512, 8 heads, feed-forward 2048, vocabulary 8,000, with random
 weights that are the same for all. 64 sources of about 20 tokens, searched together; no target can
-end before its fixed length. All run by turns; medians. Prints a table and one JSON line.
+end before its fixed length. All run by turns, each in a process of its own; medians. Prints a table
+and one JSON line.
 """
 
 import argparse
 import json
-import statistics
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from machine import machine, matrix_speed
+from machine import machine
+from turns import Peer, by_turns
 
 from qkv.bundle import Bundle
 from qkv.engine.beam import beam_search
@@ -27,7 +28,7 @@ from qkv.model import Translator
 
 VOCABULARY, WIDTH, LAYERS, HEADS, HIDDEN = 8000, 512, 6, 8, 2048
 END, UNKNOWN, START = 0, 1, VOCABULARY - 1
-Peer = Callable[[int], list[list[int]]]  # beams -> the best target of each source
+Translate = Callable[[int], list[list[int]]]  # beams -> the best target of each source
 
 
 def some_sources(count: int) -> list[list[int]]:
@@ -38,7 +39,7 @@ def some_sources(count: int) -> list[list[int]]:
     return [[*source, END] for source in drawn]
 
 
-def random_marian(place: Path) -> "torch.nn.Module":
+def random_marian(place: Path) -> None:
     """Weights large enough for opinions; the end has no chance."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -53,11 +54,12 @@ def random_marian(place: Path) -> "torch.nn.Module":
     model = MarianMTModel(config).eval()
     model.final_logits_bias[0, END] = model.final_logits_bias[0, START] = -1e4
     model.save_pretrained(place)
-    return model
 
 
-def ours(place: Path, sources: list[list[int]], length: int, int8: bool = False) -> Peer:
-    model = quicken(Bundle.load(place).model, int8)
+def ours(
+    place: Path, sources: list[list[int]], length: int, int8: bool, compile: bool
+) -> Translate:
+    model = quicken(Bundle.load(place).model, int8, compile)
     assert isinstance(model, Translator)
 
     def run(beams: int) -> list[list[int]]:
@@ -70,13 +72,16 @@ def ours(place: Path, sources: list[list[int]], length: int, int8: bool = False)
     return run
 
 
-def transformers_marian(model: "torch.nn.Module", sources: list[list[int]], length: int) -> Peer:
+def transformers_marian(place: Path, sources: list[list[int]], length: int) -> Translate:
+    from transformers import MarianMTModel
+
+    model = MarianMTModel.from_pretrained(place).eval()
     width = max(map(len, sources))
     ids = torch.tensor([source + [START] * (width - len(source)) for source in sources])
 
     @torch.inference_mode()
     def run(beams: int) -> list[list[int]]:
-        found = model.generate(  # type: ignore[operator]
+        found = model.generate(
             ids, attention_mask=(ids != START).long(), num_beams=beams, do_sample=False,
             max_new_tokens=length, max_length=None, early_stopping=False,
         )  # fmt: skip
@@ -85,24 +90,23 @@ def transformers_marian(model: "torch.nn.Module", sources: list[list[int]], leng
     return run
 
 
-def ctranslate2_marian(
-    model: "torch.nn.Module", place: Path, sources: list[list[int]], length: int, kind: str
-) -> Peer:
+def ctranslate2_marian(place: Path, sources: list[list[int]], length: int, kind: str) -> Translate:
     import ctranslate2
     from ctranslate2.converters.transformers import MarianMTLoader
+    from transformers import MarianMTModel
 
     tokens = ["</s>", "<unk>", *(f"t{i}" for i in range(2, START))]
-    if not place.exists():
-        loader = MarianMTLoader()
-        spec = loader.get_model_spec(model)
-        loader.set_vocabulary(spec, tokens)
-        spec.config.eos_token, spec.config.unk_token = "</s>", "<unk>"
-        spec.config.decoder_start_token = "</s>"
-        spec.validate()
-        place.mkdir()
-        spec.save(str(place))
+    converted = place.with_name(f"ct2-{kind}")
+    loader = MarianMTLoader()
+    spec = loader.get_model_spec(MarianMTModel.from_pretrained(place).eval())
+    loader.set_vocabulary(spec, tokens)
+    spec.config.eos_token, spec.config.unk_token = "</s>", "<unk>"
+    spec.config.decoder_start_token = "</s>"
+    spec.validate()
+    converted.mkdir()
+    spec.save(str(converted))
     translator = ctranslate2.Translator(
-        str(place), compute_type=kind, intra_threads=torch.get_num_threads()
+        str(converted), compute_type=kind, intra_threads=torch.get_num_threads()
     )
     numbers = {token: i for i, token in enumerate(tokens)}
     texts = [[tokens[i] for i in source] for source in sources]
@@ -124,19 +128,19 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="names of peers")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
+    before = machine()
     sources = some_sources(asked.sources)
-    with tempfile.TemporaryDirectory() as place:
-        model = random_marian(Path(place) / "marian")
+    with tempfile.TemporaryDirectory() as folder:
+        place, given = Path(folder) / "marian", (sources, asked.length)
+        random_marian(place)
         made: dict[str, Callable[[], Peer]] = {
-            "qkv": lambda: ours(Path(place) / "marian", sources, asked.length),
-            "qkv int8": lambda: ours(Path(place) / "marian", sources, asked.length, int8=True),
-            "transformers": lambda: transformers_marian(model, sources, asked.length),
-            **{
-                f"ctranslate2 {kind}": lambda kind=kind: ctranslate2_marian(
-                    model, Path(place) / "ct2", sources, asked.length, kind
-                )
-                for kind in ("float32", "int8")
-            },
+            "qkv": partial(Peer, ours, place, *given, False, False),
+            "qkv --compile": partial(Peer, ours, place, *given, False, True),
+            "qkv int8": partial(Peer, ours, place, *given, True, False),
+            "qkv int8 --compile": partial(Peer, ours, place, *given, True, True),
+            "transformers": partial(Peer, transformers_marian, place, *given),
+            "ctranslate2 float32": partial(Peer, ctranslate2_marian, place, *given, "float32"),
+            "ctranslate2 int8": partial(Peer, ctranslate2_marian, place, *given, "int8"),
         }
         peers = {n: make() for n, make in made.items() if not asked.only or n in asked.only}
         rows = {beams: measure(peers, beams, asked) for beams in (1, 4)}
@@ -149,28 +153,23 @@ def main() -> None:
             )
         result[f"beams_{beams}"] = row
     peers_of = {name: version(name) for name in ("transformers", "ctranslate2")}
-    print(json.dumps({**result, **peers_of, **machine()}))
+    print(json.dumps({**result, **peers_of, **before}))
 
 
 def measure(
     peers: dict[str, Peer], beams: int, asked: argparse.Namespace
 ) -> dict[str, dict[str, float]]:
-    """The median speed of each, all by turns after one run that warms up."""
-    first = {name: run(beams) for name, run in peers.items()}
-    times: dict[str, list[float]] = {name: [] for name in peers}
-    for _ in range(asked.repeats):
-        matrix_speed(seconds=0.02)
-        for name, run in peers.items():
-            start = time.perf_counter()
-            run(beams)
-            times[name].append(time.perf_counter() - start)
-    own = first.get("qkv", next(iter(first.values())))
+    """How fast each is, and how many of its targets are ours."""
+    found = {name: peer.answer(beams) for name, peer in peers.items()}
+    works = {name: partial(peer.seconds, beams) for name, peer in peers.items()}
+    rates = by_turns(works, asked.sources * asked.length, asked.repeats)
+    own = found.get("qkv", next(iter(found.values())))
     return {
         name: {
-            "tokens_a_second": round(asked.sources * asked.length / statistics.median(spent)),
-            "like_qkv": sum(a == b for a, b in zip(own, first[name], strict=True)) / len(own),
+            "tokens_a_second": round(rate),
+            "like_qkv": sum(a == b for a, b in zip(own, found[name], strict=True)) / len(own),
         }
-        for name, spent in times.items()
+        for name, rate in rates.items()
     }
 
 

@@ -109,6 +109,31 @@ def test_attention_of_a_few_queries_is_the_reference(name: str, rows: int) -> No
     torch.testing.assert_close(got, reference(q, k, v, mask, 0.3).output, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("lengths", [(1,), (3, 0, 17, 8, 1), (40, 64, 5), (4, 4, 4)])
+@pytest.mark.parametrize("width", [1, 16, 37])
+def test_attention_within_texts_of_one_row_is_the_reference(
+    lengths: tuple[int, ...], width: int
+) -> None:
+    N = sum(lengths)
+    together = numbers(1, N, (H + 2 * K) * width)  # as one product gives them
+    q, k, v = (
+        part.view(1, N, -1, width).transpose(1, 2)
+        for part in together.split([H * width, K * width, K * width], dim=-1)
+    )
+    got = loops().attend_texts(q, k, v, lengths, 0.3)
+    want = reference(q, k, v, Mask.packed(lengths), 0.3).output
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_no_number_in_one_text_stays_in_that_text() -> None:
+    q = numbers(1, 2, 30, 8)
+    q[0, 1, 12] = torch.nan
+    got = loops().attend_texts(q, q, q, (10, 10, 10), 1.0)
+    wrong = got.isnan().any(dim=-1).nonzero()
+    assert set(wrong[:, 1].tolist()) == {1}
+    assert set(wrong[:, 2].tolist()) == set(range(10, 20))
+
+
 def test_a_query_that_is_no_number_shows_only_in_its_own_answer() -> None:
     q, k = numbers(2, H, 1, E), numbers(2, K, S, E)
     q[1, 3] = torch.nan

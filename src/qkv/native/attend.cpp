@@ -2,16 +2,12 @@
 #include <vector>
 
 #include "attend.h"
+#include "strides.h"
 #include "threads.h"
 
 using namespace qkv;
 
 extern "C" {
-
-// How far apart in memory neighbours along each axis are, in numbers.
-struct Strides {
-    long batch, head, position;
-};
 
 // q (B, H, T, E), k and v (B, K, S, E), seen (B, H, T, S) or null -> out (B, T, H, E), contiguous.
 void attend_few(const float* q, const float* k, const float* v, const uint8_t* seen, float* out,

@@ -1,4 +1,4 @@
-// One query looks at keys: what every attention here is made of.
+// What every attention here is made of.
 #pragma once
 
 #include <limits>

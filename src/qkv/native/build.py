@@ -11,7 +11,7 @@ from pathlib import Path
 from qkv.errors import UsageError
 
 FOLDER = Path(__file__).parent
-SOURCES = ("attend.cpp", "rows.cpp", "step.cpp")
+SOURCES = ("attend.cpp", "rows.cpp", "step.cpp", "texts.cpp")
 COMPILERS = ("c++", "g++", "clang++")
 # Sums may be taken in any order, which lets them be taken many at a time; that a number may be
 # infinite or none at all is never forgotten.

@@ -6,7 +6,7 @@ All tensors are float32 unless said otherwise, on the CPU, and rows of theirs li
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_long, c_void_p
 from functools import cache
 from pathlib import Path
@@ -76,6 +76,7 @@ class Loops:
         self._unround_rows = _typed(found.unround_rows, P, P, P, P, P, L, L, N)
         self._unround_bend_round = _typed(found.unround_bend_round, *[P] * 6, L, L, N, N)
         self._attend_few = _typed(found.attend_few, *[P] * 9, *[L] * 6, F, N)
+        self._attend_texts = _typed(found.attend_texts, *[P] * 8, *[L] * 4, F, N)
         self._decode = _typed(found.decode, P, L, P, P, P, P, L, P, N)
         self._multiply_one = _typed(found.multiply_one, P, P, P, N)
 
@@ -132,6 +133,20 @@ class Loops:
             byref(_Strides.of(q)), byref(_Strides.of(k)), byref(_Strides.of(v)),
             None if mask is None else byref(_Strides.of(mask)),
             B, H, K, T, S, E, scale, _threads(),
+        )  # fmt: skip
+        return out.transpose(1, 2)
+
+    def attend_texts(
+        self, q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int], scale: float
+    ) -> Tensor:
+        """Each token of q (1, H, N, E) looks at all tokens of its own text: k, v (1, K, N, E)."""
+        _, H, N, E = q.shape
+        out = q.new_empty(1, N, H, E)
+        starts = torch.tensor([0, *lengths]).cumsum(dim=0)
+        self._attend_texts(
+            q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(),
+            byref(_Strides.of(q)), byref(_Strides.of(k)), byref(_Strides.of(v)),
+            starts.data_ptr(), len(lengths), H, k.shape[1], E, scale, _threads(),
         )  # fmt: skip
         return out.transpose(1, 2)
 

@@ -43,6 +43,16 @@ def _stacked(parts: Sequence[Tensor]) -> Tensor:
     return (parts[0] if len(parts) == 1 else torch.cat(list(parts))).detach()
 
 
+class Bend(NamedTuple):
+    """An activation that oneDNN applies to a product while it is at hand."""
+
+    name: str
+    kind: str = ""
+
+
+NOT_BENT = Bend("none")
+
+
 class Plain(nn.Module):
     """x·Wᵀ + b, the matrix as it is."""
 
@@ -69,7 +79,7 @@ class Plain(nn.Module):
 
 
 class Packed(Plain):
-    """The matrix also in the order that oneDNN reads it in, which is quicker for a few rows.
+    """The matrix also in the order that oneDNN reads it in, which is quicker for several rows.
 
     It is put in that order when it is needed for the third time, so not for a single prompt.
     """
@@ -85,10 +95,15 @@ class Packed(Plain):
         return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
 
     def forward(self, x: Tensor) -> Tensor:
-        if not 1 < x.numel() // x.shape[-1] <= FEW or not self._pack():
-            return F.linear(x, self.weight, self.bias)
+        return self.bent(x, NOT_BENT, nn.Identity())
+
+    def bent(self, x: Tensor, how: Bend, activation: nn.Module) -> Tensor:
+        """activation(x·Wᵀ + b); `how` is what oneDNN calls that activation."""
+        if x.numel() <= x.shape[-1] or not self._pack():
+            bent: Tensor = activation(F.linear(x, self.weight, self.bias))
+            return bent
         product: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x, self.packed, self.bias, "none", [], ""
+            x, self.packed, self.bias, how.name, [], how.kind
         )
         return product
 
@@ -96,9 +111,9 @@ class Packed(Plain):
         """Whether the matrix lies packed, now that it is needed once more."""
         self.needed += 1
         if self.packed is None and self.needed > OFTEN:
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight, FEW)
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight, ROWS)
         return self.packed is not None
 
 
-FEW = 64  # rows up to which packing was measured to help; one is quickest without
+ROWS = 64  # that the order is made for; it suits any number of them but one
 OFTEN = 2

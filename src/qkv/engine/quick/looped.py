@@ -10,7 +10,7 @@ from qkv.attention.mask import Tile
 from qkv.attention.reference import check_sizes, scale_factor
 from qkv.engine.quick.block import PostNormBlock, PostNormCrossBlock
 from qkv.engine.quick.int8 import Int8, Rounded
-from qkv.engine.quick.linear import FEW, Build, Layer, Packed, Plain
+from qkv.engine.quick.linear import Layer, Packed, Plain
 from qkv.model.attention import Mix
 from qkv.model.block import Absent, Block
 from qkv.model.feed_forward import FeedForward
@@ -62,21 +62,23 @@ class LoopedInt8(Int8):
 
 
 class LoopedFeedForward(nn.Module):
-    """A `FeedForward` in strips of rows; bias and activation are one pass."""
+    """A `FeedForward` in 8 bits, in strips; wide rows are scaled, bent and rounded in one pass."""
 
-    def __init__(self, plain: FeedForward, build: Build) -> None:
+    @staticmethod
+    def fits(plain: FeedForward) -> bool:
+        return activation_kind(plain.activation) is not None
+
+    def __init__(self, plain: FeedForward) -> None:
         super().__init__()
         up, down, kind = plain.up, plain.down, activation_kind(plain.activation)
         assert isinstance(up, nn.Linear)
         assert isinstance(down, nn.Linear)
         assert kind is not None
-        self.up, self.down = build(up), build(down)
+        self.up, self.down = LoopedInt8(up), LoopedInt8(down)
         self.activation, self.kind = plain.activation, kind
-        self.added = torch.zeros(up.out_features) if up.bias is None else up.bias.detach()
 
     def forward(self, x: Tensor) -> Tensor:
-        count = x.numel() // x.shape[-1]
-        if count < 2 or (count <= FEW and isinstance(self.up, Packed)):
+        if x.numel() == x.shape[-1]:
             return self.down(self.activation(self.up(x)))
         rows = x.reshape(-1, x.shape[-1]).contiguous()
         out = torch.empty_like(rows)
@@ -85,49 +87,34 @@ class LoopedFeedForward(nn.Module):
         return out.view_as(x)
 
     def _strip(self, rows: Tensor, out: Tensor) -> None:
-        up, down = self.up, self.down
-        assert isinstance(up, Plain)
-        assert isinstance(down, Plain)
-        wide = loops().bend(torch.mm(rows, up.weight.t()), self.added, self.kind)
-        if down.bias is None:
-            torch.mm(wide, down.weight.t(), out=out)
-        else:
-            torch.addmm(down.bias, wide, down.weight.t(), out=out)
-
-
-class LoopedInt8FeedForward(LoopedFeedForward):
-    """The same in 8 bits: the widened rows are scaled, bent and rounded in one pass."""
-
-    def _strip(self, rows: Tensor, out: Tensor) -> None:
-        up, down = self.up, self.down
-        assert isinstance(up, LoopedInt8)
-        assert isinstance(down, LoopedInt8)
+        up = self.up
         whole, step = loops().rounded(rows)
-        bent = loops().bent_and_rounded(
-            up.sums(whole), step, up.weight.scale, self.added, self.kind
+        wide = up.sums(whole)
+        self.down.sized(
+            *loops().bent_and_rounded(wide, step, up.weight.scale, up.added, self.kind), out
         )
-        down.sized(*bent, out)
 
 
 class LoopedMix(Mix):
-    """Attention; a few queries a row go through the loops."""
+    """Attention; within texts of one row, and of a few queries, it goes through the loops."""
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         check_sizes(q, k, v, mask)
-        T, S = q.shape[2], k.shape[2]
-        if (
-            T > QUERIES
-            or self.cap is not None
-            or self.steps.watched
-            or k.shape[-1] != v.shape[-1]
-            or not all(t.stride(-1) == 1 for t in (q, k, v))
-        ):
-            return super().forward(q, k, v, mask)
-        tile = Tile.whole(T, S, q.device)
-        if mask.bias_in(tile) is not None:
-            return super().forward(q, k, v, mask)
-        seen = mask.seen_in(tile)
-        return loops().attend(q, k, v, seen, scale_factor(q.shape[-1], self.scale))
+        looped = None if self.steps.watched or self.cap is not None else self._looped(q, k, v, mask)
+        return super().forward(q, k, v, mask) if looped is None else looped
+
+    def _looped(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor | None:
+        """The same through the loops, if they know this case."""
+        if k.shape[-1] != v.shape[-1] or not all(t.stride(-1) == 1 for t in (q, k, v)):
+            return None
+        scale, packing = scale_factor(q.shape[-1], self.scale), mask.packing()
+        if packing is not None:
+            texts, more = packing
+            return None if more.parts else loops().attend_texts(q, k, v, texts.lengths, scale)
+        tile = Tile.whole(q.shape[2], k.shape[2], q.device)
+        if q.shape[2] > QUERIES or mask.bias_in(tile) is not None:
+            return None
+        return loops().attend(q, k, v, mask.seen_in(tile), scale)
 
 
 def summed(fresh: Tensor, x: Tensor, norm: nn.Module) -> Tensor:

@@ -13,16 +13,14 @@ from torch import nn
 
 from qkv.engine.quick.attention import joined
 from qkv.engine.quick.block import plain_kind
-from qkv.engine.quick.feed_forward import JoinedFeedForward
+from qkv.engine.quick.feed_forward import BentFeedForward, JoinedFeedForward, bend_of
 from qkv.engine.quick.int8 import Int8, Int8Table, PackedInt8, StripFeedForward
 from qkv.engine.quick.linear import Matrix, Packed, Plain
 from qkv.engine.quick.looped import (
     LoopedFeedForward,
     LoopedInt8,
-    LoopedInt8FeedForward,
     LoopedPacked,
     LoopedPlain,
-    activation_kind,
     layer_norms,
     looped_kind,
 )
@@ -71,7 +69,7 @@ class Twins:
     def _product(self, few_rows: bool) -> type[Int8 | PackedInt8 | Plain]:
         if self.int8:
             return Int8 if few_rows else PackedInt8
-        return Packed if few_rows and Packed.works() else Plain
+        return Packed if Packed.works() else Plain
 
     def of(self, part: nn.Module) -> nn.Module:
         if part not in self.made:
@@ -87,6 +85,8 @@ class Twins:
                 return QuickToHeads(self.build(part), part.heads)
             case GatedFeedForward():
                 return JoinedFeedForward(part, self.build)
+            case FeedForward() if issubclass(self.build, Packed) and bend_of(part.activation):
+                return BentFeedForward(part, self.build)
             case FeedForward() if self.build is PackedInt8 and StripFeedForward.fits(part):
                 return StripFeedForward(part)
             case TiedScores():
@@ -142,12 +142,11 @@ class LoopedTwins(Twins):
     def _product(self, few_rows: bool) -> type[Int8 | PackedInt8 | Plain]:
         if self.int8:
             return LoopedInt8
-        return LoopedPacked if few_rows and Packed.works() else LoopedPlain
+        return LoopedPacked if Packed.works() else LoopedPlain
 
     def _quicker(self, part: nn.Module) -> nn.Module:
-        if type(part) is FeedForward and activation_kind(part.activation) is not None:
-            kind = LoopedInt8FeedForward if self.int8 else LoopedFeedForward
-            return kind(part, self.build)
+        if self.int8 and type(part) is FeedForward and LoopedFeedForward.fits(part):
+            return LoopedFeedForward(part)
         return super()._quicker(part)
 
     def _kind(self, part: nn.Module) -> type[nn.Module]:

@@ -1,0 +1,133 @@
+// Attention within texts that stand one after the other in one row: each token of a text looks at
+// all of that text. Eight queries share every key that is read.
+#include <vector>
+
+#include "lanes.h"
+#include "numbers.h"
+#include "strides.h"
+#include "threads.h"
+
+using namespace qkv;
+
+namespace {
+
+constexpr long TOGETHER = 8;  // queries
+
+// The largest of all lanes, by halves.
+float largest(const Lanes& top) {
+    float left[LANES];
+    store(top, left);
+    for (long half = LANES / 2; half > 0; half /= 2) {
+        for (long i = 0; i < half; i++) left[i] = left[i + half] > left[i] ? left[i + half] : left[i];
+    }
+    return left[0];
+}
+
+// Scores become weights; returns what they are to be multiplied with to sum to 1. There is room
+// for whole lanes of them.
+float weigh(float* scores, long count) {
+    for (long p = count; p < filled(count); p++) scores[p] = scores[0];
+    Lanes top = load(scores);
+    for (long p = LANES; p < count; p += LANES) {
+        const Lanes next = load(scores + p);
+        top = next > top ? next : top;
+    }
+    const float most = largest(top);
+    float total = 0.0f;
+    for (long p = 0; p < count; p++) {
+        scores[p] = exponential(scores[p] - most);
+        total += scores[p];
+    }
+    return 1.0f / total;
+}
+
+// What one head knows of one text: keys with positions side by side, values row by row, both in
+// whole lanes.
+class Text {
+  public:
+    Text(long longest, long width)
+        : width(width), keys(width * filled(longest)), values(longest * filled(width)),
+          weights(TOGETHER * filled(longest)) {}
+
+    void read(const float* k, long k_stride, const float* v, long v_stride, long count) {
+        length = count;
+        const long S = filled(length), E = filled(width);
+        for (long s = 0; s < length; s++) {
+            for (long i = 0; i < width; i++) keys[i * S + s] = k[s * k_stride + i];
+            std::memcpy(&values[s * E], v + s * v_stride, width * sizeof(float));
+        }
+    }
+
+    // What `count` neighbouring queries see.
+    template <long count>
+    void look(const float* q, long q_stride, float scale, float* out, long out_stride) {
+        const long S = filled(length), E = filled(width);
+        for (long s = 0; s < S; s += LANES) {
+            Lanes sum[count] = {};
+            for (long i = 0; i < width; i++) {
+                const Lanes key = load(&keys[i * S + s]);
+                for (long r = 0; r < count; r++) sum[r] += q[r * q_stride + i] * key;
+            }
+            for (long r = 0; r < count; r++) store(sum[r] * scale, &weights[r * S + s]);
+        }
+        float share[count];
+        for (long r = 0; r < count; r++) share[r] = weigh(&weights[r * S], length);
+        for (long i = 0; i < E; i += LANES) {
+            Lanes sum[count] = {};
+            for (long s = 0; s < length; s++) {
+                const Lanes value = load(&values[s * E + i]);
+                for (long r = 0; r < count; r++) sum[r] += weights[r * S + s] * value;
+            }
+            const long left = width - i < LANES ? width - i : LANES;
+            for (long r = 0; r < count; r++) {
+                sum[r] *= share[r];
+                std::memcpy(out + r * out_stride + i, &sum[r], left * sizeof(float));
+            }
+        }
+    }
+
+  private:
+    long width, length = 0;
+    std::vector<float> keys, values, weights;
+};
+
+}  // namespace
+
+extern "C" {
+
+// q (H, N, E), k and v (K, N, E) of `count` texts, of which text i has the positions from
+// starts[i] to starts[i + 1] -> out (N, H, E), contiguous.
+void attend_texts(const float* q, const float* k, const float* v, float* out, const Strides* of_q,
+                  const Strides* of_k, const Strides* of_v, const int64_t* starts, long count,
+                  long H, long K, long E, float scale, int threads) {
+    long longest = 0;
+    for (long i = 0; i < count; i++) {
+        const long length = starts[i + 1] - starts[i];
+        longest = length > longest ? length : longest;
+    }
+    const long step = of_q->position, row = H * E;
+#pragma omp parallel num_threads(threads)
+    {
+        Text text(longest, E);
+#pragma omp for schedule(dynamic)
+        for (long task = 0; task < count * H; task++) {
+            const long i = task / H, h = task % H, group = h / (H / K), first = starts[i];
+            const long length = starts[i + 1] - first;
+            const float* keys = k + group * of_k->head + first * of_k->position;
+            const float* values = v + group * of_v->head + first * of_v->position;
+            const float* queries = q + h * of_q->head + first * step;
+            float* to = out + first * row + h * E;
+            text.read(keys, of_k->position, values, of_v->position, length);
+            long t = 0;
+            for (; t + TOGETHER <= length; t += TOGETHER) {
+                text.look<TOGETHER>(queries + t * step, step, scale, to + t * row, row);
+            }
+            for (; t + 3 <= length; t += 3) {
+                text.look<3>(queries + t * step, step, scale, to + t * row, row);
+            }
+            for (; t < length; t++) text.look<1>(queries + t * step, step, scale, to + t * row, row);
+        }
+    }
+}
+
+}  // extern "C"
