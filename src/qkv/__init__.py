@@ -12,6 +12,8 @@ Importing the package is cheap: a name below brings in torch only when it is fir
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from qkv.garbage import kept
+
 __version__ = "0.1.0"
 
 _HOME = {
@@ -58,7 +60,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'qkv' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    with kept():
+        return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

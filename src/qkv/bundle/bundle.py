@@ -19,6 +19,7 @@ from qkv.bundle.manifest import MANIFEST, publish, settled, sha256_of, verify
 from qkv.device import resolve
 from qkv.errors import BundleError, ConfigError
 from qkv.files import read_json
+from qkv.garbage import kept
 from qkv.layout import Card, is_checkpoint, read_checkpoint
 from qkv.model import Model, read_config, skeleton
 from qkv.model.choice import one_line
@@ -60,6 +61,7 @@ class Bundle:
         publish(Path(directory), write, replaces, moves)
 
     @classmethod
+    @kept()
     def load(cls, directory: str | os.PathLike[str], device: torch.device | str = "cpu") -> Bundle:
         """The bundle in that directory, every file checked against the manifest.
 

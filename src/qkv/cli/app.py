@@ -1,7 +1,9 @@
 """The program `qkv`: its commands, and what happens when one of them fails."""
 
+import atexit
 import codecs
 import errno
+import gc
 import io
 import os
 import sys
@@ -95,6 +97,7 @@ app.command()(doctor)
 def main() -> NoReturn:
     """Run the command and exit: 0 done, 1 a check failed, 2 the input is at fault, 130 stopped."""
     _survive_any_terminal()
+    atexit.register(gc.freeze)  # or the end waits until all that was imported is looked through
     try:
         code = app(standalone_mode=False)
     except QkvError as error:

@@ -34,11 +34,14 @@ def opened(
     """The model, ready to answer."""
     import os
 
-    import torch
-
     from qkv.cli.progress import say
-    from qkv.engine.engine import Engine
-    from qkv.machine import cores
+    from qkv.garbage import kept
+
+    with kept():
+        import torch
+
+        from qkv.engine.engine import Engine
+        from qkv.machine import cores
 
     if threads is not None:
         there = cores().usable

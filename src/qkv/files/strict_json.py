@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +79,13 @@ def _check_values(found: Any, what: str | Path, error: type[QkvError], halves: b
                 raise error(
                     f"{what} holds {shown(text)}, which has half a character; get the file again"
                 )
-        level = [
-            inner
-            for value in level
-            if isinstance(value, dict | list)
-            for inner in (value.values() if isinstance(value, dict) else value)
-        ]
+        level = list(
+            chain.from_iterable(
+                value.values() if type(value) is dict else value
+                for value in level
+                if type(value) is dict or type(value) is list
+            )
+        )
         if not level:
             return
     raise error(f"{what} is nested too deeply to be read")

@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from qkv.native.build import library
-
 ACTIVATIONS: dict[str, int] = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3}  # as in numbers.h
 
 
@@ -170,6 +168,8 @@ class Loops:
 @cache
 def loops() -> Loops:
     """The library of this machine; compiled now if it never was."""
+    from qkv.native.build import library
+
     return Loops(library())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor, nn
 
@@ -27,8 +29,11 @@ class LoopedPlain(Plain):
     def forward(self, x: Tensor) -> Tensor:
         if x.numel() != x.shape[-1]:
             return super().forward(x)
-        matrix = Matrix.of(self.weight, None, self.bias)
-        return loops().multiply(matrix, x.reshape(-1)).view(*x.shape[:-1], -1)
+        return loops().multiply(self.matrix, x.reshape(-1)).view(*x.shape[:-1], -1)
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        return Matrix.of(self.weight, None, self.bias)
 
 
 class LoopedPacked(LoopedPlain, Packed):
@@ -45,12 +50,15 @@ class LoopedInt8(Int8):
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         if len(rows) == 1:
-            matrix = Matrix.of(self.weight.whole, self.weight.scale, self.bias)
-            return loops().multiply(matrix, rows[0]).view(*x.shape[:-1], -1)
+            return loops().multiply(self.matrix, rows[0]).view(*x.shape[:-1], -1)
         out = rows.new_empty(len(rows), len(self.weight.scale))
         for strip, place in zip(torch.split(rows, STRIP), torch.split(out, STRIP), strict=True):
             self.sized(*loops().rounded(strip.contiguous()), place)
         return out.view(*x.shape[:-1], out.shape[1])
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        return Matrix.of(self.weight.whole, self.weight.scale, self.bias)
 
     def sums(self, whole: Tensor) -> Tensor:
         """The product with rows of whole numbers, exact."""

@@ -23,6 +23,7 @@ from qkv.engine.quick.feed_forward import JoinedFeedForward
 from qkv.engine.quick.int8 import Int8
 from qkv.engine.quick.linear import Plain
 from qkv.engine.quick.norm import QuickRMSNorm
+from qkv.model.attention import Tap
 from qkv.model.block import Block
 from qkv.model.position.rotary import Turning
 from qkv.model.stack import Layers
@@ -54,7 +55,7 @@ class SingleLayers(Layers):
             or type(cache.slots[0]) is not Slot
             or not mask.only_causal()
             or torch.is_grad_enabled()
-            or any(line.attention.mix.steps.watched for line in self.lines)
+            or any(tap.watched for tap in self.taps)
         ):
             return super().forward(x, mask, positions, cache, memory, memory_mask)
         return self.norm_out(self._one(x.view(-1), cache).view(1, 1, -1))
@@ -64,6 +65,11 @@ class SingleLayers(Layers):
         """What each layer is made of, at hand."""
         found = [line_of(block) for block in self.blocks()]
         return [line for line in found if line is not None]
+
+    @cached_property
+    def taps(self) -> list[Tap]:
+        """Where somebody may want to see the steps of an attention."""
+        return [line.attention.mix.steps for line in self.lines]
 
     def _one(self, x: Tensor, cache: KVCache) -> Tensor:
         """x (D,) through all blocks; its keys and values are added to the cache."""

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from qkv.attention import KVCache, Rotation
 from qkv.attention.reference import scale_factor
-from qkv.engine.quick.int8 import Int8
-from qkv.engine.quick.looped import activation_kind
+from qkv.engine.quick.looped import LoopedInt8, LoopedPlain, activation_kind
 from qkv.engine.quick.single import Line, Product, SingleLayers, line_of
 from qkv.model.position.rotary import Turning
 from qkv.model.stack import Layers
@@ -56,7 +55,7 @@ class SteppedLayers(SingleLayers):
         E = line.attention.widths[0] // heads
         return Shape(
             width=len(line.norm.gain), heads=heads, kv_heads=kv_heads, head_width=E,
-            hidden=_rows(line.widen) // 2, turned=position.turned,
+            hidden=_matrix(line.widen).rows // 2, turned=position.turned,
             adjacent=position.choice.adjacent, activation=activation_kind(line.activation),
             scale=scale_factor(E, line.attention.mix.scale),
         )  # fmt: skip
@@ -98,10 +97,5 @@ def _layer(line: Line) -> Layer:
 
 
 def _matrix(product: Product) -> Matrix:
-    if isinstance(product, Int8):
-        return Matrix.of(product.weight.whole, product.weight.scale, product.bias)
-    return Matrix.of(product.weight, None, product.bias)
-
-
-def _rows(product: Product) -> int:
-    return len(product.weight.scale if isinstance(product, Int8) else product.weight)
+    assert isinstance(product, LoopedPlain | LoopedInt8)
+    return product.matrix
