@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+from native import needs_compiler
 from qkv.bundle import Bundle
 from qkv.model import (
     Decoder,
@@ -22,6 +23,7 @@ from qkv.model import (
     build,
     preset,
 )
+from qkv.native import loops
 from qkv.text import Tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwx"
@@ -78,6 +80,24 @@ def test_a_random_seed_is_told_and_gives_the_text_again(qkv, writers: Path) -> N
     again = qkv("generate", writers / "large", "cab", "--max-tokens", 30, "--seed", seed)
     assert again == (0, out, "")
     assert qkv("generate", writers / "large", "cab", "--temperature", 0)[2] == ""
+
+
+@needs_compiler
+def test_compiled_loops_write_the_same(qkv, writers: Path) -> None:
+    asked = ("generate", writers / "large", "abc", "--seed", "3", "--max-tokens", "6")
+    assert qkv(*asked, "--compile") == qkv(*asked)
+
+
+def test_without_a_compiler_it_says_so_before_anything_is_read(
+    qkv, writers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("QKV_CACHE", str(writers / "empty"))
+    loops.cache_clear()
+    code, out, err = qkv("generate", writers / "large", "abc", "--compile")
+    assert (code, out) == (2, "")
+    assert "needs a C++ compiler" in err
+    assert err.count("\n") == 1
 
 
 def test_json_has_the_agreed_fields(qkv, writers: Path) -> None:

@@ -9,8 +9,10 @@ import torch
 from odd_models import DECODERS, ENCODERS, TRANSLATORS
 
 import qkv
+from native import needs_compiler
 from qkv.bundle import Bundle
 from qkv.engine.engine import Engine
+from qkv.engine.generate import GREEDY
 from qkv.engine.quick.int8 import int8_works
 from qkv.errors import UsageError
 from qkv.model import GELU, EncoderOnly, Learned, MultiHead, Stack, TextVector, build
@@ -41,6 +43,40 @@ def test_load_gives_a_model_that_answers(encoder: Path) -> None:
     assert abs((vectors**2).sum(axis=1) - 1).max() < 1e-6
     small = qkv.load(encoder, int8=True).embed(TEXTS)
     assert (small * vectors).sum(axis=1).min() > 0.99
+
+
+@needs_compiler
+@pytest.mark.parametrize("int8", [False, True])
+def test_compiled_loops_give_the_same_vectors(encoder: Path, int8: bool) -> None:
+    many = TEXTS * 40  # several batches, on all cores
+    plain, compiled = (
+        qkv.load(encoder, int8=int8, compile=compile).embed(many, batch_tokens=64)
+        for compile in (False, True)
+    )
+    assert abs(plain - compiled).max() < (0.02 if int8 else 1e-6)
+
+
+@needs_compiler
+def test_compiled_loops_write_the_same_text_alone_and_among_others() -> None:
+    tokenizer = Tokenizer.train("characters", TEXTS, 41)
+    bundle = Bundle(build(DECODERS["llama"], seed=2), tokenizer)
+    plain, compiled = Engine(bundle), Engine(bundle, compile=True)
+    prompts, options = ["a dog", "the bird", "c"], {"max_tokens": 5, "sampling": GREEDY}
+    wanted = [plain.generate(prompt, **options).finish().tokens for prompt in prompts]
+    assert [compiled.generate(prompt, **options).finish().tokens for prompt in prompts] == wanted
+    assert [answer.tokens for answer in compiled.generate_many(prompts, **options)] == wanted
+
+
+@needs_compiler
+def test_compiled_loops_translate_the_same() -> None:
+    tokenizer = Tokenizer.train("characters", TEXTS, 41)
+    bundle = Bundle(build(TRANSLATORS["paper"], seed=2), tokenizer)
+    for beams in (1, 3):
+        plain, compiled = (
+            Engine(bundle, compile=compile).translate(TEXTS[:2], beams=beams)
+            for compile in (False, True)
+        )
+        assert [t.text for t in plain] == [t.text for t in compiled]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +114,7 @@ def test_where_the_cpu_cannot_multiply_in_8_bits_it_says_so(
 MEMORY = """
 import gc, sys, torch
 from qkv.engine.engine import Engine
+from qkv.engine.generate import GREEDY
 
 def private():
     for line in open("/proc/self/status"):

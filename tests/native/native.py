@@ -1,11 +1,7 @@
 """Whether this machine can compile, for the tests that need it."""
 
-import shutil
-
 import pytest
 
-from qkv.native.build import COMPILERS
+from qkv.machine.compiler import find_compiler
 
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, COMPILERS)), reason="there is no C++ compiler"
-)
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C++ compiler")

@@ -7,13 +7,14 @@ import pytest
 
 from native import needs_compiler
 from qkv.errors import UsageError
+from qkv.machine import compiler
 from qkv.native import build
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "qkv"
+    monkeypatch.setenv("QKV_CACHE", str(tmp_path))
+    return tmp_path / "native"
 
 
 @needs_compiler
@@ -36,7 +37,7 @@ def test_other_flags_are_another_library(cache: Path, monkeypatch: pytest.Monkey
 def test_without_a_compiler_it_says_what_to_do(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "COMPILERS", ("no-such-compiler",))
+    monkeypatch.setattr(compiler, "COMPILERS", ("no-such-compiler",))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(UsageError, match=r"needs a C\+\+ compiler.*leave --compile out"):
         build.library()
@@ -61,6 +62,6 @@ def test_a_cache_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "taken").write_text("a file, not a directory")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "taken"))
-    with pytest.raises(UsageError, match=r"keeps what it compiled in .*XDG_CACHE_HOME"):
+    monkeypatch.setenv("QKV_CACHE", str(tmp_path / "taken"))
+    with pytest.raises(UsageError, match=r"keeps what it compiled in .*QKV_CACHE"):
         build.library()

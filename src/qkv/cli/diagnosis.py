@@ -64,6 +64,8 @@ def _notes(found: Examination) -> list[str]:
         )
     if found.speed and found.speed.int8_gops is None:
         said.append("this CPU has no VNNI: --int8 is taken for float32, and says so")
+    if found.compiler is None:
+        said.append("there is no C++ compiler, which only --compile of a model's answers needs")
     if found.torch and not found.torch.onednn:
         said.append("this torch is built without oneDNN, so products are slower")
     for name, room in (("memory", found.memory), (f"disk at {found.cache}", found.cache_disk)):

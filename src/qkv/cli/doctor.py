@@ -69,6 +69,7 @@ def _software(found: "Examination") -> list[tuple[str, str]]:
             for name, has in (("MKL", torch.mkl), ("oneDNN", torch.onednn))
         )
         rows.append(("torch", f"{torch.version}, {torch.threads} threads · {parts}"))
+        rows.append(("C++ compiler", found.compiler or "none; only --compile needs one"))
         rows.append(("other devices", ", ".join(torch.devices) or "none; all of qkv runs on a CPU"))
     return [*rows, *_extras(found)]
 

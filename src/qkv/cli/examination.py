@@ -1,13 +1,12 @@
 """What `qkv doctor` looks at: the machine, the packages, torch, and how fast it all is."""
 
-import os
 import platform
 import shutil
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import qkv
+from qkv.files.cache import cache_home
 from qkv.machine import (
     Cores,
     Cpu,
@@ -22,6 +21,7 @@ from qkv.machine import (
     reading_speed,
 )
 from qkv.machine import packages as look_for_packages
+from qkv.machine.compiler import find_compiler
 
 SHOWN_BY_ALL = "−√×→ᵀ"  # what answers are written with besides letters
 ROWS, SIZE = 512, 1024  # of the product in 8 bits
@@ -62,6 +62,7 @@ class Examination:
     columns: int
     packages: tuple[Package, ...]
     installed: bool  # qkv itself, with the list of what it needs
+    compiler: str | None  # of C++, for --compile
     torch: Torch | None
     speed: Speed | None
 
@@ -70,7 +71,7 @@ def examine() -> Examination:
     """Look at everything; a part that is broken is left out, and said in `packages`."""
     found = _packages()
     works = not any(p.name == "torch" and p.trouble for p in found or ())
-    place, encoding = _cache(), sys.stdout.encoding or "unknown"
+    place, encoding = cache_home(), sys.stdout.encoding or "unknown"
     return Examination(
         python=platform.python_version(),
         executable=sys.executable,
@@ -85,6 +86,7 @@ def examine() -> Examination:
         columns=shutil.get_terminal_size((80, 24)).columns,
         packages=tuple(found or ()),
         installed=found is not None,
+        compiler=find_compiler(),
         torch=_torch() if works else None,
         speed=_speed() if works else None,
     )
@@ -98,15 +100,6 @@ def _packages() -> list[Package] | None:
         return look_for_packages()
     except PackageNotFoundError:
         return None
-
-
-def _cache() -> Path:
-    """Where tokens are kept; it is asked of the code that keeps them, if that can be imported."""
-    try:
-        from qkv.data.token_cache import cache_folder
-    except ImportError:
-        return Path(os.environ.get("QKV_CACHE", "~/.cache/qkv")).expanduser()
-    return cache_folder()
 
 
 def _torch() -> Torch | None:

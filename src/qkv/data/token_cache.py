@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qkv.errors import DataError
+from qkv.files.cache import cache_home
 from qkv.text import Tokenizer
 
 FORMAT = 1  # of an entry; another number means other files
@@ -37,12 +38,8 @@ Places = NDArray[np.int64]
 
 
 def cache_folder() -> Path:
-    """Where tokens are kept: QKV_CACHE if that is set, else where programs keep such things."""
-    if chosen := os.environ.get("QKV_CACHE"):
-        return Path(chosen) / "tokens"
-    if shared := os.environ.get("XDG_CACHE_HOME"):
-        return Path(shared) / "qkv" / "tokens"
-    return Path("~/.cache/qkv/tokens").expanduser()
+    """Where tokens are kept."""
+    return cache_home() / "tokens"
 
 
 def entry_name(key: str, tokenizer: Tokenizer) -> str:

@@ -2,22 +2,22 @@
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from qkv.errors import UsageError
+from qkv.files.cache import cache_home
+from qkv.machine.compiler import find_compiler
 
 FOLDER = Path(__file__).parent
 SOURCES = ("attend.cpp", "rows.cpp", "step.cpp", "texts.cpp")
-COMPILERS = ("c++", "g++", "clang++")
 # Sums may be taken in any order, which lets them be taken many at a time; that a number may be
 # infinite or none at all is never forgotten.
 FLAGS = (
     "-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math",
-    "-fassociative-math", "-fno-signed-zeros", "-shared", "-fPIC",
+    "-fassociative-math", "-fno-signed-zeros", "-fno-strict-aliasing", "-shared", "-fPIC",
 )  # fmt: skip
 THREADS = () if sys.platform == "darwin" else ("-fopenmp",)  # Apple's compiler comes without
 
@@ -25,28 +25,21 @@ THREADS = () if sys.platform == "darwin" else ("-fopenmp",)  # Apple's compiler 
 def library() -> Path:
     """Where the library is; if it was never compiled for this machine, it is now."""
     command = [_compiler(), *FLAGS, *THREADS]
-    target = _cache() / f"loops-{_fingerprint(command)}.so"
+    target = cache_home() / "native" / f"loops-{_fingerprint(command)}.so"
     if not target.is_file():
         _compile(command, target)
     return target
 
 
 def _compiler() -> str:
-    asked = os.environ.get("CXX")
-    for name in (asked,) if asked else COMPILERS:
-        found = shutil.which(name)
-        if found:
-            return found
+    found, asked = find_compiler(), os.environ.get("CXX")
+    if found:
+        return found
     wanted = f"CXX names {asked}, which" if asked else "there is no C++ compiler here, and it"
     raise UsageError(
         f"--compile needs a C++ compiler: {wanted} cannot be found; install g++ or clang++, or "
         "leave --compile out"
     )
-
-
-def _cache() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "qkv"
 
 
 def _fingerprint(command: list[str]) -> str:
@@ -66,7 +59,7 @@ def _compile(command: list[str], target: Path) -> None:
     except OSError as error:
         raise UsageError(
             f"--compile keeps what it compiled in {target.parent}, but {error.strerror}; set "
-            "XDG_CACHE_HOME to a directory that can be written"
+            "QKV_CACHE to a directory that can be written"
         ) from None
     os.close(handle)
     try:

@@ -120,7 +120,7 @@ void turn(float* head, const float* cosines, const float* sines, const Shape& s)
 extern "C" {
 
 // x (width) through all layers; it stands at `position`, which its keys and values are added at.
-// cosines and sines are of that position; room: 2·width + hidden·2 + (heads + 2·kv_heads)·E.
+// cosines and sines are of that position; room is for all that is named at the beginning.
 void decode(const Layer* layers, long count, const Shape* shape, float* x, const float* cosines,
             const float* sines, long position, float* room, int threads) {
     const Shape s = *shape;
@@ -128,6 +128,7 @@ void decode(const Layer* layers, long count, const Shape* shape, float* x, const
     float* asked = room;                                    // queries, keys, values
     float* mixed = asked + (s.heads + 2 * s.kv_heads) * E;  // what the heads saw
     float* wide = mixed + s.heads * E;                      // gate, then up
+    float* more = wide + 2 * s.hidden;                      // what is added to x
 #pragma omp parallel num_threads(threads)
     {
         const int t = omp_get_thread_num(), n = omp_get_num_threads();
@@ -157,8 +158,8 @@ void decode(const Layer* layers, long count, const Shape* shape, float* x, const
             }
 #pragma omp barrier
             const long from = share(s.width, t, n), to = share(s.width, t + 1, n);
-            multiply(layer.output, mixed, row, asked, from, to);
-            for (long i = from; i < to; i++) x[i] += asked[i];
+            multiply(layer.output, mixed, row, more, from, to);
+            for (long i = from; i < to; i++) x[i] += more[i];
 #pragma omp barrier
             root_mean_square(x, layer.feed_forward_gain, layer.feed_forward_eps, s.width, normed);
             const long first = share(s.hidden, t, n), last = share(s.hidden, t + 1, n);
@@ -170,8 +171,8 @@ void decode(const Layer* layers, long count, const Shape* shape, float* x, const
                 }
             });
 #pragma omp barrier
-            multiply(layer.narrow, wide, row, asked, from, to);
-            for (long i = from; i < to; i++) x[i] += asked[i];
+            multiply(layer.narrow, wide, row, more, from, to);
+            for (long i = from; i < to; i++) x[i] += more[i];
 #pragma omp barrier
         }
     }

@@ -1,5 +1,7 @@
 """The twin that answers sooner gives the model's own answers; in 8 bits, nearly so."""
 
+from typing import Any
+
 import pytest
 import torch
 from odd_models import ALL, DECODERS, ENCODERS, GROUPED, LENGTH, TRANSLATORS, VOCABULARY
@@ -12,7 +14,17 @@ from qkv.engine.quick.linear import Matrix, Packed, Plain
 from qkv.engine.quick.looped import LoopedInt8, LoopedPacked, LoopedPlain
 from qkv.engine.quick.single import SingleLayers
 from qkv.engine.quick.stepped import SteppedLayers
-from qkv.model import Config, PreNorm, RMSNorm, SwiGLU, build
+from qkv.errors import CacheError
+from qkv.model import (
+    GEGLU,
+    Config,
+    MultiHead,
+    PreNorm,
+    RMSNorm,
+    Rotary,
+    SwiGLU,
+    build,
+)
 from qkv.model.output import NextToken
 
 B, T, S = 3, 11, 13
@@ -116,6 +128,32 @@ def test_the_short_way_of_a_single_token_gives_what_the_general_way_gives(
     for mine, theirs in zip(one_by_one.slots, at_once.slots, strict=True):
         assert mine.length == theirs.length
         assert_near(mine.k, theirs.k, tolerance=0.02 if int8 else 2e-5)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"attention": MultiHead(heads=2, kv_heads=1, head_width=4)},  # narrower than the model
+        {"attention": MultiHead(heads=4, head_width=26, bias=False, scale=0.3)},  # wider
+        {"feed_forward": GEGLU(width=29, bias=True)},
+        {"feed_forward": GEGLU(width=29, tanh=True)},
+        {"position": Rotary(adjacent=True)},
+    ],
+    ids=["narrow heads", "wide heads", "gelu", "tanh", "neighbours turn"],
+)
+@torch.inference_mode()
+def test_one_call_a_token_knows_all_that_such_a_decoder_is_made_of(parts: dict[str, Any]) -> None:
+    config = with_llama_parts(DECODERS["llama"])
+    config = config.model_copy(update={"decoder": config.decoder.model_copy(update=parts)})
+    model, text = lively(config), ids(1, LENGTH, VOCABULARY)
+    twin = quicken(model, compile=True)
+    assert type(twin.decoder) is SteppedLayers
+    cache = twin.empty_cache(1, LENGTH)
+    steps = [twin(token, cache=cache) for token in text.split(1, dim=1)]
+    assert_near(torch.cat(steps, dim=1), model(text))
+    with pytest.raises(CacheError, match="1 more do not fit"):
+        twin(text[:, :1], cache=cache)
 
 
 @COMPILED

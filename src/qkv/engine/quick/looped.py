@@ -37,11 +37,11 @@ class LoopedPlain(Plain):
 
 
 class LoopedPacked(LoopedPlain, Packed):
-    """The same, and a few rows go through `Packed`."""
+    """The same; several rows go through `Packed`."""
 
 
 class LoopedInt8(Int8):
-    """The same with W in 8 bits. A single row is not rounded: reading W is all that takes time."""
+    """The same with W in 8 bits. A single row keeps up to 16: reading W is all that takes time."""
 
     def __init__(self, *layers: Layer, rounded: Rounded | None = None) -> None:
         super().__init__(*layers, rounded=rounded)

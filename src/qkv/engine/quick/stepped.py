@@ -62,7 +62,7 @@ class SteppedLayers(SingleLayers):
 
     @cached_property
     def room(self) -> Tensor:
-        """For what is computed on the way: queries, keys, values; what heads saw; gate and up."""
+        """For what is on the way: queries, keys, values; what heads saw; gate and up; a sum."""
         s = self.shape
         return torch.empty((2 * s.heads + 2 * s.kv_heads) * s.head_width + 2 * s.hidden + s.width)
 
