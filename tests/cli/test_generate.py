@@ -94,7 +94,7 @@ def test_without_a_compiler_it_says_so_before_anything_is_read(
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setenv("QKV_CACHE", str(writers / "empty"))
     loops.cache_clear()
-    code, out, err = qkv("generate", writers / "large", "abc", "--compile")
+    code, out, err = qkv("generate", writers / "not there", "abc", "--compile")
     assert (code, out) == (2, "")
     assert "needs a C++ compiler" in err
     assert err.count("\n") == 1

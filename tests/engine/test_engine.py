@@ -114,7 +114,6 @@ def test_where_the_cpu_cannot_multiply_in_8_bits_it_says_so(
 MEMORY = """
 import gc, sys, torch
 from qkv.engine.engine import Engine
-from qkv.engine.generate import GREEDY
 
 def private():
     for line in open("/proc/self/status"):

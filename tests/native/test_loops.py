@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from native import needs_compiler
 from qkv.attention import Mask, reference
-from qkv.engine.quick.int8 import Rounded, sizes, whole_numbers
+from qkv.attention.mask import Tile
+from qkv.engine.quick.int8 import Int8, Rounded, sizes, whole_numbers
+from qkv.engine.quick.linear import Matrix as Layer
 from qkv.native import ACTIVATIONS, Matrix, loops
 
 pytestmark = needs_compiler
@@ -21,34 +23,62 @@ BENT: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
 }
 B, H, K, T, S, E = 3, 6, 2, 3, 7, 5
-MASKS = {
-    "everything": Mask.full(),
-    "nothing after": Mask.causal(),
-    "real keys": Mask.padding(torch.tensor([7, 4, 1])),
-    "a grid a row": Mask.explicit(torch.rand(B, 1, T, S) < 0.5),
-    "a grid a head": Mask.explicit(torch.rand(1, H, T, S) < 0.5),
-    "nothing": Mask.explicit(torch.zeros(T, S, dtype=torch.bool)),
-    "both": Mask.causal() & Mask.padding(torch.tensor([7, 4, 1])),
-}
 
 
 def numbers(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+def grid(*shape: int) -> Tensor:
+    """About half of it seen."""
+    return numbers(*shape) > 0
+
+
+MASKS = {
+    "everything": Mask.full(),
+    "nothing after": Mask.causal(),
+    "real keys": Mask.padding(torch.tensor([7, 4, 1])),
+    "a grid a row": Mask.explicit(grid(B, 1, T, S)),
+    "a grid a head": Mask.explicit(grid(1, H, T, S)),
+    "some queries see all": Mask.explicit(torch.tensor([[True], [False], [True]])),
+    "a grid that was turned": Mask.explicit(grid(S, T).t()),
+    "near keys": Mask.window(before=2, after=1),
+    "texts": Mask.documents(
+        torch.tensor([[0, 1, 1]] * B), torch.tensor([[0, 0, 0, 1, 1, 1, 2]] * B)
+    ),
+    "nothing": Mask.explicit(torch.zeros(T, S, dtype=torch.bool)),
+    "both": Mask.causal() & Mask.padding(torch.tensor([7, 4, 1])),
+}
+
+
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("columns", [1, 16, 53])
-def test_activations_are_those_of_torch(name: str, columns: int) -> None:
-    x, bias = torch.linspace(-30, 30, 41 * columns).view(41, columns), numbers(columns)
-    want = BENT[name](x + bias)
-    got = loops().bend(x.clone(), bias, ACTIVATIONS[name])
-    torch.testing.assert_close(got, want, rtol=2e-6, atol=2e-6)
+def test_sums_are_bent_as_torch_bends_them_and_rounded(name: str, columns: int) -> None:
+    sums = torch.linspace(-3000, 3000, 41 * columns).int().view(41, columns)
+    step, scale, bias = torch.full((41,), 0.1), torch.full((columns,), 0.1), numbers(columns)
+    want = BENT[name](sums * 0.01 + bias)
+    whole, following = loops().bent_and_rounded(sums, step, scale, bias, ACTIVATIONS[name])
+    distance = (whole * following[:, None] - want).abs().amax(dim=1)
+    assert distance.le(0.501 * following + 3e-5).all()
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_a_single_number_is_bent_exactly(name: str) -> None:
+    """A row of one number is 127 or −127 steps, so the step shows what the activation gave."""
+    sums = torch.arange(-1500, 1500, dtype=torch.int32)[:, None]
+    step, one = torch.full((3000,), 0.01), torch.ones(1)
+    whole, following = loops().bent_and_rounded(sums, step, one, torch.zeros(1), ACTIVATIONS[name])
+    got, want = whole[:, 0] * following, BENT[name](sums[:, 0] * 0.01)
+    torch.testing.assert_close(got, want, rtol=3e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_what_is_no_number_stays_none(name: str) -> None:
-    x = torch.full((1, 32), torch.nan)
-    assert loops().bend(x, torch.zeros(32), ACTIVATIONS[name]).isnan().all()
+    sums, step = torch.ones(2, 32, dtype=torch.int32), torch.tensor([torch.nan, 1.0])
+    _, following = loops().bent_and_rounded(
+        sums, step, torch.ones(32), torch.zeros(32), ACTIVATIONS[name]
+    )
+    assert following.isnan().tolist() == [True, False]
 
 
 @pytest.mark.parametrize("width", [1, 8, 37])
@@ -82,17 +112,13 @@ def test_a_row_with_what_is_no_number_has_no_step(wrong: float) -> None:
     assert step.isfinite().tolist() == [True, False, True]
 
 
-def test_sums_become_what_they_stand_for_and_are_bent_and_rounded() -> None:
+def test_sums_become_what_they_stand_for() -> None:
     sums = torch.randint(-(2**24), 2**24, (7, 53), dtype=torch.int32)
     step, scale, bias = numbers(7).abs() * 1e-4, numbers(53).abs() * 1e-3, numbers(53, seed=5)
     plain = sums * step[:, None] * scale + bias
     out = torch.empty(7, 53)
     loops().unrounded(sums, step, scale, bias, out)
     torch.testing.assert_close(out, plain, rtol=1e-5, atol=1e-5)
-    for name, kind in ACTIVATIONS.items():
-        whole, following = loops().bent_and_rounded(sums, step, scale, bias, kind)
-        distance = (whole * following[:, None] - BENT[name](plain)).abs().amax(dim=1)
-        assert distance.le(0.501 * following + 1e-5).all()
 
 
 @pytest.mark.parametrize("name", MASKS)
@@ -101,11 +127,11 @@ def test_attention_of_a_few_queries_is_the_reference(name: str, rows: int) -> No
     mask = MASKS[name]
     if rows == 1:
         mask = Mask.explicit(mask.dense(T, S).expand(B, H, T, S)[:1])
+    dense = mask.seen_in(Tile.whole(T, S, torch.device("cpu")))
     q = numbers(rows, T, H, E).transpose(1, 2)  # as heads come out of a product
     room = numbers(2, rows, K, S + 4, E, seed=2)  # a cache with room to spare
     k, v = room[0, :, :, :S], room[1, :, :, :S]
-    seen = mask.dense(T, S) if mask.parts else None
-    got = loops().attend(q, k, v, seen, 0.3)
+    got = loops().attend(q, k, v, dense, 0.3)
     torch.testing.assert_close(got, reference(q, k, v, mask, 0.3).output, rtol=1e-5, atol=1e-5)
 
 
@@ -151,11 +177,9 @@ def test_a_single_row_times_a_matrix(rows: int, columns: int, biased: bool) -> N
     want = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
     torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-3)
 
-    small = Rounded(weight)
-    got = loops().multiply(Matrix.of(small.whole, small.scale, bias), x)
-    meant = small.whole.double() * small.scale.double()[:, None]
-    want = F.linear(x.double(), meant, None if bias is None else bias.double())
-    assert (got - want).abs().max() <= 2e-3 * x.norm() * meant.norm(dim=1).max()
+    small = Int8(Layer(weight, bias))
+    got = loops().multiply(Matrix.of(small.weight.whole, small.weight.scale, bias), x)
+    torch.testing.assert_close(got, small(x[None])[0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
@@ -173,14 +197,24 @@ def test_no_sum_of_8_bits_overflows() -> None:
     torch.testing.assert_close(got, torch.full((4,), 127.0 * 20_000))
 
 
-def test_threads_make_no_difference_to_a_row() -> None:
-    before, x = torch.get_num_threads(), numbers(513, 37)
-    found = []
+def test_threads_make_no_difference() -> None:
+    before, weight, x = torch.get_num_threads(), numbers(513, 37), numbers(37)
+    q, k = numbers(5, H, 2, E), numbers(5, K, S, E, seed=2)
+    matrix, found = Matrix.of(weight, None, None), []
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            found.append(loops().bend(x.clone(), torch.zeros(37), ACTIVATIONS["gelu"]))
+            whole, step = loops().rounded(weight)
+            product, seen = loops().multiply(matrix, x), loops().attend(q, k, k, None, 1.0)
+            found.append((whole, step, product, seen))
     finally:
         torch.set_num_threads(before)
-    assert found[0].equal(found[1])
-    assert found[0].equal(found[2])
+    for other in found[1:]:
+        assert all(a.equal(b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_other_numbers_than_float32_are_refused() -> None:
+    with pytest.raises(TypeError, match="float32"):
+        loops().rounded(numbers(2, 3).double())
+    with pytest.raises(TypeError, match="float32"):
+        Matrix.of(numbers(2, 3).bfloat16(), None, None)

@@ -86,7 +86,7 @@ def examine() -> Examination:
         columns=shutil.get_terminal_size((80, 24)).columns,
         packages=tuple(found or ()),
         installed=found is not None,
-        compiler=find_compiler(),
+        compiler=" ".join(find_compiler() or ()) or None,
         torch=_torch() if works else None,
         speed=_speed() if works else None,
     )

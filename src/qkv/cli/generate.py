@@ -179,7 +179,7 @@ def _draft(name: str, engine: "Engine") -> "Draft":
         return NGram()
     if not Path(name).exists() and get_close_matches(name, ["ngram"]):
         raise UsageError(f'unknown draft "{name}"; did you mean "ngram"?')
-    small = Engine.load(name)
+    small = Engine.load(name, compile=engine.compile)
     ours, theirs = engine.tokenizer, small.tokenizer
     if ours.size != theirs.size or any(
         ours.token(id) != theirs.token(id) for id in range(ours.size)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from qkv.bundle import Bundle
 from qkv.engine.purpose import purpose_of
-from qkv.engine.quick import int8_works, quicken
+from qkv.engine.quick import has_twin, int8_works, quicken
 from qkv.errors import UsageError
 from qkv.layout import Card
 from qkv.model import Decoder, Encoder, Model, Translator
@@ -54,6 +54,8 @@ class Engine:
         self.compile = compile
         if compile:
             loops()  # what is missing for it is said now
+        if compile and not has_twin(bundle.model):
+            self.remarks.append("compiled loops need float32 weights on a CPU; none are used here")
         if int8 and not int8_works():
             self.remarks.append("this CPU cannot multiply in 8 bits; float32 is used instead")
             int8 = False
@@ -70,8 +72,10 @@ class Engine:
         device: torch.device | str = "cpu",
         int8: bool = False,
         compile: bool = False,
-    ) -> Engine:
+    ) -> Self:
         """The model of a bundle or of a public checkpoint, told apart by looking."""
+        if compile:
+            loops()  # before anything large is read
         return cls(Bundle.load(directory, device), str(directory), int8, compile)
 
     @property

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 import qkv
-from qkv.bundle import Bundle
 from qkv.engine.answering import answering
 from qkv.engine.engine import Engine
 from qkv.explain.trace import Edit, Reading, Trace, open_up
@@ -93,7 +92,7 @@ def load(
     compile: bool = False,
 ) -> GlassBox:
     """The model of a bundle or of a public checkpoint, ready to answer and to be opened."""
-    return GlassBox(Bundle.load(directory, device), str(directory), int8, compile)
+    return GlassBox.load(directory, device, int8, compile)
 
 
 def fingerprint(model: Model) -> str:

@@ -24,14 +24,15 @@ THREADS = () if sys.platform == "darwin" else ("-fopenmp",)  # Apple's compiler 
 
 def library() -> Path:
     """Where the library is; if it was never compiled for this machine, it is now."""
-    command = [_compiler(), *FLAGS, *THREADS]
-    target = cache_home() / "native" / f"loops-{_fingerprint(command)}.so"
+    compiler = _compiler()
+    command = [*compiler, *FLAGS, *THREADS]
+    target = cache_home() / "native" / f"loops-{_fingerprint(compiler, command)}.so"
     if not target.is_file():
         _compile(command, target)
     return target
 
 
-def _compiler() -> str:
+def _compiler() -> list[str]:
     found, asked = find_compiler(), os.environ.get("CXX")
     if found:
         return found
@@ -42,12 +43,12 @@ def _compiler() -> str:
     )
 
 
-def _fingerprint(command: list[str]) -> str:
+def _fingerprint(compiler: list[str], command: list[str]) -> str:
     """Of all that the library depends on: the text, the compiler, and what this CPU can do."""
     found = hashlib.sha256(" ".join(command).encode())
     for path in sorted(FOLDER.glob("*.h")) + [FOLDER / name for name in SOURCES]:
         found.update(path.read_bytes())
-    found.update(_run([*command[:1], "-march=native", "-dM", "-E", "-x", "c++", os.devnull]))
+    found.update(_run([*compiler, "-march=native", "-dM", "-E", "-x", "c++", os.devnull]))
     return found.hexdigest()[:16]
 
 

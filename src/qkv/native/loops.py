@@ -29,6 +29,9 @@ class Matrix(ctypes.Structure):
     @classmethod
     def of(cls, weight: Tensor, scale: Tensor | None, bias: Tensor | None) -> Matrix:
         """It holds no tensor: whoever uses it must."""
+        wanted = torch.float32 if scale is None else torch.int8
+        if weight.dtype != wanted or not weight.is_contiguous():
+            raise TypeError(f"the loops take a {wanted} matrix in one piece, not {weight.dtype}")
         rows, columns = weight.shape
         return cls(weight.data_ptr(), _place(scale), _place(bias), rows, columns)
 
@@ -68,7 +71,6 @@ class Loops:
     def __init__(self, path: Path) -> None:
         found = ctypes.CDLL(str(path))
         P, L, F, N = c_void_p, c_long, c_float, c_int
-        self._bend = _typed(found.bend, P, P, L, L, N, N)
         self._add_and_norm = _typed(found.add_and_norm, P, P, P, P, F, L, L, N)
         self._round_rows = _typed(found.round_rows, P, P, P, L, L, N)
         self._unround_rows = _typed(found.unround_rows, P, P, P, P, P, L, L, N)
@@ -78,16 +80,11 @@ class Loops:
         self._decode = _typed(found.decode, P, L, P, P, P, P, L, P, N)
         self._multiply_one = _typed(found.multiply_one, P, P, P, N)
 
-    def bend(self, x: Tensor, bias: Tensor, activation: int) -> Tensor:
-        """x (M, N) becomes activation(x + bias)."""
-        rows, columns = x.shape
-        self._bend(x.data_ptr(), bias.data_ptr(), rows, columns, activation, _threads())
-        return x
-
     def add_and_norm(self, x: Tensor, more: Tensor, norm: nn.LayerNorm) -> Tensor:
         """x (…, N), which must be contiguous, becomes norm(x + more)."""
         columns = x.shape[-1]
-        more = more.contiguous()
+        assert x.is_contiguous()
+        x, more = floats(x), floats(more)
         self._add_and_norm(
             x.data_ptr(), more.data_ptr(), norm.weight.data_ptr(), norm.bias.data_ptr(), norm.eps,
             x.numel() // columns, columns, _threads(),
@@ -96,6 +93,7 @@ class Loops:
 
     def rounded(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Rows (M, K) as whole numbers of 8 bits, and the step (M,) that each counts in."""
+        x = floats(x)
         whole, step = x.new_empty(x.shape, dtype=torch.int8), x.new_empty(len(x))
         self._round_rows(x.data_ptr(), whole.data_ptr(), step.data_ptr(), *x.shape, _threads())
         return whole, step
@@ -126,6 +124,8 @@ class Loops:
         K, S = k.shape[1:3]
         out = q.new_empty(B, T, H, E)
         mask = None if seen is None else seen.expand(B, H, T, S)
+        if mask is not None and mask.stride(-1) != 1:
+            mask = mask.contiguous()
         self._attend_few(
             q.data_ptr(), k.data_ptr(), v.data_ptr(), _place(mask), out.data_ptr(),
             byref(_Strides.of(q)), byref(_Strides.of(k)), byref(_Strides.of(v)),
@@ -150,9 +150,12 @@ class Loops:
 
     def decode(
         self, layers: ctypes.Array[Layer], shape: Shape, x: Tensor, turns: tuple[Tensor, Tensor],
-        position: int, room: Tensor,
+        position: int,
     ) -> None:  # fmt: skip
         """x (D,) through all layers; its keys and values are added at that position."""
+        s = shape
+        heads = (2 * s.heads + 2 * s.kv_heads) * s.head_width  # queries, keys, values, what is seen
+        room = x.new_empty(heads + 2 * s.hidden + s.width)
         self._decode(
             byref(layers), len(layers), byref(shape), x.data_ptr(), turns[0].data_ptr(),
             turns[1].data_ptr(), position, room.data_ptr(), _threads(),
@@ -160,7 +163,7 @@ class Loops:
 
     def multiply(self, matrix: Matrix, x: Tensor) -> Tensor:
         """x·Wᵀ + b of a single row (K,) -> (N,)."""
-        out = x.new_empty(matrix.rows)
+        x, out = floats(x), x.new_empty(matrix.rows)
         self._multiply_one(byref(matrix), x.data_ptr(), out.data_ptr(), _threads())
         return out
 
@@ -171,6 +174,13 @@ def loops() -> Loops:
     from qkv.native.build import library
 
     return Loops(library())
+
+
+def floats(x: Tensor) -> Tensor:
+    """The numbers in one piece, as the loops read them."""
+    if x.dtype != torch.float32:
+        raise TypeError(f"the loops take torch.float32, not {x.dtype}; leave out autocast")
+    return x.contiguous()
 
 
 def _typed(function: Any, *kinds: Any) -> Callable[..., None]:

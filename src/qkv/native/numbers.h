@@ -32,6 +32,17 @@ inline float size_of(const float* row, long columns) {
     return float_of(most);
 }
 
+constexpr float LARGEST = 127.0f;  // of whole numbers in 8 bits
+
+// A row as whole numbers that count in steps.
+template <class Whole>
+inline void round_row(const float* row, long columns, float step, Whole* whole) {
+    const float factor = 1.0f / step;
+    for (long i = 0; i < columns; i++) {
+        whole[i] = static_cast<Whole>(static_cast<int32_t>(std::rint(row[i] * factor)));
+    }
+}
+
 // e^x to a few units in the last place; x = n·ln 2 + r, and e^r by its series.
 inline float exponential(float x) {
     x = x < -87.0f ? -87.0f : x;
@@ -49,7 +60,7 @@ inline float exponential(float x) {
     return series * float_of((static_cast<int32_t>(n) + 127) << 23);  // × 2ⁿ
 }
 
-// Activations, by the numbers that `kernels.py` gives them.
+// Activations, by the numbers that `loops.py` gives them.
 enum Activation { RELU, GELU, GELU_TANH, SILU };
 
 inline float relu(float x) { return x < 0.0f ? 0.0f : x; }

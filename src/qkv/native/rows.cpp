@@ -6,31 +6,7 @@
 
 using namespace qkv;
 
-namespace {
-
-constexpr float LARGEST = 127.0f;
-
-void round_row(const float* row, long columns, float step, int8_t* whole) {
-    const float factor = 1.0f / step;
-    for (long i = 0; i < columns; i++) {
-        whole[i] = static_cast<int8_t>(static_cast<int32_t>(std::rint(row[i] * factor)));
-    }
-}
-
-}  // namespace
-
 extern "C" {
-
-// x becomes activation(x + bias).
-void bend(float* x, const float* bias, long rows, long columns, int kind, int threads) {
-    with_activation(kind, [=](auto known) {
-#pragma omp parallel for num_threads(threads)
-        for (long r = 0; r < rows; r++) {
-            float* row = x + r * columns;
-            for (long i = 0; i < columns; i++) row[i] = activated<known>(row[i] + bias[i]);
-        }
-    });
-}
 
 // x becomes x + more, centred and scaled to a variance of 1, times gain, plus shift.
 void add_and_norm(float* x, const float* more, const float* gain, const float* shift, float eps,

@@ -47,8 +47,12 @@ long longest(const Shape& s) {
     return s.hidden > narrow ? s.hidden : narrow;
 }
 
-// From which row on thread t of n works.
-long share(long rows, int t, int n) { return rows * t / n; }
+// From which one on thread t of n works; rows only by whole groups, so that each is computed in
+// the same way whatever n is.
+long share(long count, int t, int n) { return count * t / n; }
+long share_of_rows(long rows, int t, int n) {
+    return t == n ? rows : share(rows / TOGETHER, t, n) * TOGETHER;
+}
 
 // x·W[r] for some neighbouring rows; whole numbers are multiplied and added as such.
 template <long count, class Number, class Wide, class Sum>
@@ -72,22 +76,12 @@ void products(const Number* w, const Wide* x, long columns, Sum* out, long from,
     for (; r < to; r++) dots<1>(w + r * columns, x, columns, out + r);
 }
 
-// x as whole numbers of up to 16 bits, as many as no sum of products with 8 bits can overflow with;
-// returns the step they count in.
-float round_to_16(const float* x, long columns, int16_t* whole) {
-    const long most = INT32_MAX / (127 * columns);
-    const float largest = most < INT16_MAX ? most : INT16_MAX;
-    const float step = size_of(x, columns) / largest;
-    for (long i = 0; i < columns; i++) {
-        whole[i] = static_cast<int16_t>(static_cast<int32_t>(std::rint(x[i] / step)));
-    }
-    return step;
-}
-
-// out[from:to] = W[from:to]·x + b; `room` is for a row of whole numbers.
+// out[from:to] = W[from:to]·x + b; `room` is for x in whole numbers. They have 8 bits, as in rows.cpp,
+// so that a row alone gives what it gives among others; 16 are only quicker to multiply with.
 void multiply(const Matrix& m, const float* x, int16_t* room, float* out, long from, long to) {
     if (m.scale) {
-        const float step = round_to_16(x, m.columns, room);
+        const float step = size_of(x, m.columns) / LARGEST;
+        round_row(x, m.columns, step, room);
         auto* sums = reinterpret_cast<int32_t*>(out);  // a sum gives way to what it stands for
         products(static_cast<const int8_t*>(m.numbers), room, m.columns, sums, from, to);
         for (long r = from; r < to; r++) out[r] = sums[r] * step * m.scale[r];
@@ -140,7 +134,8 @@ void decode(const Layer* layers, long count, const Shape* shape, float* x, const
             const Layer& layer = layers[l];
             root_mean_square(x, layer.attention_gain, layer.attention_eps, s.width, normed);
             const long all = layer.project.rows;
-            multiply(layer.project, normed, row, asked, share(all, t, n), share(all, t + 1, n));
+            multiply(layer.project, normed, row, asked, share_of_rows(all, t, n),
+                     share_of_rows(all, t + 1, n));
 #pragma omp barrier
             for (long k = share(s.kv_heads, t, n); k < share(s.kv_heads, t + 1, n); k++) {
                 float* key = asked + (s.heads + k) * E;
@@ -157,12 +152,13 @@ void decode(const Layer* layers, long count, const Shape* shape, float* x, const
                 }
             }
 #pragma omp barrier
-            const long from = share(s.width, t, n), to = share(s.width, t + 1, n);
+            const long from = share_of_rows(s.width, t, n), to = share_of_rows(s.width, t + 1, n);
             multiply(layer.output, mixed, row, more, from, to);
             for (long i = from; i < to; i++) x[i] += more[i];
 #pragma omp barrier
             root_mean_square(x, layer.feed_forward_gain, layer.feed_forward_eps, s.width, normed);
-            const long first = share(s.hidden, t, n), last = share(s.hidden, t + 1, n);
+            const long first = share_of_rows(s.hidden, t, n);
+            const long last = share_of_rows(s.hidden, t + 1, n);
             multiply(layer.widen, normed, row, wide, first, last);
             multiply(layer.widen, normed, row, wide, s.hidden + first, s.hidden + last);
             with_activation(s.activation, [=](auto known) {
@@ -184,7 +180,8 @@ void multiply_one(const Matrix* m, const float* x, float* out, int threads) {
     {
         const int t = omp_get_thread_num(), n = omp_get_num_threads();
         std::vector<int16_t> whole(m->columns);
-        multiply(*m, x, whole.data(), out, share(m->rows, t, n), share(m->rows, t + 1, n));
+        multiply(*m, x, whole.data(), out, share_of_rows(m->rows, t, n),
+                 share_of_rows(m->rows, t + 1, n));
     }
 }
 

@@ -2,36 +2,35 @@
 
 from torch import Tensor, nn
 
-from qkv.engine.quick.linear import Bend, Build, Packed
+from qkv.engine.quick.activation import name_of
+from qkv.engine.quick.linear import Applied, Build, Packed
 from qkv.model.feed_forward import FeedForward, GatedFeedForward
+
+BENT = {  # as oneDNN calls them; its relu is left out, as it makes 0 of what is no number
+    "gelu": Applied("gelu", "none"),
+    "gelu_tanh": Applied("gelu", "tanh"),
+    "silu": Applied("swish"),
+}
 
 
 class BentFeedForward(nn.Module):
     """Equal to a `FeedForward` that drops nothing; the first product comes bent already."""
 
+    @staticmethod
+    def fits(plain: FeedForward) -> bool:
+        return name_of(plain.activation) in BENT
+
     def __init__(self, plain: FeedForward, build: type[Packed]) -> None:
         super().__init__()
-        up, down, how = plain.up, plain.down, bend_of(plain.activation)
+        up, down, name = plain.up, plain.down, name_of(plain.activation)
         assert isinstance(up, nn.Linear)
         assert isinstance(down, nn.Linear)
-        assert how is not None
+        assert name is not None
         self.up, self.down = build(up), build(down)
-        self.activation, self.how = plain.activation, how
+        self.activation, self.how = plain.activation, BENT[name]
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.up.bent(x, self.how, self.activation))
-
-
-def bend_of(activation: nn.Module) -> Bend | None:
-    """What oneDNN calls the activation, if it has it."""
-    match activation:
-        case nn.ReLU():
-            return Bend("relu")
-        case nn.GELU():
-            return Bend("gelu", activation.approximate)
-        case nn.SiLU():
-            return Bend("swish")
-    return None
 
 
 class JoinedFeedForward(nn.Module):

@@ -43,14 +43,14 @@ def _stacked(parts: Sequence[Tensor]) -> Tensor:
     return (parts[0] if len(parts) == 1 else torch.cat(list(parts))).detach()
 
 
-class Bend(NamedTuple):
-    """An activation that oneDNN applies to a product while it is at hand."""
+class Applied(NamedTuple):
+    """What oneDNN applies to a product while it is at hand, in its own words."""
 
     name: str
     kind: str = ""
 
 
-NOT_BENT = Bend("none")
+NOTHING = Applied("none")
 
 
 class Plain(nn.Module):
@@ -81,7 +81,8 @@ class Plain(nn.Module):
 class Packed(Plain):
     """The matrix also in the order that oneDNN reads it in, which is quicker for several rows.
 
-    It is put in that order when it is needed for the third time, so not for a single prompt.
+    It is put in that order when it meets many rows, or for the third time a few: so not for a
+    single short prompt. There is no slope through it; where one may be wanted it is not used.
     """
 
     def __init__(self, *layers: Layer) -> None:
@@ -95,11 +96,12 @@ class Packed(Plain):
         return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.bent(x, NOT_BENT, nn.Identity())
+        return self.bent(x, NOTHING, nn.Identity())
 
-    def bent(self, x: Tensor, how: Bend, activation: nn.Module) -> Tensor:
+    def bent(self, x: Tensor, how: Applied, activation: nn.Module) -> Tensor:
         """activation(x·Wᵀ + b); `how` is what oneDNN calls that activation."""
-        if x.numel() <= x.shape[-1] or not self._pack():
+        rows = x.numel() // x.shape[-1]
+        if rows < 2 or torch.is_grad_enabled() or not self._pack(rows):
             bent: Tensor = activation(F.linear(x, self.weight, self.bias))
             return bent
         product: Tensor = torch.ops.mkldnn._linear_pointwise(
@@ -107,13 +109,14 @@ class Packed(Plain):
         )
         return product
 
-    def _pack(self) -> bool:
-        """Whether the matrix lies packed, now that it is needed once more."""
+    def _pack(self, rows: int) -> bool:
+        """Whether the matrix lies packed, now that it meets so many rows."""
         self.needed += 1
-        if self.packed is None and self.needed > OFTEN:
+        if self.packed is None and (self.needed > OFTEN or rows >= MANY):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight, ROWS)
         return self.packed is not None
 
 
 ROWS = 64  # that the order is made for; it suits any number of them but one
 OFTEN = 2
+MANY = 256

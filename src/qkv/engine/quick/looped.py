@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from qkv.attention import Mask
 from qkv.attention.mask import Tile
 from qkv.attention.reference import check_sizes, scale_factor
+from qkv.engine.quick.activation import name_of
 from qkv.engine.quick.block import PostNormBlock, PostNormCrossBlock
 from qkv.engine.quick.int8 import Int8, Rounded
 from qkv.engine.quick.linear import Layer, Packed, Plain
@@ -41,7 +42,7 @@ class LoopedPacked(LoopedPlain, Packed):
 
 
 class LoopedInt8(Int8):
-    """The same with W in 8 bits. A single row keeps up to 16: reading W is all that takes time."""
+    """The same with W in 8 bits, and rows rounded to 8 bits each by itself, as `Int8` has it."""
 
     def __init__(self, *layers: Layer, rounded: Rounded | None = None) -> None:
         super().__init__(*layers, rounded=rounded)
@@ -51,6 +52,8 @@ class LoopedInt8(Int8):
         rows = x.reshape(-1, x.shape[-1])
         if len(rows) == 1:
             return loops().multiply(self.matrix, rows[0]).view(*x.shape[:-1], -1)
+        if not len(rows):
+            return x.new_empty(*x.shape[:-1], len(self.weight.scale))
         out = rows.new_empty(len(rows), len(self.weight.scale))
         for strip, place in zip(torch.split(rows, STRIP), torch.split(out, STRIP), strict=True):
             self.sized(*loops().rounded(strip.contiguous()), place)
@@ -74,11 +77,11 @@ class LoopedFeedForward(nn.Module):
 
     @staticmethod
     def fits(plain: FeedForward) -> bool:
-        return activation_kind(plain.activation) is not None
+        return activation_number(plain.activation) is not None
 
     def __init__(self, plain: FeedForward) -> None:
         super().__init__()
-        up, down, kind = plain.up, plain.down, activation_kind(plain.activation)
+        up, down, kind = plain.up, plain.down, activation_number(plain.activation)
         assert isinstance(up, nn.Linear)
         assert isinstance(down, nn.Linear)
         assert kind is not None
@@ -86,7 +89,7 @@ class LoopedFeedForward(nn.Module):
         self.activation, self.kind = plain.activation, kind
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.numel() == x.shape[-1]:
+        if x.numel() <= x.shape[-1]:
             return self.down(self.activation(self.up(x)))
         rows = x.reshape(-1, x.shape[-1]).contiguous()
         out = torch.empty_like(rows)
@@ -108,12 +111,15 @@ class LoopedMix(Mix):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         check_sizes(q, k, v, mask)
-        looped = None if self.steps.watched or self.cap is not None else self._looped(q, k, v, mask)
+        general = self.steps.watched or self.cap is not None or torch.is_grad_enabled()
+        looped = None if general else self._looped(q, k, v, mask)
         return super().forward(q, k, v, mask) if looped is None else looped
 
     def _looped(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor | None:
         """The same through the loops, if they know this case."""
-        if k.shape[-1] != v.shape[-1] or not all(t.stride(-1) == 1 for t in (q, k, v)):
+        if k.shape[-1] != v.shape[-1] or not all(
+            t.stride(-1) == 1 and t.dtype == torch.float32 for t in (q, k, v)
+        ):
             return None
         scale, packing = scale_factor(q.shape[-1], self.scale), mask.packing()
         if packing is not None:
@@ -128,6 +134,8 @@ class LoopedMix(Mix):
 def summed(fresh: Tensor, x: Tensor, norm: nn.Module) -> Tensor:
     """norm(fresh + x), in place of what is fresh."""
     assert isinstance(norm, nn.LayerNorm)
+    if torch.is_grad_enabled():
+        return norm(fresh + x)
     return loops().add_and_norm(fresh, x, norm)
 
 
@@ -167,15 +175,6 @@ def layer_norms(block: Block) -> bool:
     return all(type(norm) is nn.LayerNorm and norm.bias is not None for norm in norms)
 
 
-def activation_kind(activation: nn.Module) -> int | None:
+def activation_number(activation: nn.Module) -> int | None:
     """Its number for the loops, if they have it."""
-    match activation:
-        case nn.ReLU():
-            return ACTIVATIONS["relu"]
-        case nn.GELU(approximate="tanh"):
-            return ACTIVATIONS["gelu_tanh"]
-        case nn.GELU():
-            return ACTIVATIONS["gelu"]
-        case nn.SiLU():
-            return ACTIVATIONS["silu"]
-    return None
+    return ACTIVATIONS.get(name_of(activation) or "")

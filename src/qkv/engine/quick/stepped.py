@@ -13,9 +13,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from qkv.attention import KVCache, Rotation
+from qkv.attention import KVCache, Rotation, Slot
 from qkv.attention.reference import scale_factor
-from qkv.engine.quick.looped import LoopedInt8, LoopedPlain, activation_kind
+from qkv.engine.quick.looped import LoopedInt8, LoopedPlain, activation_number
 from qkv.engine.quick.single import Line, Product, SingleLayers, line_of
 from qkv.model.position.rotary import Turning
 from qkv.model.stack import Layers
@@ -30,14 +30,17 @@ class SteppedLayers(SingleLayers):
     first: ClassVar[int] = 0  # the loop gives NaN for NaN, however few the keys
 
     def _one(self, x: Tensor, cache: KVCache) -> Tensor:
-        position, slots = cache.length, cache.slots
-        if position == slots[0].capacity or not all(slot.k.is_contiguous() for slot in slots):
-            return super()._one(x, cache)
-        for layer, slot in zip(self.compiled, slots, strict=True):
+        position, slots, s = cache.length, cache.slots, self.shape
+        room = (1, s.kv_heads, slots[0].capacity, s.head_width)
+        if len(slots) != len(self.lines) or not all(_holds(slot, room, position) for slot in slots):
+            return super()._one(x, cache)  # which says what is wrong
+        layers = type(self.compiled).from_buffer_copy(self.compiled)  # others may be at work
+        for layer, slot in zip(layers, slots, strict=True):
             layer.keys, layer.values = slot.k.data_ptr(), slot.v.data_ptr()
-        self.shape.capacity = slots[0].capacity
+        shape = Shape.from_buffer_copy(s)
+        shape.capacity = slots[0].capacity
         x = x.clone()
-        loops().decode(self.compiled, self.shape, x, self._turns(position), position, self.room)
+        loops().decode(layers, shape, x, self._turns(position), position)
         for slot in slots:
             slot.length += 1
         return x
@@ -56,15 +59,9 @@ class SteppedLayers(SingleLayers):
         return Shape(
             width=len(line.norm.gain), heads=heads, kv_heads=kv_heads, head_width=E,
             hidden=_matrix(line.widen).rows // 2, turned=position.turned,
-            adjacent=position.choice.adjacent, activation=activation_kind(line.activation),
+            adjacent=position.choice.adjacent, activation=activation_number(line.activation),
             scale=scale_factor(E, line.attention.mix.scale),
         )  # fmt: skip
-
-    @cached_property
-    def room(self) -> Tensor:
-        """For what is on the way: queries, keys, values; what heads saw; gate and up; a sum."""
-        s = self.shape
-        return torch.empty((2 * s.heads + 2 * s.kv_heads) * s.head_width + 2 * s.hidden + s.width)
 
     def _turns(self, position: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of a position, (R,) each."""
@@ -82,8 +79,19 @@ class SteppedLayers(SingleLayers):
 def steps(layers: Layers) -> bool:
     """Whether the loop knows all that these layers, which have a short way, are made of."""
     return all(
-        line is not None and activation_kind(line.activation) is not None
+        line is not None and activation_number(line.activation) is not None
         for line in map(line_of, layers.blocks())
+    )
+
+
+def _holds(slot: Slot, room: tuple[int, ...], position: int) -> bool:
+    """Whether keys and values of that room lie there in one piece, with a place for one more."""
+    return (
+        slot.length == position < room[2]
+        and slot.k.shape == slot.v.shape == room
+        and slot.k.dtype == slot.v.dtype == torch.float32
+        and slot.k.is_contiguous()
+        and slot.v.is_contiguous()
     )
 
 

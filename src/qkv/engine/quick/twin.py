@@ -13,7 +13,7 @@ from torch import nn
 
 from qkv.engine.quick.attention import joined
 from qkv.engine.quick.block import plain_kind
-from qkv.engine.quick.feed_forward import BentFeedForward, JoinedFeedForward, bend_of
+from qkv.engine.quick.feed_forward import BentFeedForward, JoinedFeedForward
 from qkv.engine.quick.int8 import Int8, Int8Table, PackedInt8, StripFeedForward
 from qkv.engine.quick.linear import Matrix, Packed, Plain
 from qkv.engine.quick.looped import (
@@ -47,12 +47,20 @@ def quicken(model: Kind, int8: bool = False, compile: bool = False) -> Kind:
 
     compile: its inner loops are those of `qkv.native`.
     """
-    if model.embedding.weight.device.type != "cpu" or model.embedding.dtype != torch.float32:
+    if not has_twin(model):
         return model
     kind = LoopedTwins if compile else Twins
     twin = kind(model.embedding, int8, few_rows=not isinstance(model, Encoder)).of(model)
     assert isinstance(twin, type(model))
     return twin
+
+
+def has_twin(model: Model) -> bool:
+    """Whether it lies on a CPU, all in float32."""
+    return model.embedding.weight.device.type == "cpu" and all(
+        dtype == torch.float32
+        for dtype in (model.embedding.dtype, *(p.dtype for p in model.parameters()))
+    )
 
 
 class Twins:
@@ -85,7 +93,7 @@ class Twins:
                 return QuickToHeads(self.build(part), part.heads)
             case GatedFeedForward():
                 return JoinedFeedForward(part, self.build)
-            case FeedForward() if issubclass(self.build, Packed) and bend_of(part.activation):
+            case FeedForward() if issubclass(self.build, Packed) and BentFeedForward.fits(part):
                 return BentFeedForward(part, self.build)
             case FeedForward() if self.build is PackedInt8 and StripFeedForward.fits(part):
                 return StripFeedForward(part)
