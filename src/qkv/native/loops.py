@@ -150,16 +150,19 @@ class Loops:
 
     def decode(
         self, layers: ctypes.Array[Layer], shape: Shape, x: Tensor, turns: tuple[Tensor, Tensor],
-        position: int,
+        position: int, room: Tensor,
     ) -> None:  # fmt: skip
         """x (D,) through all layers; its keys and values are added at that position."""
-        s = shape
-        heads = (2 * s.heads + 2 * s.kv_heads) * s.head_width  # queries, keys, values, what is seen
-        room = x.new_empty(heads + 2 * s.hidden + s.width)
         self._decode(
             byref(layers), len(layers), byref(shape), x.data_ptr(), turns[0].data_ptr(),
             turns[1].data_ptr(), position, room.data_ptr(), _threads(),
         )  # fmt: skip
+
+    def room(self, shape: Shape) -> Tensor:
+        """For what `decode` computes on the way; of one sequence at a time."""
+        s = shape
+        heads = (2 * s.heads + 2 * s.kv_heads) * s.head_width  # queries, keys, values, what is seen
+        return torch.empty(heads + 2 * s.hidden + s.width)
 
     def multiply(self, matrix: Matrix, x: Tensor) -> Tensor:
         """x·Wᵀ + b of a single row (K,) -> (N,)."""

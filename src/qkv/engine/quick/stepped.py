@@ -7,13 +7,16 @@ For the kind of decoder that has a short way (see `single`) all layers are compu
 from __future__ import annotations
 
 import ctypes
+import operator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from qkv.attention import KVCache, Rotation, Slot
+from qkv.attention import KVCache, Rotation
 from qkv.attention.reference import scale_factor
 from qkv.engine.quick.looped import LoopedInt8, LoopedPlain, activation_number
 from qkv.engine.quick.single import Line, Product, SingleLayers, line_of
@@ -24,26 +27,57 @@ from qkv.native import Layer, Matrix, Shape, loops
 TABLE = 256  # positions whose turns are computed at a time
 
 
+@dataclass(frozen=True)
+class Bound:
+    """What the loop is told of one sequence: the layers with its keys and values, and room."""
+
+    layers: ctypes.Array[Layer]
+    shape: Shape
+    tensors: list[Tensor]
+    room: Tensor
+
+    @classmethod
+    def of(cls, cache: KVCache, layers: ctypes.Array[Layer], shape: Shape) -> Bound:
+        own = type(layers).from_buffer_copy(layers)
+        for layer, slot in zip(own, cache.slots, strict=True):
+            layer.keys, layer.values = slot.k.data_ptr(), slot.v.data_ptr()
+        sized = Shape.from_buffer_copy(shape)
+        sized.capacity = cache.slots[0].capacity
+        return cls(own, sized, _tensors(cache), loops().room(shape))
+
+    def holds(self, cache: KVCache) -> bool:
+        """Whether the cache still has the tensors it had."""
+        return all(map(operator.is_, self.tensors, _tensors(cache)))
+
+
 class SteppedLayers(SingleLayers):
     """The layers of a decoder; a single token of a single sequence is one call."""
 
     first: ClassVar[int] = 0  # the loop gives NaN for NaN, however few the keys
 
     def _one(self, x: Tensor, cache: KVCache) -> Tensor:
-        position, slots, s = cache.length, cache.slots, self.shape
-        room = (1, s.kv_heads, slots[0].capacity, s.head_width)
-        if len(slots) != len(self.lines) or not all(_holds(slot, room, position) for slot in slots):
+        bound, position = self._bound(cache), cache.length
+        if bound is None or position == bound.shape.capacity:
             return super()._one(x, cache)  # which says what is wrong
-        layers = type(self.compiled).from_buffer_copy(self.compiled)  # others may be at work
-        for layer, slot in zip(layers, slots, strict=True):
-            layer.keys, layer.values = slot.k.data_ptr(), slot.v.data_ptr()
-        shape = Shape.from_buffer_copy(s)
-        shape.capacity = slots[0].capacity
         x = x.clone()
-        loops().decode(layers, shape, x, self._turns(position), position)
-        for slot in slots:
+        loops().decode(bound.layers, bound.shape, x, self._turns(position), position, bound.room)
+        for slot in cache.slots:
             slot.length += 1
         return x
+
+    def _bound(self, cache: KVCache) -> Bound | None:
+        """The layers with the room of this cache, each cache by itself as many may be at work;
+        none if it does not fit.
+        """
+        if "known" not in self.__dict__:
+            self.__dict__["known"] = WeakKeyDictionary[KVCache, Bound]()
+        known: WeakKeyDictionary[KVCache, Bound] = self.__dict__["known"]
+        bound = known.get(cache)
+        if bound is None or not bound.holds(cache):
+            if not _fits(cache, self.shape, len(self.lines)):
+                return None
+            bound = known[cache] = Bound.of(cache, self.compiled, self.shape)
+        return bound
 
     @cached_property
     def compiled(self) -> ctypes.Array[Layer]:
@@ -84,14 +118,15 @@ def steps(layers: Layers) -> bool:
     )
 
 
-def _holds(slot: Slot, room: tuple[int, ...], position: int) -> bool:
-    """Whether keys and values of that room lie there in one piece, with a place for one more."""
-    return (
-        slot.length == position < room[2]
-        and slot.k.shape == slot.v.shape == room
-        and slot.k.dtype == slot.v.dtype == torch.float32
-        and slot.k.is_contiguous()
-        and slot.v.is_contiguous()
+def _tensors(cache: KVCache) -> list[Tensor]:
+    return [t for slot in cache.slots for t in (slot.k, slot.v)]
+
+
+def _fits(cache: KVCache, shape: Shape, layers: int) -> bool:
+    """Whether all keys and values of one sequence lie there in pieces of one size."""
+    room = (1, shape.kv_heads, cache.slots[0].capacity, shape.head_width)
+    return len(cache.slots) == layers and all(
+        t.shape == room and t.dtype == torch.float32 and t.is_contiguous() for t in _tensors(cache)
     )
 
 
