@@ -38,8 +38,9 @@ print(vector[0], flush=True)
 """,
     ("generate", "qkv"): """
 import sys, qkv
+model = qkv.load(sys.argv[1])
 from qkv.engine.generate import GREEDY
-answer = qkv.load(sys.argv[1]).generate("Once upon a time", max_tokens=20, sampling=GREEDY)
+answer = model.generate("Once upon a time", max_tokens=20, sampling=GREEDY)
 assert len(answer.finish().tokens) == 20
 print(repr(answer.text), flush=True)
 """,

@@ -117,14 +117,8 @@ def main() -> None:
     }
     for name, count in agree.items():
         print(f"{name:<28} {count} of {len(asked)} answers are those written one by one")
-    ours = rates["qkv, continuous"]
-    ratios = {
-        "ratio_one_by_one": ours / rates["qkv, one by one"],
-        "ratio_static": ours / rates["qkv, static"],
-        "ratio_transformers": ours / rates["transformers"],
-    }
     result = {
-        "bench": "generate_batch", "tokens": tokens, "tokens_per_second": rates, **ratios,
+        "bench": "generate_batch", "tokens": tokens, "tokens_per_second": rates,
         "equal_answers": agree, "runs": given.runs, **before,
         "versions": {"transformers": version("transformers")},
     }  # fmt: skip
