@@ -22,15 +22,21 @@ class BentFeedForward(nn.Module):
 
     def __init__(self, plain: FeedForward, build: type[Packed]) -> None:
         super().__init__()
-        up, down, name = plain.up, plain.down, name_of(plain.activation)
-        assert isinstance(up, nn.Linear)
-        assert isinstance(down, nn.Linear)
+        name = name_of(plain.activation)
         assert name is not None
-        self.up, self.down = build(up), build(down)
+        self.up, self.down = map(build, up_and_down(plain))
         self.activation, self.how = plain.activation, BENT[name]
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.up.bent(x, self.how, self.activation))
+
+
+def up_and_down(plain: FeedForward) -> tuple[nn.Linear, nn.Linear]:
+    """The two matrices of a feed-forward."""
+    up, down = plain.up, plain.down
+    assert isinstance(up, nn.Linear)
+    assert isinstance(down, nn.Linear)
+    return up, down
 
 
 class JoinedFeedForward(nn.Module):

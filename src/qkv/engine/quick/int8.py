@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from qkv.engine.quick.feed_forward import up_and_down
 from qkv.engine.quick.linear import Layer, Matrix, bias_of
 from qkv.model.embedding import Table, TypedTable
 from qkv.model.feed_forward import FeedForward
@@ -127,10 +128,7 @@ class StripFeedForward(nn.Module):
 
     def __init__(self, plain: FeedForward) -> None:
         super().__init__()
-        up, down = plain.up, plain.down
-        assert isinstance(up, nn.Linear)
-        assert isinstance(down, nn.Linear)
-        self.up, self.down = PackedInt8(up), PackedInt8(down)
+        self.up, self.down = map(PackedInt8, up_and_down(plain))
         self.activation = plain.activation
         self.dip = self.DIPS[type(plain.activation)]
 

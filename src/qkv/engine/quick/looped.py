@@ -12,6 +12,7 @@ from qkv.attention.mask import Tile
 from qkv.attention.reference import check_sizes, scale_factor
 from qkv.engine.quick.activation import name_of
 from qkv.engine.quick.block import PostNormBlock, PostNormCrossBlock
+from qkv.engine.quick.feed_forward import up_and_down
 from qkv.engine.quick.int8 import Int8, Rounded
 from qkv.engine.quick.linear import Layer, Packed, Plain
 from qkv.model.attention import Mix
@@ -81,11 +82,9 @@ class LoopedFeedForward(nn.Module):
 
     def __init__(self, plain: FeedForward) -> None:
         super().__init__()
-        up, down, kind = plain.up, plain.down, activation_number(plain.activation)
-        assert isinstance(up, nn.Linear)
-        assert isinstance(down, nn.Linear)
+        kind = activation_number(plain.activation)
         assert kind is not None
-        self.up, self.down = LoopedInt8(up), LoopedInt8(down)
+        self.up, self.down = map(LoopedInt8, up_and_down(plain))
         self.activation, self.kind = plain.activation, kind
 
     def forward(self, x: Tensor) -> Tensor:

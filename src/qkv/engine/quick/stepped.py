@@ -69,15 +69,17 @@ class SteppedLayers(SingleLayers):
         """The layers with the room of this cache, each cache by itself as many may be at work;
         none if it does not fit.
         """
-        if "known" not in self.__dict__:
-            self.__dict__["known"] = WeakKeyDictionary[KVCache, Bound]()
-        known: WeakKeyDictionary[KVCache, Bound] = self.__dict__["known"]
-        bound = known.get(cache)
+        bound = self.known.get(cache)
         if bound is None or not bound.holds(cache):
             if not _fits(cache, self.shape, len(self.lines)):
                 return None
-            bound = known[cache] = Bound.of(cache, self.compiled, self.shape)
+            bound = self.known[cache] = Bound.of(cache, self.compiled, self.shape)
         return bound
+
+    @cached_property
+    def known(self) -> WeakKeyDictionary[KVCache, Bound]:
+        """The caches in use."""
+        return WeakKeyDictionary()
 
     @cached_property
     def compiled(self) -> ctypes.Array[Layer]:
