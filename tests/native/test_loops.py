@@ -1,5 +1,6 @@
 """Every compiled loop equals its slower twin in torch, whatever it is given."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -182,6 +183,55 @@ def test_a_single_row_times_a_matrix(rows: int, columns: int, biased: bool) -> N
     torch.testing.assert_close(got, small(x[None])[0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("rows", [1, 5, 1024, 1025, 3001])
+@pytest.mark.parametrize("biased", [True, False])
+def test_the_likeliest_of_all_products(rows: int, biased: bool) -> None:
+    weight, x = numbers(rows, 37), numbers(37, seed=2)
+    bias = numbers(rows, seed=3) if biased else None
+    small = Rounded(weight)
+    for matrix in (Matrix.of(weight, None, bias), Matrix.of(small.whole, small.scale, bias)):
+        scores = loops().multiply(matrix, x)
+        for known in {1, max(1, rows - 3), rows}:
+            at, logarithm = loops().likeliest(matrix, x, known)
+            want = scores[:known].double().log_softmax(dim=0)
+            assert at == int(scores[:known].argmax())
+            assert logarithm == pytest.approx(float(want[at]), abs=2e-6)
+
+
+def test_the_first_of_equals_is_the_likeliest_and_what_is_forbidden_never() -> None:
+    weight, bias = torch.ones(3000, 4), torch.zeros(3000)
+    bias[:1500] = -torch.inf  # a whole block, and a part of the next
+    at, logarithm = loops().likeliest(Matrix.of(weight, None, bias), torch.ones(4), 3000)
+    assert at == 1500
+    assert logarithm == pytest.approx(-math.log(1500), abs=2e-6)
+
+
+@pytest.mark.parametrize("place", [0, 1500, 2999])
+@pytest.mark.parametrize("wrong", [torch.nan, -torch.nan, torch.inf])
+def test_nothing_is_likely_beside_what_is_no_number(place: int, wrong: float) -> None:
+    weight = torch.ones(3000, 4)
+    weight[place] = wrong
+    _, logarithm = loops().likeliest(Matrix.of(weight, None, None), torch.ones(4), 3000)
+    assert math.isnan(logarithm)
+
+
+@pytest.mark.parametrize("known", [0, 6])
+def test_only_rows_that_are_there_can_be_likely(known: int) -> None:
+    weight = numbers(5, 4)
+    with pytest.raises(IndexError):
+        loops().likeliest(Matrix.of(weight, None, None), torch.ones(4), known)
+
+
+def test_a_row_of_a_matrix_in_8_bits() -> None:
+    small = Rounded(numbers(5, 37))
+    matrix = Matrix.of(small.whole, small.scale, None)
+    for at in range(5):
+        assert loops().row(matrix, at).equal(small.rows(torch.tensor(at)))
+    for at in (-1, 5):
+        with pytest.raises(IndexError):
+            loops().row(matrix, at)
+
+
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
 def test_a_single_row_with_what_is_no_number_gives_none(wrong: float) -> None:
     small, x = Rounded(numbers(5, 40)), numbers(40)
@@ -198,7 +248,7 @@ def test_no_sum_of_8_bits_overflows() -> None:
 
 
 def test_threads_make_no_difference() -> None:
-    before, weight, x = torch.get_num_threads(), numbers(513, 37), numbers(37)
+    before, weight, x = torch.get_num_threads(), numbers(3001, 37), numbers(37)
     q, k = numbers(5, H, 2, E), numbers(5, K, S, E, seed=2)
     matrix, found = Matrix.of(weight, None, None), []
     try:
@@ -206,7 +256,8 @@ def test_threads_make_no_difference() -> None:
             torch.set_num_threads(threads)
             whole, step = loops().rounded(weight)
             product, seen = loops().multiply(matrix, x), loops().attend(q, k, k, None, 1.0)
-            found.append((whole, step, product, seen))
+            likeliest = torch.tensor(loops().likeliest(matrix, x, 3001))
+            found.append((whole, step, product, seen, likeliest))
     finally:
         torch.set_num_threads(before)
     for other in found[1:]:

@@ -36,12 +36,23 @@ class Matrix(ctypes.Structure):
         return cls(weight.data_ptr(), _place(scale), _place(bias), rows, columns)
 
 
+class Norm(ctypes.Structure):
+    """Division by the root of the mean square, and a gain for each number."""
+
+    _fields_ = (("gain", c_void_p), ("eps", c_float))
+
+    @classmethod
+    def of(cls, gain: Tensor, eps: float) -> Norm:
+        """It holds no tensor either."""
+        assert gain.is_contiguous()
+        return cls(floats(gain).data_ptr(), eps)
+
+
 class Layer(ctypes.Structure):
     """One layer of a decoder; see step.cpp."""
 
     _fields_ = (
-        ("attention_gain", c_void_p), ("feed_forward_gain", c_void_p),
-        ("attention_eps", c_float), ("feed_forward_eps", c_float),
+        ("attention", Norm), ("feed_forward", Norm),
         ("project", Matrix), ("output", Matrix), ("widen", Matrix), ("narrow", Matrix),
         ("keys", c_void_p), ("values", c_void_p),
     )  # fmt: skip
@@ -53,7 +64,7 @@ class Shape(ctypes.Structure):
     _fields_ = (
         ("width", c_long), ("heads", c_long), ("kv_heads", c_long), ("head_width", c_long),
         ("hidden", c_long), ("capacity", c_long), ("turned", c_long), ("adjacent", c_int),
-        ("activation", c_int), ("scale", c_float),
+        ("activation", c_int), ("scale", c_float), ("last", Norm),
     )  # fmt: skip
 
 
@@ -78,7 +89,9 @@ class Loops:
         self._attend_few = _typed(found.attend_few, *[P] * 9, *[L] * 6, F, N)
         self._attend_texts = _typed(found.attend_texts, *[P] * 8, *[L] * 4, F, N)
         self._decode = _typed(found.decode, P, L, P, P, P, P, L, P, N)
+        self._row_of = _typed(found.row_of, P, L, P)
         self._multiply_one = _typed(found.multiply_one, P, P, P, N)
+        self._likeliest = _typed(found.likeliest, P, P, L, P, N, result=L)
 
     def add_and_norm(self, x: Tensor, more: Tensor, norm: nn.LayerNorm) -> Tensor:
         """x (…, N), which must be contiguous, becomes norm(x + more)."""
@@ -152,7 +165,9 @@ class Loops:
         self, layers: ctypes.Array[Layer], shape: Shape, x: Tensor, turns: tuple[Tensor, Tensor],
         position: int, room: Tensor,
     ) -> None:  # fmt: skip
-        """x (D,) through all layers; its keys and values are added at that position."""
+        """x (D,) through all layers and the last norm; its keys and values are added at that
+        position, for which turns (positions, R) must have a row.
+        """
         self._decode(
             byref(layers), len(layers), byref(shape), x.data_ptr(), turns[0].data_ptr(),
             turns[1].data_ptr(), position, room.data_ptr(), _threads(),
@@ -164,11 +179,30 @@ class Loops:
         heads = (2 * s.heads + 2 * s.kv_heads) * s.head_width  # queries, keys, values, what is seen
         return torch.empty(heads + 2 * s.hidden + s.width)
 
+    def row(self, matrix: Matrix, at: int) -> Tensor:
+        """One row of a matrix in 8 bits, (K,)."""
+        if not 0 <= at < matrix.rows:
+            raise IndexError(f"row {at} of {matrix.rows}")
+        out = torch.empty(matrix.columns)
+        self._row_of(byref(matrix), at, out.data_ptr())
+        return out
+
     def multiply(self, matrix: Matrix, x: Tensor) -> Tensor:
         """x·Wᵀ + b of a single row (K,) -> (N,)."""
         x, out = floats(x), x.new_empty(matrix.rows)
         self._multiply_one(byref(matrix), x.data_ptr(), out.data_ptr(), _threads())
         return out
+
+    def likeliest(self, matrix: Matrix, x: Tensor, known: int) -> tuple[int, float]:
+        """Which of the first `known` numbers of x·Wᵀ + b is the largest, for a single row (K,), and
+        its log-probability among them.
+        """
+        if not 0 < known <= matrix.rows:
+            raise IndexError(f"{known} of {matrix.rows} rows")
+        logarithm = c_float()
+        x = floats(x)
+        at = self._likeliest(byref(matrix), x.data_ptr(), known, byref(logarithm), _threads())
+        return at, logarithm.value
 
 
 @cache
@@ -186,9 +220,9 @@ def floats(x: Tensor) -> Tensor:
     return x.contiguous()
 
 
-def _typed(function: Any, *kinds: Any) -> Callable[..., None]:
-    function.argtypes, function.restype = kinds, None
-    typed: Callable[..., None] = function
+def _typed(function: Any, *kinds: Any, result: Any = None) -> Callable[..., Any]:
+    function.argtypes, function.restype = kinds, result
+    typed: Callable[..., Any] = function
     return typed
 
 

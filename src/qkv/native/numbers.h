@@ -21,6 +21,14 @@ inline float float_of(int32_t bits) {
     return x;
 }
 
+// A whole number that is in the order of floats, where what is no number comes last; and back.
+inline int32_t order_of(float x) {
+    const int32_t bits = bits_of(x);
+    return bits ^ ((bits >> 31) & 0x7fffffff);
+}
+
+inline float at_order(int32_t order) { return float_of(order ^ ((order >> 31) & 0x7fffffff)); }
+
 // The largest size in a row, never quite 0. Sizes are in the order of their bits, where what is no
 // number comes last: a row with one is none.
 inline float size_of(const float* row, long columns) {

@@ -1,4 +1,5 @@
 // One more token of one sequence through all layers of a decoder of Llama's kind, in one call.
+#include <limits>
 #include <vector>
 
 #include "attend.h"
@@ -16,11 +17,15 @@ struct Matrix {
     long rows, columns;
 };
 
+// What a norm by root mean squares multiplies each number with, and what keeps it from dividing by 0.
+struct Norm {
+    const float* gain;
+    float eps;
+};
+
 // One layer; keys and values are (kv_heads, capacity, width of a head).
 struct Layer {
-    const float* attention_gain;
-    const float* feed_forward_gain;
-    float attention_eps, feed_forward_eps;
+    Norm attention, feed_forward;
     Matrix project, output, widen, narrow;
     float* keys;
     float* values;
@@ -33,6 +38,7 @@ struct Shape {
     int adjacent;    // whether neighbours are turned together, or halves
     int activation;
     float scale;     // of the scores
+    Norm last;       // behind all layers
 };
 
 }  // extern "C"
@@ -40,6 +46,7 @@ struct Shape {
 namespace {
 
 constexpr long TOGETHER = 4;  // rows of a matrix that are read at a time
+constexpr long BLOCK = 1024;  // scores that are added up by themselves
 
 // The longest row that any matrix of a layer is multiplied with.
 long longest(const Shape& s) {
@@ -93,11 +100,42 @@ void multiply(const Matrix& m, const float* x, int16_t* room, float* out, long f
     }
 }
 
-void root_mean_square(const float* x, const float* gain, float eps, long width, float* out) {
+// `out` may be x itself.
+void root_mean_square(const Norm& norm, const float* x, long width, float* out) {
     float squares = 0.0f;
     for (long i = 0; i < width; i++) squares += x[i] * x[i];
-    const float scale = 1.0f / std::sqrt(squares / width + eps);
-    for (long i = 0; i < width; i++) out[i] = x[i] * scale * gain[i];
+    const float scale = 1.0f / std::sqrt(squares / width + norm.eps);
+    for (long i = 0; i < width; i++) out[i] = x[i] * scale * norm.gain[i];
+}
+
+Matrix rows_of(const Matrix& m, long from, long to) {
+    const long size = m.scale ? sizeof(int8_t) : sizeof(float);
+    return {static_cast<const char*>(m.numbers) + from * m.columns * size, m.scale ? m.scale + from : nullptr,
+            m.bias ? m.bias + from : nullptr, to - from, m.columns};
+}
+
+// Of some scores: the largest, where it is, and Σ e^(score − largest).
+struct Share {
+    float most;
+    long at;
+    float total;
+};
+
+Share share_of(const float* scores, long count) {
+    int32_t order = order_of(scores[0]), at = count;
+    for (long i = 0; i < count; i++) {
+        const int32_t other = order_of(scores[i]);
+        order = other > order ? other : order;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        const int32_t here = order_of(scores[i]) == order ? i : count;
+        at = here < at ? here : at;
+    }
+    const float most = at_order(order);
+    if (most == -std::numeric_limits<float>::infinity()) return {most, at, 0.0f};
+    float total = 0.0f;
+    for (long i = 0; i < count; i++) total += exponential(scores[i] - most);
+    return {most, at, total};
 }
 
 void turn(float* head, const float* cosines, const float* sines, const Shape& s) {
@@ -113,11 +151,14 @@ void turn(float* head, const float* cosines, const float* sines, const Shape& s)
 
 extern "C" {
 
-// x (width) through all layers; it stands at `position`, which its keys and values are added at.
-// cosines and sines are of that position; room is for all that is named at the beginning.
+// x (width) through all layers and the last norm; it stands at `position`, which its keys and values
+// are added at. cosines and sines have a row (turned) for each position; room is for all that is named
+// at the beginning.
 void decode(const Layer* layers, long count, const Shape* shape, float* x, const float* cosines,
             const float* sines, long position, float* room, int threads) {
     const Shape s = *shape;
+    cosines += position * s.turned;
+    sines += position * s.turned;
     const long E = s.head_width, group = s.heads / s.kv_heads;
     float* asked = room;                                    // queries, keys, values
     float* mixed = asked + (s.heads + 2 * s.kv_heads) * E;  // what the heads saw
@@ -132,7 +173,7 @@ void decode(const Layer* layers, long count, const Shape* shape, float* x, const
         float *normed = own.data(), *weights = normed + s.width;
         for (long l = 0; l < count; l++) {
             const Layer& layer = layers[l];
-            root_mean_square(x, layer.attention_gain, layer.attention_eps, s.width, normed);
+            root_mean_square(layer.attention, x, s.width, normed);
             const long all = layer.project.rows;
             multiply(layer.project, normed, row, asked, share_of_rows(all, t, n),
                      share_of_rows(all, t + 1, n));
@@ -156,7 +197,7 @@ void decode(const Layer* layers, long count, const Shape* shape, float* x, const
             multiply(layer.output, mixed, row, more, from, to);
             for (long i = from; i < to; i++) x[i] += more[i];
 #pragma omp barrier
-            root_mean_square(x, layer.feed_forward_gain, layer.feed_forward_eps, s.width, normed);
+            root_mean_square(layer.feed_forward, x, s.width, normed);
             const long first = share_of_rows(s.hidden, t, n);
             const long last = share_of_rows(s.hidden, t + 1, n);
             multiply(layer.widen, normed, row, wide, first, last);
@@ -172,6 +213,13 @@ void decode(const Layer* layers, long count, const Shape* shape, float* x, const
 #pragma omp barrier
         }
     }
+    root_mean_square(s.last, x, s.width, x);
+}
+
+// Row `at` of a matrix in 8 bits.
+void row_of(const Matrix* m, long at, float* out) {
+    const int8_t* row = static_cast<const int8_t*>(m->numbers) + at * m->columns;
+    for (long i = 0; i < m->columns; i++) out[i] = row[i] * m->scale[at];
 }
 
 // out = W·x + b
@@ -183,6 +231,32 @@ void multiply_one(const Matrix* m, const float* x, float* out, int threads) {
         multiply(*m, x, whole.data(), out, share_of_rows(m->rows, t, n),
                  share_of_rows(m->rows, t + 1, n));
     }
+}
+
+// Which of the first `known` numbers of W·x + b is the largest, and the logarithm of what a softmax over
+// them gives it. Blocks are added up in their order, however many threads there are.
+long likeliest(const Matrix* m, const float* x, long known, float* logarithm, int threads) {
+    const long blocks = (known + BLOCK - 1) / BLOCK;
+    std::vector<Share> found(blocks);
+#pragma omp parallel num_threads(threads)
+    {
+        const int t = omp_get_thread_num(), n = omp_get_num_threads();
+        std::vector<int16_t> whole(m->columns);
+        float scores[BLOCK];
+        for (long b = share(blocks, t, n); b < share(blocks, t + 1, n); b++) {
+            const long from = b * BLOCK, count = known - from < BLOCK ? known - from : BLOCK;
+            multiply(rows_of(*m, from, from + count), x, whole.data(), scores, 0, count);
+            found[b] = share_of(scores, count);
+        }
+    }
+    long best = 0;
+    for (long b = 1; b < blocks; b++) {
+        if (found[b].most > found[best].most) best = b;
+    }
+    float total = 0.0f;
+    for (const Share& one : found) total += one.total * std::exp(one.most - found[best].most);
+    *logarithm = -std::log(total);
+    return best * BLOCK + found[best].at;
 }
 
 }  // extern "C"

@@ -1,7 +1,6 @@
 """What a model must offer to write text, and how it is asked for its scores."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -31,15 +30,9 @@ def reach(model: Decoder) -> int:
     return model.config.length if limit is None else int(limit)
 
 
-@contextmanager
-def reading(model: Decoder) -> Iterator[None]:
+def reading(model: Decoder) -> AbstractContextManager[None]:
     """Inside, nothing is dropped at random and no gradient is kept."""
-    if model.training:
-        with answering(model):
-            yield
-    else:
-        with torch.inference_mode():
-            yield
+    return answering(model) if model.training else torch.inference_mode()
 
 
 def last_scores(model: Decoder, states: Tensor, vocabulary: int) -> Tensor:

@@ -8,7 +8,8 @@ from torch import Tensor
 from qkv.attention import KVCache
 from qkv.engine.generate.choosing import Choice, Chooser
 from qkv.engine.generate.reading import CHUNK, last_scores, reading
-from qkv.engine.generate.request import Request
+from qkv.engine.generate.request import Request, expect_finite
+from qkv.engine.quick.looped import LoopedScores
 from qkv.model import Decoder
 
 
@@ -23,8 +24,7 @@ def write_one(model: Decoder, request: Request, vocabulary: int) -> Iterator[Cho
     with reading(model):
         cache = model.empty_cache(1, request.room)
         token = torch.zeros(1, 1, dtype=torch.long, device=device)
-        scores = last_scores(model, read_prompt(model, request.ids, cache), vocabulary)
-        choice = chooser.choose(scores[0])
+        choice = _following(model, read_prompt(model, request.ids, cache), chooser, vocabulary)
     for _ in range(request.max_tokens - 1):
         yield choice
         if choice.id in ends:
@@ -32,9 +32,17 @@ def write_one(model: Decoder, request: Request, vocabulary: int) -> Iterator[Cho
         with reading(model):
             chooser.add(choice.id)
             token.fill_(choice.id)
-            scores = last_scores(model, model.states(token, cache=cache), vocabulary)
-            choice = chooser.choose(scores[0])
+            choice = _following(model, model.states(token, cache=cache), chooser, vocabulary)
     yield choice
+
+
+def _following(model: Decoder, states: Tensor, chooser: Chooser, vocabulary: int) -> Choice:
+    """The token after the last position."""
+    if chooser.sampling.plain and isinstance(model.output, LoopedScores):
+        id, logprob = model.output.likeliest(states[0, -1], vocabulary)
+        expect_finite(logprob)
+        return Choice(id, logprob)
+    return chooser.choose(last_scores(model, states, vocabulary)[0])
 
 
 def read_prompt(model: Decoder, ids: tuple[int, ...] | list[int], cache: KVCache) -> Tensor:

@@ -162,11 +162,15 @@ class Int8Table(nn.Module):
         return self.table.whole
 
     def forward(self, ids: Tensor, types: Tensor | None = None) -> Tensor:
-        rows = self.scale(self.table.rows(ids))
+        rows = self.scale(self.rows(ids))
         if self.types is None:
             return rows
         kinds = torch.zeros_like(ids) if types is None else types
         return rows + F.embedding(kinds, self.types)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """(B, T) -> (B, T, D)"""
+        return self.table.rows(ids)
 
 
 @cache

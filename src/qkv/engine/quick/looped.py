@@ -13,8 +13,9 @@ from qkv.attention.reference import check_sizes, scale_factor
 from qkv.engine.quick.activation import name_of
 from qkv.engine.quick.block import PostNormBlock, PostNormCrossBlock
 from qkv.engine.quick.feed_forward import up_and_down
-from qkv.engine.quick.int8 import Int8, Rounded
+from qkv.engine.quick.int8 import Int8, Int8Table, Rounded
 from qkv.engine.quick.linear import Layer, Packed, Plain
+from qkv.engine.quick.scores import Scores
 from qkv.model.attention import Mix
 from qkv.model.block import Absent, Block
 from qkv.model.feed_forward import FeedForward
@@ -71,6 +72,28 @@ class LoopedInt8(Int8):
     def sized(self, whole: Tensor, step: Tensor, out: Tensor) -> None:
         """The product with rows that count in steps."""
         loops().unrounded(self.sums(whole), step, self.weight.scale, self.added, out)
+
+
+class LoopedScores(Scores):
+    """The scores of all tokens, or only which is the greatest."""
+
+    def likeliest(self, state: Tensor, known: int) -> tuple[int, float]:
+        """Which of the first `known` tokens scores highest after a state (D,); its log-probability."""
+        assert isinstance(self.product, LoopedPlain | LoopedInt8)
+        return loops().likeliest(self.product.matrix, self.scale(state), known)
+
+
+class LoopedTable(Int8Table):
+    """An embedding whose table is in 8 bits; a single token goes through the loops."""
+
+    def rows(self, ids: Tensor) -> Tensor:
+        if ids.numel() != 1:
+            return super().rows(ids)
+        return loops().row(self.matrix, int(ids)).view(*ids.shape, -1)
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        return Matrix.of(self.table.whole, self.table.scale, None)
 
 
 class LoopedFeedForward(nn.Module):

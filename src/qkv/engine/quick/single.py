@@ -58,7 +58,7 @@ class SingleLayers(Layers):
             or any(tap.watched for tap in self.taps)
         ):
             return super().forward(x, mask, positions, cache, memory, memory_mask)
-        return self.norm_out(self._one(x.view(-1), cache).view(1, 1, -1))
+        return self._one(x.view(-1), cache).view(1, 1, -1)
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -72,12 +72,13 @@ class SingleLayers(Layers):
         return [line.attention.mix.steps for line in self.lines]
 
     def _one(self, x: Tensor, cache: KVCache) -> Tensor:
-        """x (D,) through all blocks; its keys and values are added to the cache."""
+        """x (D,) through all blocks and the last norm; its keys and values join the cache."""
         at = torch.tensor([cache.length], device=x.device)
         rotation = self.position.rotation(at, x.dtype)
         for slot, line in zip(cache.slots, self.lines, strict=True):
             x = line.fed_forward(line.attended(x, slot, rotation))
-        return x
+        normed: Tensor = self.norm_out(x)
+        return normed
 
 
 @dataclass(frozen=True)

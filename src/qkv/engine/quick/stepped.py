@@ -14,15 +14,16 @@ from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from qkv.attention import KVCache, Rotation
 from qkv.attention.reference import scale_factor
 from qkv.engine.quick.looped import LoopedInt8, LoopedPlain, activation_number
+from qkv.engine.quick.norm import QuickRMSNorm
 from qkv.engine.quick.single import Line, Product, SingleLayers, line_of
 from qkv.model.position.rotary import Turning
 from qkv.model.stack import Layers
-from qkv.native import Layer, Matrix, Shape, loops
+from qkv.native import Layer, Matrix, Norm, Shape, floats, loops
 
 TABLE = 256  # positions whose turns are computed at a time
 
@@ -60,7 +61,8 @@ class SteppedLayers(SingleLayers):
         if bound is None or position == bound.shape.capacity:
             return super()._one(x, cache)  # which says what is wrong
         x = x.clone()
-        loops().decode(bound.layers, bound.shape, x, self._turns(position), position, bound.room)
+        turns = self._turns(position)
+        loops().decode(bound.layers, bound.shape, x, turns, position, bound.room)
         for slot in cache.slots:
             slot.length += 1
         return x
@@ -96,25 +98,25 @@ class SteppedLayers(SingleLayers):
             width=len(line.norm.gain), heads=heads, kv_heads=kv_heads, head_width=E,
             hidden=_matrix(line.widen).rows // 2, turned=position.turned,
             adjacent=position.choice.adjacent, activation=activation_number(line.activation),
-            scale=scale_factor(E, line.attention.mix.scale),
+            scale=scale_factor(E, line.attention.mix.scale), last=_norm(self.norm_out),
         )  # fmt: skip
 
     def _turns(self, position: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of a position, (R,) each."""
+        """Cosines and sines of all positions up to this one, and some more: (positions, R) each."""
         known: Rotation | None = self.__dict__.get("table")
         if known is None or position >= len(known.cos):
             places = torch.arange((position // TABLE + 1) * TABLE)
             made = self.position.rotation(places, torch.float32)
             assert isinstance(made, Rotation)
             known = self.__dict__["table"] = Rotation(
-                made.cos.float(), made.sin.float(), made.adjacent
+                floats(made.cos.float()), floats(made.sin.float()), made.adjacent
             )
-        return known.cos[position], known.sin[position]
+        return known.cos, known.sin
 
 
 def steps(layers: Layers) -> bool:
     """Whether the loop knows all that these layers, which have a short way, are made of."""
-    return all(
+    return isinstance(layers.norm_out, QuickRMSNorm) and all(
         line is not None and activation_number(line.activation) is not None
         for line in map(line_of, layers.blocks())
     )
@@ -134,11 +136,15 @@ def _fits(cache: KVCache, shape: Shape, layers: int) -> bool:
 
 def _layer(line: Line) -> Layer:
     return Layer(
-        attention_gain=line.norm.gain.data_ptr(), attention_eps=line.norm.eps,
-        feed_forward_gain=line.wide_norm.gain.data_ptr(), feed_forward_eps=line.wide_norm.eps,
+        attention=_norm(line.norm), feed_forward=_norm(line.wide_norm),
         project=_matrix(line.project), output=_matrix(line.mixed),
         widen=_matrix(line.widen), narrow=_matrix(line.narrow),
     )  # fmt: skip
+
+
+def _norm(norm: nn.Module) -> Norm:
+    assert isinstance(norm, QuickRMSNorm)
+    return Norm.of(norm.gain, norm.eps)
 
 
 def _matrix(product: Product) -> Matrix:

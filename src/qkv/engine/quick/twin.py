@@ -21,6 +21,8 @@ from qkv.engine.quick.looped import (
     LoopedInt8,
     LoopedPacked,
     LoopedPlain,
+    LoopedScores,
+    LoopedTable,
     layer_norms,
     looped_kind,
 )
@@ -67,6 +69,7 @@ class Twins:
     """Makes the twin of each part of a model once."""
 
     tied: ClassVar[type[Int8]] = Int8  # for scores whose matrix is the embedding's
+    table_kind: ClassVar[type[Int8Table]] = Int8Table
 
     def __init__(self, table: Table, int8: bool, few_rows: bool) -> None:
         """few_rows: products will mostly be with a few rows, as where tokens are written."""
@@ -102,7 +105,7 @@ class Twins:
             case nn.RMSNorm():
                 return QuickRMSNorm(part)
             case Table() if self.int8:
-                return Int8Table(part)
+                return self.table_kind(part)
         if type(part) is Attention:  # cross attention has two inputs
             return joined(part, self.build)
         if type(part) is nn.Linear:
@@ -145,7 +148,7 @@ class Twins:
 class LoopedTwins(Twins):
     """The same with compiled loops."""
 
-    tied = LoopedInt8
+    tied, table_kind = LoopedInt8, LoopedTable
 
     def _product(self, few_rows: bool) -> type[Int8 | PackedInt8 | Plain]:
         if self.int8:
@@ -155,6 +158,8 @@ class LoopedTwins(Twins):
     def _quicker(self, part: nn.Module) -> nn.Module:
         if self.int8 and type(part) is FeedForward and LoopedFeedForward.fits(part):
             return LoopedFeedForward(part)
+        if isinstance(part, TiedScores) and part.cap is None:
+            return LoopedScores(part, self._scoring(part))
         return super()._quicker(part)
 
     def _kind(self, part: nn.Module) -> type[nn.Module]:
