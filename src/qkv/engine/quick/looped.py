@@ -78,7 +78,7 @@ class LoopedScores(Scores):
     """The scores of all tokens, or only which is the greatest."""
 
     def likeliest(self, state: Tensor, known: int) -> tuple[int, float]:
-        """Which of the first `known` tokens scores highest after a state (D,); its log-probability."""
+        """Which of the first `known` tokens scores highest after a state (D,), and its logprob."""
         assert isinstance(self.product, LoopedPlain | LoopedInt8)
         return loops().likeliest(self.product.matrix, self.scale(state), known)
 
