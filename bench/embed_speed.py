@@ -29,6 +29,7 @@ from scipy.stats import spearmanr
 from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
+from qkv.machine.reuse import keep_memory
 from qkv.model import cost
 
 Embed = Callable[[list[str]], np.ndarray]
@@ -74,7 +75,9 @@ class States(torch.nn.Module):
 
 
 def ours(place: Path, int8: bool, compile: bool) -> Embed:
-    return Engine.load(place, int8=int8, compile=compile).embed
+    engine = Engine.load(place, int8=int8, compile=compile)
+    keep_memory()  # as the commands do
+    return engine.embed
 
 
 def onnx_int8(place: Path, folder: Path) -> Embed:

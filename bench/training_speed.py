@@ -16,6 +16,7 @@ from collections.abc import Callable
 import torch
 from machine import machine, matrix_speed
 
+from qkv.machine.reuse import keep_memory
 from qkv.model import (
     GELU,
     DecoderOnly,
@@ -29,7 +30,6 @@ from qkv.model import (
 )
 from qkv.task.language import LanguageTask, Windows
 from qkv.train.loop import Trainer
-from qkv.train.memory import keep_memory
 from qkv.train.optimiser import AdamW
 from qkv.train.run import compile_layers
 from qkv.train.schedule import Constant

@@ -24,6 +24,7 @@ from turns import Peer, by_turns
 from qkv.bundle import Bundle
 from qkv.engine.beam import beam_search
 from qkv.engine.quick import quicken
+from qkv.machine.reuse import keep_memory
 from qkv.model import Translator
 
 VOCABULARY, WIDTH, LAYERS, HEADS, HIDDEN = 8000, 512, 6, 8, 2048
@@ -60,6 +61,7 @@ def ours(
     place: Path, sources: list[list[int]], length: int, int8: bool, compile: bool
 ) -> Translate:
     model = quicken(Bundle.load(place).model, int8, compile)
+    keep_memory()  # as the commands do
     assert isinstance(model, Translator)
 
     def run(beams: int) -> list[list[int]]:

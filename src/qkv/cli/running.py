@@ -42,6 +42,7 @@ def opened(
 
         from qkv.engine.engine import Engine
         from qkv.machine import cores
+        from qkv.machine.reuse import keep_memory
 
     if threads is not None:
         there = cores().usable
@@ -53,6 +54,7 @@ def opened(
         torch.set_num_threads(threads)
         os.environ["RAYON_NUM_THREADS"] = str(threads)  # of the tokenizers, before their first use
     engine = Engine.load(model, int8=int8, compile=compile)
+    keep_memory()  # from here on: what was only needed to load it is given back
     for remark in engine.remarks:
         say(f"note: {remark}")
     return engine

@@ -50,10 +50,10 @@ def tour(
 
     from qkv.device import resolve
     from qkv.machine import cores
+    from qkv.machine.reuse import keep_memory
     from qkv.tour.folder import Folder
     from qkv.tour.pace import FULL, QUICK
     from qkv.tour.run import tour as lines
-    from qkv.train.memory import keep_memory
 
     where, pace = resolve(device), QUICK if quick else FULL
     folder = Folder(output, pace.name)

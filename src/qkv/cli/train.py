@@ -46,7 +46,7 @@ def train(
       qkv train language -o runs/book --resume
     """
     from qkv.bundle.manifest import recover
-    from qkv.train.memory import keep_memory
+    from qkv.machine.reuse import keep_memory
 
     where = begin(asked)
     keep_memory()

