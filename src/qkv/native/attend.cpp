@@ -1,6 +1,4 @@
 // Attention of a few queries a row, as where tokens are written one after the other.
-#include <vector>
-
 #include "attend.h"
 #include "strides.h"
 #include "threads.h"
@@ -16,20 +14,19 @@ void attend_few(const float* q, const float* k, const float* v, const uint8_t* s
                 float scale, int threads) {
 #pragma omp parallel num_threads(threads)
     {
-        std::vector<float> weights(S);
+        Attention attention(S);
 #pragma omp for
         for (long row = 0; row < B * H; row++) {
             const long b = row / H, h = row % H, group = h / (H / K);
-            const float* keys = k + b * of_k->batch + group * of_k->head;
-            const float* values = v + b * of_v->batch + group * of_v->head;
+            const Rows keys = {k + b * of_k->batch + group * of_k->head, of_k->position};
+            const Rows values = {v + b * of_v->batch + group * of_v->head, of_v->position};
             for (long t = 0; t < T; t++) {
                 const uint8_t* mask = nullptr;
                 if (seen) {
                     mask = seen + b * of_seen->batch + h * of_seen->head + t * of_seen->position;
                 }
-                attend(q + b * of_q->batch + h * of_q->head + t * of_q->position, keys, values,
-                       mask, S, E, of_k->position, of_v->position, scale, weights.data(),
-                       out + ((b * T + t) * H + h) * E);
+                attention.look(q + b * of_q->batch + h * of_q->head + t * of_q->position, keys, values,
+                               mask, S, E, scale, out + ((b * T + t) * H + h) * E);
             }
         }
     }

@@ -1,36 +1,96 @@
-// What every attention here is made of.
+// Attention of one query, whatever it may look at.
 #pragma once
 
-#include <limits>
+#include <vector>
 
-#include "numbers.h"
+#include "weigh.h"
 
 namespace qkv {
 
-// The mean of the values of the keys that `seen` allows (null: of all), weighted by how well they
-// match q; zeros if it allows none. A key is `width` numbers, the next one `stride` numbers on;
-// `weights` has room for a number a key.
-inline void attend(const float* q, const float* keys, const float* values, const uint8_t* seen,
-                   long count, long width, long key_stride, long value_stride, float scale,
-                   float* weights, float* out) {
-    float most = -std::numeric_limits<float>::infinity();
-    for (long p = 0; p < count; p++) {
-        if (seen && !seen[p]) continue;
-        float score = 0.0f;
-        for (long i = 0; i < width; i++) score += q[i] * keys[p * key_stride + i];
-        weights[p] = score * scale;
-        most = weights[p] > most ? weights[p] : most;
+// Rows of numbers, the next one `stride` numbers on.
+struct Rows {
+    const float* numbers;
+    long stride;
+
+    const float* operator[](long place) const { return numbers + place * stride; }
+};
+
+class Attention {
+  public:
+    explicit Attention(long keys) : weights(filled(keys)), places(keys) {}
+
+    // The mean of the values of the keys that `seen` allows (null: of all `count`), weighted by how well
+    // they match q; zeros if it allows none.
+    void look(const float* q, Rows keys, Rows values, const uint8_t* seen, long count, long width,
+              float scale, float* out) {
+        find(seen, count);
+        if (!found) {
+            for (long i = 0; i < width; i++) out[i] = 0.0f;
+            return;
+        }
+        match(q, keys, width, scale);
+        const float share = weigh(weights.data(), found);
+        long i = 0;
+        for (; i + 4 * LANES <= width; i += 4 * LANES) mean<4>(values, i, share, out);
+        switch ((width - i) / LANES) {
+            case 3: mean<3>(values, i, share, out); break;
+            case 2: mean<2>(values, i, share, out); break;
+            case 1: mean<1>(values, i, share, out); break;
+        }
+        for (i = width / LANES * LANES; i < width; i++) {
+            float sum = 0.0f;
+            for (long p = 0; p < found; p++) sum += weights[p] * values[places[p]][i];
+            out[i] = sum * share;
+        }
     }
-    float total = 0.0f;
-    for (long i = 0; i < width; i++) out[i] = 0.0f;
-    for (long p = 0; p < count; p++) {
-        if (seen && !seen[p]) continue;
-        const float weight = exponential(weights[p] - most);
-        total += weight;
-        for (long i = 0; i < width; i++) out[i] += weight * values[p * value_stride + i];
+
+  private:
+    // Which keys may be looked at.
+    void find(const uint8_t* seen, long count) {
+        found = 0;
+        for (long p = 0; p < count; p++) {
+            places[found] = p;
+            found += seen ? seen[p] != 0 : 1;
+        }
     }
-    const float share = total == 0.0f ? 0.0f : 1.0f / total;
-    for (long i = 0; i < width; i++) out[i] *= share;
-}
+
+    // The scores of these keys; four are read at a time.
+    void match(const float* q, Rows keys, long width, float scale) {
+        long p = 0;
+        for (; p + 4 <= found; p += 4) {
+            const float *a = keys[places[p]], *b = keys[places[p + 1]], *c = keys[places[p + 2]],
+                        *d = keys[places[p + 3]];
+            float sum[4] = {};
+            for (long i = 0; i < width; i++) {
+                sum[0] += q[i] * a[i];
+                sum[1] += q[i] * b[i];
+                sum[2] += q[i] * c[i];
+                sum[3] += q[i] * d[i];
+            }
+            for (long r = 0; r < 4; r++) weights[p + r] = sum[r] * scale;
+        }
+        for (; p < found; p++) {
+            const float* key = keys[places[p]];
+            float sum = 0.0f;
+            for (long i = 0; i < width; i++) sum += q[i] * key[i];
+            weights[p] = sum * scale;
+        }
+    }
+
+    // Some lanes of the mean, from number `at` on.
+    template <long lanes>
+    void mean(Rows values, long at, float share, float* out) {
+        Lanes sum[lanes] = {};
+        for (long p = 0; p < found; p++) {
+            const float *value = values[places[p]] + at;
+            for (long l = 0; l < lanes; l++) sum[l] += weights[p] * load(value + l * LANES);
+        }
+        for (long l = 0; l < lanes; l++) store(sum[l] * share, out + at + l * LANES);
+    }
+
+    std::vector<float> weights;
+    std::vector<int32_t> places;
+    long found = 0;
+};
 
 }  // namespace qkv

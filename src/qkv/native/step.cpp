@@ -167,10 +167,11 @@ void decode(const Layer* layers, long count, const Shape* shape, float* x, const
 #pragma omp parallel num_threads(threads)
     {
         const int t = omp_get_thread_num(), n = omp_get_num_threads();
-        std::vector<float> own(s.width + position + 1);
+        std::vector<float> own(s.width);
         std::vector<int16_t> whole(longest(s));
         int16_t* row = whole.data();
-        float *normed = own.data(), *weights = normed + s.width;
+        float* normed = own.data();
+        Attention attention(position + 1);
         for (long l = 0; l < count; l++) {
             const Layer& layer = layers[l];
             root_mean_square(layer.attention, x, s.width, normed);
@@ -188,8 +189,8 @@ void decode(const Layer* layers, long count, const Shape* shape, float* x, const
                 std::memcpy(values + position * E, value, E * sizeof(float));
                 for (long h = k * group; h < (k + 1) * group; h++) {
                     turn(asked + h * E, cosines, sines, s);
-                    attend(asked + h * E, keys, values, nullptr, position + 1, E, E, E, s.scale, weights,
-                           mixed + h * E);
+                    attention.look(asked + h * E, {keys, E}, {values, E}, nullptr, position + 1, E, s.scale,
+                                   mixed + h * E);
                 }
             }
 #pragma omp barrier
