@@ -86,9 +86,12 @@ class CrossSlot:
         self.kept = kept
 
     def once(self, source: Tensor, compute: Compute) -> tuple[Tensor, Tensor]:
-        """What `compute` made of the source (B, S, D) the first time."""
+        """What `compute` made of the source (B, S, D) the first time, kept head by head: it will be
+        read many times.
+        """
         if self.kept is None:
-            self.kept = compute(source)
+            k, v = compute(source)
+            self.kept = (k.contiguous(), v.contiguous())
         B, S = self.kept[0].shape[0], self.kept[0].shape[2]
         if source.shape[:2] != (B, S):
             raise CacheError(

@@ -4,6 +4,6 @@ They do in one pass what torch does in several, and in one call what would be hu
 slower twin in torch that it equals.
 """
 
-from qkv.native.loops import ACTIVATIONS, Layer, Loops, Matrix, Norm, Shape, floats, loops
+from qkv.native.loops import ACTIVATIONS, Layer, Loops, Matrix, Norm, Panels, Shape, floats, loops
 
-__all__ = ["ACTIVATIONS", "Layer", "Loops", "Matrix", "Norm", "Shape", "floats", "loops"]
+__all__ = ["ACTIVATIONS", "Layer", "Loops", "Matrix", "Norm", "Panels", "Shape", "floats", "loops"]

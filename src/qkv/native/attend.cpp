@@ -12,14 +12,18 @@ void attend_few(const float* q, const float* k, const float* v, const uint8_t* s
                 const Strides* of_q, const Strides* of_k, const Strides* of_v,
                 const Strides* of_seen, long B, long H, long K, long T, long S, long E,
                 float scale, int threads) {
+    const auto rows_of = [=](const float* numbers, const Strides* of, long row) {
+        return Rows{numbers + row / H * of->batch + row % H / (H / K) * of->head, of->position};
+    };
 #pragma omp parallel num_threads(threads)
     {
         Attention attention(S);
 #pragma omp for
         for (long row = 0; row < B * H; row++) {
-            const long b = row / H, h = row % H, group = h / (H / K);
-            const Rows keys = {k + b * of_k->batch + group * of_k->head, of_k->position};
-            const Rows values = {v + b * of_v->batch + group * of_v->head, of_v->position};
+            const long b = row / H, h = row % H, next = row + 1 < B * H ? row + 1 : row;
+            const Rows keys = rows_of(k, of_k, row), values = rows_of(v, of_v, row);
+            ask_for(rows_of(k, of_k, next), S, E);
+            ask_for(rows_of(v, of_v, next), S, E);
             for (long t = 0; t < T; t++) {
                 const uint8_t* mask = nullptr;
                 if (seen) {

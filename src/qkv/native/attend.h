@@ -15,6 +15,13 @@ struct Rows {
     const float* operator[](long place) const { return numbers + place * stride; }
 };
 
+// Lets memory bring the first `count` rows nearer, while others are computed with.
+inline void ask_for(Rows rows, long count, long width) {
+    for (long p = 0; p < count; p++) {
+        for (long i = 0; i < width; i += LANES) __builtin_prefetch(rows[p] + i, 0, 2);
+    }
+}
+
 class Attention {
   public:
     explicit Attention(long keys) : weights(filled(keys)), places(keys) {}
@@ -60,14 +67,24 @@ class Attention {
         for (; p + 4 <= found; p += 4) {
             const float *a = keys[places[p]], *b = keys[places[p + 1]], *c = keys[places[p + 2]],
                         *d = keys[places[p + 3]];
-            float sum[4] = {};
-            for (long i = 0; i < width; i++) {
-                sum[0] += q[i] * a[i];
-                sum[1] += q[i] * b[i];
-                sum[2] += q[i] * c[i];
-                sum[3] += q[i] * d[i];
+            Lanes sum[4] = {};
+            long i = 0;
+            for (; i + LANES <= width; i += LANES) {
+                const Lanes asked = load(q + i);
+                sum[0] += asked * load(a + i);
+                sum[1] += asked * load(b + i);
+                sum[2] += asked * load(c + i);
+                sum[3] += asked * load(d + i);
             }
-            for (long r = 0; r < 4; r++) weights[p + r] = sum[r] * scale;
+            float total[4];
+            totals(sum, total);
+            for (; i < width; i++) {
+                total[0] += q[i] * a[i];
+                total[1] += q[i] * b[i];
+                total[2] += q[i] * c[i];
+                total[3] += q[i] * d[i];
+            }
+            for (long r = 0; r < 4; r++) weights[p + r] = total[r] * scale;
         }
         for (; p < found; p++) {
             const float* key = keys[places[p]];

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_long, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+NO_ACTIVATION = -1
 ACTIVATIONS: dict[str, int] = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3}  # as in numbers.h
 
 
@@ -34,6 +35,20 @@ class Matrix(ctypes.Structure):
             raise TypeError(f"the loops take a {wanted} matrix in one piece, not {weight.dtype}")
         rows, columns = weight.shape
         return cls(weight.data_ptr(), _place(scale), _place(bias), rows, columns)
+
+
+class Panels(ctypes.Structure):
+    """A product x·Wᵀ + b of several rows; W lies in panels, see panels.h."""
+
+    _fields_ = (
+        ("numbers", c_void_p), ("bias", c_void_p), ("outputs", c_long), ("inputs", c_long),
+    )  # fmt: skip
+    width: ClassVar[int] = 64  # outputs in a panel, as in panels.h
+
+    @classmethod
+    def of(cls, packed: Tensor, bias: Tensor | None, outputs: int) -> Panels:
+        """From what `Loops.packed` made, which it does not hold."""
+        return cls(packed.data_ptr(), _place(bias), outputs, packed.shape[1])
 
 
 class Norm(ctypes.Structure):
@@ -88,6 +103,9 @@ class Loops:
         self._unround_bend_round = _typed(found.unround_bend_round, *[P] * 6, L, L, N, N)
         self._attend_few = _typed(found.attend_few, *[P] * 9, *[L] * 6, F, N)
         self._attend_texts = _typed(found.attend_texts, *[P] * 8, *[L] * 4, F, N)
+        self._pack_panels = _typed(found.pack_panels, P, P, L, L)
+        self._multiply_rows = _typed(found.multiply_rows, P, P, L, P, N, N)
+        self._multiply_twice = _typed(found.multiply_twice, P, P, P, L, P, N, N)
         self._decode = _typed(found.decode, P, L, P, P, P, P, L, P, N)
         self._row_of = _typed(found.row_of, P, L, P)
         self._multiply_one = _typed(found.multiply_one, P, P, P, N)
@@ -162,6 +180,35 @@ class Loops:
             starts.data_ptr(), len(lengths), H, k.shape[1], E, scale, _threads(),
         )  # fmt: skip
         return out.transpose(1, 2)
+
+    def packed(self, weight: Tensor) -> Tensor:
+        """The matrix (N, K) in the order that `products` reads it in."""
+        outputs, inputs = weight.shape
+        width = Panels.width
+        panels = weight.new_empty((outputs + width - 1) // width, inputs, width)
+        weight = floats(weight)
+        self._pack_panels(weight.data_ptr(), panels.data_ptr(), outputs, inputs)
+        return panels
+
+    def products(self, matrix: Panels, x: Tensor, activation: int = NO_ACTIVATION) -> Tensor:
+        """activation(x·Wᵀ + b) of rows (…, K) -> (…, N)."""
+        x = floats(x)
+        out = x.new_empty(*x.shape[:-1], matrix.outputs)
+        rows = x.numel() // matrix.inputs
+        self._multiply_rows(
+            byref(matrix), x.data_ptr(), rows, out.data_ptr(), activation, _threads()
+        )
+        return out
+
+    def fed_forward(self, up: Panels, down: Panels, x: Tensor, activation: int) -> Tensor:
+        """activation(x·Upᵀ + b)·Downᵀ + c of rows (…, K) -> (…, N)."""
+        x = floats(x)
+        out = x.new_empty(*x.shape[:-1], down.outputs)
+        rows = x.numel() // up.inputs
+        self._multiply_twice(
+            byref(up), byref(down), x.data_ptr(), rows, out.data_ptr(), activation, _threads()
+        )
+        return out
 
     def decode(
         self, layers: ctypes.Array[Layer], shape: Shape, x: Tensor, turns: tuple[Tensor, Tensor],

@@ -14,13 +14,13 @@ from qkv.engine.quick.activation import name_of
 from qkv.engine.quick.block import PostNormBlock, PostNormCrossBlock
 from qkv.engine.quick.feed_forward import up_and_down
 from qkv.engine.quick.int8 import Int8, Int8Table, Rounded
-from qkv.engine.quick.linear import Layer, Packed, Plain
+from qkv.engine.quick.linear import Layer, Plain
 from qkv.engine.quick.scores import Scores
 from qkv.model.attention import Mix
 from qkv.model.block import Absent, Block
 from qkv.model.feed_forward import FeedForward
 from qkv.model.view import View
-from qkv.native import ACTIVATIONS, Matrix, loops
+from qkv.native import ACTIVATIONS, Matrix, Panels, loops
 
 QUERIES = 8  # up to which a loop over queries is quicker than torch's kernel
 
@@ -38,8 +38,18 @@ class LoopedPlain(Plain):
         return Matrix.of(self.weight, None, self.bias)
 
 
-class LoopedPacked(LoopedPlain, Packed):
-    """The same; several rows go through `Packed`."""
+class LoopedPacked(LoopedPlain):
+    """The same; for several rows the matrix also lies in panels, from the first time on."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.numel() <= x.shape[-1] or torch.is_grad_enabled():
+            return super().forward(x)
+        return loops().products(self.panels, x)
+
+    @cached_property
+    def panels(self) -> Panels:
+        self.packed = loops().packed(self.weight)
+        return Panels.of(self.packed, self.bias, len(self.weight))
 
 
 class LoopedInt8(Int8):
@@ -113,6 +123,24 @@ class LoopedFeedForward(nn.Module):
         whole, step = loops().rounded(x.reshape(-1, x.shape[-1]))
         wide = loops().bent_and_rounded(up.sums(whole), step, up.weight.scale, up.added, self.kind)
         return self.down.sized(*wide).view_as(x)
+
+
+class BentPacked(nn.Module):
+    """A `FeedForward` in float32; wide rows are bent while at hand and stay in the cache."""
+
+    fits = LoopedFeedForward.fits
+
+    def __init__(self, plain: FeedForward) -> None:
+        super().__init__()
+        kind = activation_number(plain.activation)
+        assert kind is not None
+        self.up, self.down = map(LoopedPacked, up_and_down(plain))
+        self.activation, self.kind = plain.activation, kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.numel() <= x.shape[-1] or torch.is_grad_enabled():
+            return self.down(self.activation(self.up(x)))
+        return loops().fed_forward(self.up.panels, self.down.panels, x, self.kind)
 
 
 class LoopedMix(Mix):

@@ -17,10 +17,10 @@ from qkv.engine.quick.feed_forward import BentFeedForward, JoinedFeedForward
 from qkv.engine.quick.int8 import Int8, Int8Table, PackedInt8, StripFeedForward
 from qkv.engine.quick.linear import Matrix, Packed, Plain
 from qkv.engine.quick.looped import (
+    BentPacked,
     LoopedFeedForward,
     LoopedInt8,
     LoopedPacked,
-    LoopedPlain,
     LoopedScores,
     LoopedTable,
     layer_norms,
@@ -153,11 +153,13 @@ class LoopedTwins(Twins):
     def _product(self, few_rows: bool) -> type[Int8 | PackedInt8 | Plain]:
         if self.int8:
             return LoopedInt8
-        return LoopedPacked if Packed.works() else LoopedPlain
+        return LoopedPacked
 
     def _quicker(self, part: nn.Module) -> nn.Module:
         if self.int8 and type(part) is FeedForward and LoopedFeedForward.fits(part):
             return LoopedFeedForward(part)
+        if not self.int8 and type(part) is FeedForward and BentPacked.fits(part):
+            return BentPacked(part)
         if isinstance(part, TiedScores) and part.cap is None:
             return LoopedScores(part, self._scoring(part))
         return super()._quicker(part)
