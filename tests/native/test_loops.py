@@ -13,7 +13,7 @@ from qkv.attention import Mask, reference
 from qkv.attention.mask import Tile
 from qkv.engine.quick.int8 import Int8, Rounded, sizes, whole_numbers
 from qkv.engine.quick.linear import Matrix as Layer
-from qkv.native import ACTIVATIONS, Matrix, loops
+from qkv.native import ACTIVATIONS, Matrix, Panels, loops
 
 pytestmark = needs_compiler
 
@@ -268,3 +268,57 @@ def test_other_numbers_than_float32_are_refused() -> None:
         loops().rounded(numbers(2, 3).double())
     with pytest.raises(TypeError, match="float32"):
         Matrix.of(numbers(2, 3).bfloat16(), None, None)
+
+
+def panels(weight: Tensor, bias: Tensor | None) -> tuple[Panels, Tensor]:
+    """With what must be held on to."""
+    packed = loops().packed(weight)
+    return Panels.of(packed, bias, len(weight)), packed
+
+
+@pytest.mark.parametrize("rows", [2, 6, 7, 53, 97, 331])
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (63, 5), (64, 16), (130, 37), (7, 2003)])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_products_of_several_rows_are_those_of_torch(
+    rows: int, outputs: int, inputs: int, with_bias: bool
+) -> None:
+    weight, x = numbers(outputs, inputs) / inputs**0.5, numbers(rows, inputs, seed=2)
+    bias = numbers(outputs, seed=3) if with_bias else None
+    matrix, _packed = panels(weight, bias)
+    torch.testing.assert_close(
+        loops().products(matrix, x), F.linear(x, weight, bias), rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("rows", [2, 11, 700])
+def test_two_products_with_an_activation_between(name: str, rows: int) -> None:
+    up, down, x = numbers(1031, 19) / 4, numbers(23, 1031) / 30, numbers(rows, 19, seed=2)
+    bias, last = numbers(1031, seed=3), numbers(23, seed=4)
+    wide, _up = panels(up, bias)
+    narrow, _down = panels(down, last)
+    want = F.linear(BENT[name](F.linear(x, up, bias)), down, last)
+    got = loops().fed_forward(wide, narrow, x, ACTIVATIONS[name])
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=2e-5)
+    torch.testing.assert_close(
+        loops().products(wide, x, ACTIVATIONS[name]),
+        BENT[name](F.linear(x, up, bias)), rtol=1e-5, atol=1e-5,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [5, 400])
+def test_a_row_of_a_product_does_not_depend_on_the_others(rows: int) -> None:
+    weight, x = numbers(130, 700), numbers(rows, 700, seed=2)
+    matrix, _packed = panels(weight, None)
+    alone = torch.cat([loops().products(matrix, two) for two in x.split(2)])
+    assert torch.equal(loops().products(matrix, x), alone)
+
+
+@pytest.mark.parametrize("name", [None, *ACTIVATIONS])
+def test_what_is_no_number_stays_none_in_a_product(name: str | None) -> None:
+    matrix, _packed = panels(numbers(70, 9), None)
+    x = numbers(8, 9, seed=2)
+    x[3, 4] = torch.nan
+    got = loops().products(matrix, x, -1 if name is None else ACTIVATIONS[name])
+    assert got[3].isnan().all()
+    assert got[[0, 1, 2, 4, 5, 6, 7]].isfinite().all()

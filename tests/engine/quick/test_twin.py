@@ -13,7 +13,7 @@ from qkv.attention import KVCache, Mask
 from qkv.engine.quick import quicken
 from qkv.engine.quick.int8 import Int8, PackedInt8
 from qkv.engine.quick.linear import Matrix, Packed, Plain
-from qkv.engine.quick.looped import LoopedInt8, LoopedPacked, LoopedPlain
+from qkv.engine.quick.looped import LoopedInt8, LoopedPlain
 from qkv.engine.quick.single import SingleLayers
 from qkv.engine.quick.stepped import SteppedLayers
 from qkv.errors import CacheError
@@ -32,7 +32,7 @@ from qkv.model.output import NextToken
 
 B, T, S = 3, 11, 13
 LENGTHS = torch.tensor([T, 5, 1])
-LOOPED = [LoopedPlain, LoopedPacked, LoopedInt8]
+LOOPED = [LoopedPlain, LoopedInt8]
 PRODUCTS = pytest.mark.parametrize(
     "product", [Packed, Int8, PackedInt8, *(pytest.param(p, marks=needs_compiler) for p in LOOPED)]
 )

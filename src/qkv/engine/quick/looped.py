@@ -26,28 +26,25 @@ QUERIES = 8  # up to which a loop over queries is quicker than torch's kernel
 
 
 class LoopedPlain(Plain):
-    """x·Wᵀ + b; a single row goes through the loops."""
+    """x·Wᵀ + b through the loops; for several rows the matrix also lies in panels.
+
+    There is no slope through the loops; where one may be wanted they are not used.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.numel() != x.shape[-1]:
+        if torch.is_grad_enabled() or not x.numel():
             return super().forward(x)
-        return loops().multiply(self.matrix, x.reshape(-1)).view(*x.shape[:-1], -1)
+        if x.numel() == x.shape[-1]:
+            return loops().multiply(self.matrix, x.reshape(-1)).view(*x.shape[:-1], -1)
+        return loops().products(self.panels, x)
 
     @cached_property
     def matrix(self) -> Matrix:
         return Matrix.of(self.weight, None, self.bias)
 
-
-class LoopedPacked(LoopedPlain):
-    """The same; for several rows the matrix also lies in panels, from the first time on."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.numel() <= x.shape[-1] or torch.is_grad_enabled():
-            return super().forward(x)
-        return loops().products(self.panels, x)
-
     @cached_property
     def panels(self) -> Panels:
+        """Made when several rows come for the first time."""
         self.packed = loops().packed(self.weight)
         return Panels.of(self.packed, self.bias, len(self.weight))
 
@@ -102,19 +99,27 @@ class LoopedTable(Int8Table):
         return Matrix.of(self.table.whole, self.table.scale, None)
 
 
-class LoopedFeedForward(nn.Module):
-    """A `FeedForward` in 8 bits; wide rows are scaled, bent and rounded in one pass."""
-
-    @staticmethod
-    def fits(plain: FeedForward) -> bool:
-        return activation_number(plain.activation) is not None
+class PanelFeedForward(nn.Module):
+    """A `FeedForward` in float32; wide rows are bent as they come and stay in the cache."""
 
     def __init__(self, plain: FeedForward) -> None:
         super().__init__()
-        kind = activation_number(plain.activation)
-        assert kind is not None
+        self.up, self.down = map(LoopedPlain, up_and_down(plain))
+        self.activation, self.kind = plain.activation, _known(plain.activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.numel() <= x.shape[-1] or torch.is_grad_enabled():
+            return self.down(self.activation(self.up(x)))
+        return loops().fed_forward(self.up.panels, self.down.panels, x, self.kind)
+
+
+class LoopedFeedForward(nn.Module):
+    """A `FeedForward` in 8 bits; wide rows are scaled, bent and rounded in one pass."""
+
+    def __init__(self, plain: FeedForward) -> None:
+        super().__init__()
         self.up, self.down = map(LoopedInt8, up_and_down(plain))
-        self.activation, self.kind = plain.activation, kind
+        self.activation, self.kind = plain.activation, _known(plain.activation)
 
     def forward(self, x: Tensor) -> Tensor:
         if x.numel() <= x.shape[-1]:
@@ -123,24 +128,6 @@ class LoopedFeedForward(nn.Module):
         whole, step = loops().rounded(x.reshape(-1, x.shape[-1]))
         wide = loops().bent_and_rounded(up.sums(whole), step, up.weight.scale, up.added, self.kind)
         return self.down.sized(*wide).view_as(x)
-
-
-class BentPacked(nn.Module):
-    """A `FeedForward` in float32; wide rows are bent while at hand and stay in the cache."""
-
-    fits = LoopedFeedForward.fits
-
-    def __init__(self, plain: FeedForward) -> None:
-        super().__init__()
-        kind = activation_number(plain.activation)
-        assert kind is not None
-        self.up, self.down = map(LoopedPacked, up_and_down(plain))
-        self.activation, self.kind = plain.activation, kind
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.numel() <= x.shape[-1] or torch.is_grad_enabled():
-            return self.down(self.activation(self.up(x)))
-        return loops().fed_forward(self.up.panels, self.down.panels, x, self.kind)
 
 
 class LoopedMix(Mix):
@@ -215,3 +202,9 @@ def layer_norms(block: Block) -> bool:
 def activation_number(activation: nn.Module) -> int | None:
     """Its number for the loops, if they have it."""
     return ACTIVATIONS.get(name_of(activation) or "")
+
+
+def _known(activation: nn.Module) -> int:
+    number = activation_number(activation)
+    assert number is not None
+    return number

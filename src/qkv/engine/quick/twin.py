@@ -17,12 +17,13 @@ from qkv.engine.quick.feed_forward import BentFeedForward, JoinedFeedForward
 from qkv.engine.quick.int8 import Int8, Int8Table, PackedInt8, StripFeedForward
 from qkv.engine.quick.linear import Matrix, Packed, Plain
 from qkv.engine.quick.looped import (
-    BentPacked,
     LoopedFeedForward,
     LoopedInt8,
-    LoopedPacked,
+    LoopedPlain,
     LoopedScores,
     LoopedTable,
+    PanelFeedForward,
+    activation_number,
     layer_norms,
     looped_kind,
 )
@@ -153,13 +154,11 @@ class LoopedTwins(Twins):
     def _product(self, few_rows: bool) -> type[Int8 | PackedInt8 | Plain]:
         if self.int8:
             return LoopedInt8
-        return LoopedPacked
+        return LoopedPlain
 
     def _quicker(self, part: nn.Module) -> nn.Module:
-        if self.int8 and type(part) is FeedForward and LoopedFeedForward.fits(part):
-            return LoopedFeedForward(part)
-        if not self.int8 and type(part) is FeedForward and BentPacked.fits(part):
-            return BentPacked(part)
+        if type(part) is FeedForward and activation_number(part.activation) is not None:
+            return LoopedFeedForward(part) if self.int8 else PanelFeedForward(part)
         if isinstance(part, TiedScores) and part.cap is None:
             return LoopedScores(part, self._scoring(part))
         return super()._quicker(part)
