@@ -15,56 +15,67 @@ struct Rows {
     const float* operator[](long place) const { return numbers + place * stride; }
 };
 
-// Lets memory bring the first `count` rows nearer, while others are computed with.
-inline void ask_for(Rows rows, long count, long width) {
-    for (long p = 0; p < count; p++) {
-        for (long i = 0; i < width; i += LANES) __builtin_prefetch(rows[p] + i, 0, 2);
+// Which keys may be looked at.
+class Places {
+  public:
+    explicit Places(long most) : each(most) {}
+
+    // Those of the first `most` that `seen` allows; null allows all.
+    void find(const uint8_t* seen, long most) {
+        count = 0;
+        for (long p = 0; p < most; p++) {
+            each[count] = p;
+            count += seen ? seen[p] != 0 : 1;
+        }
+    }
+
+    long operator[](long i) const { return each[i]; }
+
+    long count = 0;
+
+  private:
+    std::vector<int32_t> each;
+};
+
+// Lets memory bring some rows nearer, while others are computed with.
+inline void ask_for(Rows rows, const Places& places, long width) {
+    for (long p = 0; p < places.count; p++) {
+        for (long i = 0; i < width; i += LANES) __builtin_prefetch(rows[places[p]] + i, 0, 2);
     }
 }
 
 class Attention {
   public:
-    explicit Attention(long keys) : weights(filled(keys)), places(keys) {}
+    explicit Attention(long keys) : weights(filled(keys)) {}
 
-    // The mean of the values of the keys that `seen` allows (null: of all `count`), weighted by how well
-    // they match q; zeros if it allows none.
-    void look(const float* q, Rows keys, Rows values, const uint8_t* seen, long count, long width,
-              float scale, float* out) {
-        find(seen, count);
-        if (!found) {
+    // The mean of the values at some places, weighted by how well their keys match q; zeros if there
+    // are none.
+    void look(const float* q, Rows keys, Rows values, const Places& places, long width, float scale, float* out) {
+        if (!places.count) {
             for (long i = 0; i < width; i++) out[i] = 0.0f;
             return;
         }
-        match(q, keys, width, scale);
-        const float share = weigh(weights.data(), found);
+        match(q, keys, places, width, scale);
+        const float share = weigh(weights.data(), places.count);
         long i = 0;
-        for (; i + 4 * LANES <= width; i += 4 * LANES) mean<4>(values, i, share, out);
+        for (; i + 4 * LANES <= width; i += 4 * LANES) mean<4>(values, places, i, share, out);
         switch ((width - i) / LANES) {
-            case 3: mean<3>(values, i, share, out); break;
-            case 2: mean<2>(values, i, share, out); break;
-            case 1: mean<1>(values, i, share, out); break;
+            case 3: mean<3>(values, places, i, share, out); break;
+            case 2: mean<2>(values, places, i, share, out); break;
+            case 1: mean<1>(values, places, i, share, out); break;
         }
         for (i = width / LANES * LANES; i < width; i++) {
             float sum = 0.0f;
-            for (long p = 0; p < found; p++) sum += weights[p] * values[places[p]][i];
+            for (long p = 0; p < places.count; p++) sum += weights[p] * values[places[p]][i];
             out[i] = sum * share;
         }
     }
 
   private:
-    // Which keys may be looked at.
-    void find(const uint8_t* seen, long count) {
-        found = 0;
-        for (long p = 0; p < count; p++) {
-            places[found] = p;
-            found += seen ? seen[p] != 0 : 1;
-        }
-    }
-
     // The scores of these keys; four are read at a time.
-    void match(const float* q, Rows keys, long width, float scale) {
+    void match(const float* q, Rows keys, const Places& places, long width, float scale) {
         long p = 0;
-        for (; p + 4 <= found; p += 4) {
+        for (; p + 4 <= places.count; p += 4) {
             const float *a = keys[places[p]], *b = keys[places[p + 1]], *c = keys[places[p + 2]],
                         *d = keys[places[p + 3]];
             Lanes sum[4] = {};
@@ -86,7 +97,7 @@ class Attention {
             }
             for (long r = 0; r < 4; r++) weights[p + r] = total[r] * scale;
         }
-        for (; p < found; p++) {
+        for (; p < places.count; p++) {
             const float* key = keys[places[p]];
             float sum = 0.0f;
             for (long i = 0; i < width; i++) sum += q[i] * key[i];
@@ -96,9 +107,9 @@ class Attention {
 
     // Some lanes of the mean, from number `at` on.
     template <long lanes>
-    void mean(Rows values, long at, float share, float* out) {
+    void mean(Rows values, const Places& places, long at, float share, float* out) {
         Lanes sum[lanes] = {};
-        for (long p = 0; p < found; p++) {
+        for (long p = 0; p < places.count; p++) {
             const float *value = values[places[p]] + at;
             for (long l = 0; l < lanes; l++) sum[l] += weights[p] * load(value + l * LANES);
         }
@@ -106,8 +117,6 @@ class Attention {
     }
 
     std::vector<float> weights;
-    std::vector<int32_t> places;
-    long found = 0;
 };
 
 }  // namespace qkv

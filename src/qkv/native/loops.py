@@ -42,6 +42,7 @@ class Panels(ctypes.Structure):
 
     _fields_ = (
         ("numbers", c_void_p), ("bias", c_void_p), ("outputs", c_long), ("inputs", c_long),
+        ("after", c_void_p),
     )  # fmt: skip
     width: ClassVar[int] = 64  # outputs in a panel, as in panels.h
 
@@ -49,6 +50,10 @@ class Panels(ctypes.Structure):
     def of(cls, packed: Tensor, bias: Tensor | None, outputs: int) -> Panels:
         """From what `Loops.packed` made, which it does not hold."""
         return cls(packed.data_ptr(), _place(bias), outputs, packed.shape[1])
+
+    def then(self, after: Panels) -> None:
+        """Tells which matrix is likely read next, so that it is asked for in time; it is held."""
+        self.next, self.after = after, ctypes.addressof(after)
 
 
 class Norm(ctypes.Structure):

@@ -24,6 +24,7 @@ struct Panels {
     const float* numbers;
     const float* bias;  // or null
     long outputs, inputs;
+    const Panels* after;  // the matrix that is likely read next, or null
 };
 
 }  // extern "C"
@@ -64,13 +65,16 @@ void tile_of(long rows, const float* x, const float* panel, const float* next, l
     tile<most>(x, panel, next, inputs, bias, out);
 }
 
-// out (rows, outputs) = bend(x (rows, inputs)·Wᵀ + b), for the outputs of some panels.
+// out (rows, outputs) = bend(x (rows, inputs)·Wᵀ + b), for the outputs of some panels; `following` is
+// what this core will read then, if that is known.
 template <class Bend>
-void multiply_panels(const Panels& m, const float* x, long rows, float* out, long from, long to, Bend bend) {
+void multiply_panels(const Panels& m, const float* x, long rows, float* out, long from, long to, Bend bend,
+                     const float* following) {
     for (long p = from; p < to; p++) {
         const long first_output = p * PANEL;
         const long width = m.outputs - first_output < PANEL ? m.outputs - first_output : PANEL;
-        const float *panel = m.numbers + first_output * m.inputs, *next = panel + PANEL * m.inputs;
+        const float* panel = m.numbers + first_output * m.inputs;
+        const float* next = p + 1 == to && following ? following : panel + PANEL * m.inputs;
         float bias[PANEL] = {}, room[ROWS * PANEL];
         if (m.bias) std::memcpy(bias, m.bias + first_output, width * sizeof(float));
         for (long first = 0; first < rows; first += ROWS) {

@@ -1,4 +1,7 @@
 // Products of several rows with a matrix, and two of them with an activation between.
+//
+// Few rows: each core has panels of its own, so that the matrix is read once. Many: each core has rows
+// of its own, strip by strip.
 #include <vector>
 
 #include "panels.h"
@@ -13,16 +16,37 @@ constexpr long NEAR = 1 << 18;    // numbers that a core keeps near while it rea
 
 long share(long count, long t, long n) { return count * t / n; }
 
-// Rows in strips that are all about as long, a whole number of them for each thread.
+// The place of core t of n: what it reads of a matrix, where each has panels of its own.
+struct Core {
+    int t = omp_get_thread_num(), n = omp_get_num_threads();
+
+    long first(const Panels& m) const { return share(panels_in(m.outputs), t, n); }
+    long last(const Panels& m) const { return share(panels_in(m.outputs), t + 1, n); }
+    const float* start(const Panels* m) const {
+        return m ? m->numbers + first(*m) * PANEL * m->inputs : nullptr;
+    }
+
+    template <class Bend>
+    void multiply(const Panels& m, const float* x, long rows, float* out, Bend bend, const Panels* after) const {
+        multiply_panels(m, x, rows, out, first(m), last(m), bend, start(after));
+    }
+};
+
+// Rows in strips that are all about as long, a whole number of them for each core.
 struct Strips {
     long rows, count;
 
-    Strips(long rows, int threads) : rows(rows), count((rows + STRIP * threads - 1) / (STRIP * threads) * threads) {}
+    Strips(long rows, long cores) : rows(rows), count((rows + STRIP * cores - 1) / (STRIP * cores) * cores) {}
 
     long start(long strip) const {
         return strip == count ? rows : share((rows + ROWS - 1) / ROWS, strip, count) * ROWS;
     }
 };
+
+template <class Bend>
+void multiply_strip(const Panels& m, const float* x, long rows, float* out, Bend bend) {
+    multiply_panels(m, x, rows, out, 0, panels_in(m.outputs), bend, nullptr);
+}
 
 // What is applied to a product where no activation is.
 struct Nothing {
@@ -32,7 +56,9 @@ struct Nothing {
 template <class Loop>
 void with_bend(int kind, Loop loop) {
     if (kind < 0) return loop(Nothing{});
-    with_activation(kind, [&](auto known) { loop([](float x) { return activated<decltype(known)::value>(x); }); });
+    with_activation(kind, [&](auto known) {
+        loop([](float x) { return activated<decltype(known)::value>(x); });
+    });
 }
 
 }  // namespace
@@ -52,24 +78,19 @@ void pack_panels(const float* matrix, float* panels, long outputs, long inputs) 
     }
 }
 
-// out (rows, outputs) = bend(x (rows, inputs)·Wᵀ + b). Few rows: each core has panels of its own, so
-// that the matrix is read once; many: each core has rows of its own, strip by strip.
+// out (rows, outputs) = bend(x (rows, inputs)·Wᵀ + b)
 void multiply_rows(const Panels* m, const float* x, long rows, float* out, int kind, int threads) {
-    const long panels = panels_in(m->outputs);
     with_bend(kind, [=](auto bend) {
         if (rows * m->inputs <= NEAR) {
 #pragma omp parallel num_threads(threads)
-            {
-                const int t = omp_get_thread_num(), n = omp_get_num_threads();
-                multiply_panels(*m, x, rows, out, share(panels, t, n), share(panels, t + 1, n), bend);
-            }
-        } else {
-            const Strips strips(rows, threads);
+            Core().multiply(*m, x, rows, out, bend, m->after);
+            return;
+        }
+        const Strips strips(rows, threads);
 #pragma omp parallel for num_threads(threads)
-            for (long s = 0; s < strips.count; s++) {
-                const long first = strips.start(s), count = strips.start(s + 1) - first;
-                multiply_panels(*m, x + first * m->inputs, count, out + first * m->outputs, 0, panels, bend);
-            }
+        for (long s = 0; s < strips.count; s++) {
+            const long first = strips.start(s), count = strips.start(s + 1) - first;
+            multiply_strip(*m, x + first * m->inputs, count, out + first * m->outputs, bend);
         }
     });
 }
@@ -77,30 +98,28 @@ void multiply_rows(const Panels* m, const float* x, long rows, float* out, int k
 // out (rows, outputs of down) = bend(x·Upᵀ + b)·Downᵀ + c; what is wide never leaves the cache.
 void multiply_twice(const Panels* up, const Panels* down, const float* x, long rows, float* out, int kind,
                     int threads) {
-    const long wide = panels_in(up->outputs), narrow = panels_in(down->outputs);
     with_bend(kind, [=](auto bend) {
         if (rows * up->outputs <= NEAR) {
             std::vector<float> room(rows * up->outputs);
             float* bent = room.data();
 #pragma omp parallel num_threads(threads)
             {
-                const int t = omp_get_thread_num(), n = omp_get_num_threads();
-                multiply_panels(*up, x, rows, bent, share(wide, t, n), share(wide, t + 1, n), bend);
+                const Core core;
+                core.multiply(*up, x, rows, bent, bend, down);
 #pragma omp barrier
-                multiply_panels(*down, bent, rows, out, share(narrow, t, n), share(narrow, t + 1, n), Nothing{});
+                core.multiply(*down, bent, rows, out, Nothing{}, down->after);
             }
-        } else {
-            const Strips strips(rows, threads);
+            return;
+        }
+        const Strips strips(rows, threads);
 #pragma omp parallel num_threads(threads)
-            {
-                std::vector<float> room((STRIP + ROWS) * up->outputs);
-                float* bent = room.data();
+        {
+            std::vector<float> room((STRIP + ROWS) * up->outputs);
 #pragma omp for
-                for (long s = 0; s < strips.count; s++) {
-                    const long first = strips.start(s), count = strips.start(s + 1) - first;
-                    multiply_panels(*up, x + first * up->inputs, count, bent, 0, wide, bend);
-                    multiply_panels(*down, bent, count, out + first * down->outputs, 0, narrow, Nothing{});
-                }
+            for (long s = 0; s < strips.count; s++) {
+                const long first = strips.start(s), count = strips.start(s + 1) - first;
+                multiply_strip(*up, x + first * up->inputs, count, room.data(), bend);
+                multiply_strip(*down, room.data(), count, out + first * down->outputs, Nothing{});
             }
         }
     });

@@ -172,6 +172,8 @@ void decode(const Layer* layers, long count, const Shape* shape, float* x, const
         int16_t* row = whole.data();
         float* normed = own.data();
         Attention attention(position + 1);
+        Places places(position + 1);
+        places.find(nullptr, position + 1);
         for (long l = 0; l < count; l++) {
             const Layer& layer = layers[l];
             root_mean_square(layer.attention, x, s.width, normed);
@@ -189,8 +191,7 @@ void decode(const Layer* layers, long count, const Shape* shape, float* x, const
                 std::memcpy(values + position * E, value, E * sizeof(float));
                 for (long h = k * group; h < (k + 1) * group; h++) {
                     turn(asked + h * E, cosines, sines, s);
-                    attention.look(asked + h * E, {keys, E}, {values, E}, nullptr, position + 1, E, s.scale,
-                                   mixed + h * E);
+                    attention.look(asked + h * E, {keys, E}, {values, E}, places, E, s.scale, mixed + h * E);
                 }
             }
 #pragma omp barrier

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from qkv.engine.quick.feed_forward import up_and_down
 from qkv.engine.quick.int8 import Int8, Int8Table, Rounded
 from qkv.engine.quick.linear import Layer, Plain
 from qkv.engine.quick.scores import Scores
-from qkv.model.attention import Mix
+from qkv.model.attention import CrossAttention, Mix
 from qkv.model.block import Absent, Block
 from qkv.model.feed_forward import FeedForward
 from qkv.model.view import View
@@ -30,6 +31,8 @@ class LoopedPlain(Plain):
 
     There is no slope through the loops; where one may be wanted they are not used.
     """
+
+    before: LoopedPlain | None = None  # the product that is likely computed right before
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled() or not x.numel():
@@ -46,7 +49,19 @@ class LoopedPlain(Plain):
     def panels(self) -> Panels:
         """Made when several rows come for the first time."""
         self.packed = loops().packed(self.weight)
-        return Panels.of(self.packed, self.bias, len(self.weight))
+        made = Panels.of(self.packed, self.bias, len(self.weight))
+        if self.before is not None and "panels" in self.before.__dict__:
+            self.before.panels.then(made)
+        return made
+
+
+def in_turn(twin: nn.Module) -> None:
+    """Tells each product which one is likely computed before it: in the order of the parts."""
+    sources = [m for m in twin.modules() if isinstance(m, CrossAttention)]  # read once a text
+    once = {p for m in sources for side in (m.key, m.value) for p in side.modules()}
+    each = [m for m in twin.modules() if isinstance(m, LoopedPlain) and m not in once]
+    for before, product in pairwise(each):
+        product.__dict__["before"] = before  # known, but no part of it
 
 
 class LoopedInt8(Int8):

@@ -24,6 +24,7 @@ from qkv.engine.quick.looped import (
     LoopedTable,
     PanelFeedForward,
     activation_number,
+    in_turn,
     layer_norms,
     looped_kind,
 )
@@ -55,6 +56,7 @@ def quicken(model: Kind, int8: bool = False, compile: bool = False) -> Kind:
     kind = LoopedTwins if compile else Twins
     twin = kind(model.embedding, int8, few_rows=not isinstance(model, Encoder)).of(model)
     assert isinstance(twin, type(model))
+    in_turn(twin)
     return twin
 
 
