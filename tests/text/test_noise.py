@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
-from tokenizers import models
+from tokenizers import models, pre_tokenizers
 
 from qkv.errors import QkvError
 from qkv.text import KINDS, Tokenizer
@@ -184,7 +184,9 @@ def test_bytes_without_merges_have_one_cut() -> None:
 
 def test_words_with_letters_no_vocabulary_knows_have_one_cut() -> None:
     vocabulary = {"?": 0, "a": 1, "b": 2, "ab": 3}
-    tokenizer = Tokenizer(Backend(models.BPE(vocabulary, [("a", "b")], unk_token="?")))
+    backend = Backend(models.BPE(vocabulary, [("a", "b")], unk_token="?"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = Tokenizer(backend)
     for text in ("abc", "a" * 999):
         assert cut(tokenizer, text, 0.9) == tokenizer.encode(text)
     assert len({tuple(cut(tokenizer, "abab", 0.5, seed)) for seed in range(40)}) == 4
@@ -214,3 +216,9 @@ def test_letters_that_are_spelled_unlike_at_the_end_of_a_word_are_refused() -> N
     model = models.BPE({"a": 0, "a</w>": 1}, [], end_of_word_suffix="</w>")
     with pytest.raises(QkvError, match="leave it out"):
         Tokenizer(Backend(model)).cutter(["a"])
+
+
+def test_a_tokenizer_without_words_is_refused() -> None:
+    model = models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")])
+    with pytest.raises(QkvError, match="takes a whole text for one"):
+        Tokenizer(Backend(model)).cutter(["ab"])

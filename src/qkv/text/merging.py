@@ -18,6 +18,7 @@ from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError
 from qkv.text.noise import Cutter, Ids
+from qkv.text.words import words_of
 
 Pieces = NDArray[np.int32]
 
@@ -34,6 +35,12 @@ class Merging(Cutter):
             raise DataError(
                 "tokens.noise cannot cut words whose letters are spelled unlike at their beginning "
                 "or end, as this tokenizer's are; leave it out"
+            )
+        # In so long a word a merge left out once is done at one of the many steps that follow.
+        if len(words_of(backend, "one two")) == 1:
+            raise DataError(
+                "tokens.noise cuts words, but this tokenizer takes a whole text for one; leave it "
+                "out"
             )
         ids, merges = model["vocab"], model["merges"]
         self._joined = np.array([ids[a + b] for a, b in merges], np.int32)
