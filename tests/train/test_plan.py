@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from tiny_runs import (
 from qkv.errors import QkvError
 from qkv.model import preset
 from qkv.train.job.corpus import Corpus, Streams
+from qkv.train.lesson import Lesson
 from qkv.train.plan import Wish, prepare
 from qkv.train.recipe import evaluations, read_toml
 from qkv.train.run import METRICS, RECIPE
@@ -236,6 +238,72 @@ def test_blanked_texts_are_hidden_in_part_and_drawn_from_the_step(tmp_path: Path
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
     assert 0.2 < float((one == prepared.tokenizer.mask).float().mean()) < 0.8
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
+@pytest.mark.parametrize("job", ["classify", "translate"])
+def test_with_noise_an_epoch_has_tokens_and_batches_of_its_own(
+    job: str, kind: str, tmp_path: Path
+) -> None:
+    """Two lessons are asked for the epochs in another order; what they say is the same."""
+    noisy, data = {"tokens": {"noise": 0.5}}, data_for(job, tmp_path)
+    wish = wish_for(job, data, tokenizer=kind, vocabulary=320, settings=noisy)
+    one, other, plain = (prepare(w).lesson for w in (wish, wish, replace(wish, settings={})))
+    ways = [_texts(one, epoch) for epoch in (0, 1)]
+    assert ways[0] != ways[1]
+    assert [_texts(other, epoch) for epoch in (1, 0)] == ways[::-1]
+    assert ways[0].keys() == ways[1].keys() == _texts(plain, 0).keys()
+    assert _texts(plain, 0) == _texts(plain, 1) != ways[0]
+    assert one.facts == plain.facts
+
+
+def _texts(lesson: Lesson, epoch: int) -> dict[int, tuple[tuple[int, ...], ...]]:
+    """Every training example of that epoch, on all its sides, without the padding."""
+    found = {}
+    for numbers in lesson.order(epoch):
+        batch: Any = lesson.batch(numbers, np.random.default_rng(0), epoch)
+        sides = [batch.texts] if hasattr(batch, "texts") else [batch.source, batch.target]
+        rows = [[tuple(filter(None, row)) for row in side.ids.tolist()] for side in sides]  # 0: pad
+        found |= dict(zip(numbers.tolist(), zip(*rows, strict=True), strict=True))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("job", "changes", "answer"),
+    [
+        ("language", {}, "tokens.noise is for classify and translate, not for language"),
+        ("masked", {}, "tokens.noise is for classify and translate, not for masked"),
+        ("embed", {}, "tokens.noise is for classify and translate, not for embed"),
+        ("translate", {"tokenizer": "unigram"}, "not for unigram; leave it out"),
+        ("classify", {"tokenizer": "characters"}, "not for characters; leave it out"),
+        ("classify", {"settings": {"tokens": {"noise": 1.0}}}, "noise=1.0: Input should be less"),
+        ("classify", {"settings": {"tokens": {"noise": -0.1}}}, "noise=-0.1: Input should be"),
+        ("classify", {"settings": {"tokens": {"noise": "some"}}}, "noise='some'"),
+    ],
+)
+def test_noise_where_there_can_be_none_is_one_clear_line(
+    job: str, changes: dict[str, object], answer: str, tmp_path: Path
+) -> None:
+    wish = wish_for(job, data_for(job, tmp_path), settings={"tokens": {"noise": 0.1}})
+    with pytest.raises(QkvError) as caught:
+        prepare(replace(wish, **changes))
+    assert answer in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_goes_on_learning_can_have_noise_unless_it_is_frozen(tmp_path: Path) -> None:
+    data, noisy = data_for("classify", tmp_path), {"tokens": {"noise": 0.3}}
+    origin = trained(tmp_path / "origin", wish_for("classify", data, 2))
+    wish = wish_for("classify", data, 3, vocabulary=None, origin=origin, settings=noisy)
+    first = whole(tmp_path / "first", wish)
+    second = whole(tmp_path / "second", repeated(tmp_path / "first"))
+    assert second.recipe == first.recipe
+    assert first.recipe.noise == 0.3
+    assert fingerprint(second) == fingerprint(first)
+    with pytest.raises(QkvError, match=r"tokens\.noise is not for --freeze"):
+        prepare(replace(wish, freeze=True))
+    with pytest.raises(QkvError, match="the tokenizer is that of the bundle"):
+        prepare(replace(wish, settings={"tokens": {"noise": 0.3, "kind": "bpe"}}))
 
 
 def test_labels_have_the_order_of_numbers_and_then_of_words(tmp_path: Path) -> None:

@@ -20,17 +20,24 @@ from qkv.train.recipe import read_recipe
 from qkv.train.run import CHECKPOINTS, METRICS, RECIPE, Evaluated, Run
 
 STEPS, EVERY = 9, 4
+CASES = [*((job, 0.0) for job in JOBS), ("classify", 0.4), ("translate", 0.4)]
 
 
-def wish(job: str, folder: Path) -> Wish:
-    """With dropout, a running mean and steps in two parts: whatever a resume has to bring back."""
+def wish(job: str, folder: Path, noise: float = 0.0) -> Wish:
+    """With dropout, a running mean and steps in two parts: whatever a resume has to bring back.
+
+    With noise, an epoch is over after a few steps: the next one has other tokens.
+    """
     settings = {"average": 0.9, "accumulate": 2, "evaluate_every": EVERY}
+    settings |= {"tokens": {"noise": noise}} if noise else {}
     wish = wish_for(job, data_for(job, folder / "data"), STEPS, settings=settings)
+    if noise:
+        return replace(wish, batch=2000)
     return replace(wish, batch=400) if job == "embed" else wish  # a text needs others beside it
 
 
-def begun(folder: Path, job: str = "language") -> Run:
-    return start(folder / "run", wish(job, folder))
+def begun(folder: Path, job: str = "language", noise: float = 0.0) -> Run:
+    return start(folder / "run", wish(job, folder, noise))
 
 
 def again(folder: Path, say=print) -> Run:  # type: ignore[no-untyped-def]
@@ -61,16 +68,20 @@ class Whole:
     """Runs that nobody interrupts, one a job: their bits, and what they measured."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.bits = folder, dict[str, str]()
+        self.folder, self.bits = folder, dict[Path, str]()
 
-    def of(self, job: str) -> str:
-        if job not in self.bits:
-            self.bits[job] = fingerprint(to_the_end(begun(self.folder / job, job)))
-        return self.bits[job]
+    def of(self, job: str, noise: float = 0.0) -> str:
+        place = self._place(job, noise)
+        if place not in self.bits:
+            self.bits[place] = fingerprint(to_the_end(begun(place, job, noise)))
+        return self.bits[place]
 
-    def metrics(self, job: str) -> list[dict[str, object]]:
-        self.of(job)
-        return without_times(metrics(self.folder / job / "run"))
+    def metrics(self, job: str, noise: float = 0.0) -> list[dict[str, object]]:
+        self.of(job, noise)
+        return without_times(metrics(self._place(job, noise) / "run"))
+
+    def _place(self, job: str, noise: float) -> Path:
+        return self.folder / f"{job}-{noise}"
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +90,11 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 
 @pytest.mark.parametrize("stop", [1, 4, 7, 8])
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize(("job", "noise"), CASES)
 def test_stopped_at_any_step_and_resumed_it_ends_with_the_same_bits(
-    job: str, stop: int, tmp_path: Path, uninterrupted: Whole
+    job: str, noise: float, stop: int, tmp_path: Path, uninterrupted: Whole
 ) -> None:
-    first = begun(tmp_path, job)
+    first = begun(tmp_path, job, noise)
     for event in first.events():
         if not isinstance(event, Evaluated) and event.number == stop:
             break
@@ -91,8 +102,8 @@ def test_stopped_at_any_step_and_resumed_it_ends_with_the_same_bits(
     torch.rand(7)  # whatever happened in between
     second = again(tmp_path)
     assert second.progress.done == stop
-    assert fingerprint(to_the_end(second)) == uninterrupted.of(job)
-    assert without_times(metrics(tmp_path / "run")) == uninterrupted.metrics(job)
+    assert fingerprint(to_the_end(second)) == uninterrupted.of(job, noise)
+    assert without_times(metrics(tmp_path / "run")) == uninterrupted.metrics(job, noise)
 
 
 def test_stopped_again_and_again_it_ends_with_the_same_bits(
@@ -118,6 +129,16 @@ def test_stopped_before_the_first_checkpoint_it_begins_again(
     assert run.progress.done == 0
     assert fingerprint(to_the_end(run)) == uninterrupted.of("language")
     assert without_times(metrics(tmp_path / "run")) == uninterrupted.metrics("language")
+
+
+@pytest.mark.parametrize(("job", "noise"), CASES[len(JOBS) :])
+def test_noise_gives_other_bits_and_an_epoch_is_over_before_the_run_is(
+    job: str, noise: float, tmp_path: Path, uninterrupted: Whole
+) -> None:
+    run = begun(tmp_path, job, noise)
+    assert len(run.lesson.order(0)) + len(run.lesson.order(1)) < STEPS
+    plain = replace(wish(job, tmp_path, noise), settings=wish(job, tmp_path).settings)
+    assert fingerprint(whole(tmp_path / "plain", plain)) != uninterrupted.of(job, noise)
 
 
 def test_another_seed_gives_other_bits(tmp_path: Path, uninterrupted: Whole) -> None:

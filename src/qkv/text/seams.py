@@ -9,12 +9,12 @@ can be cut, and both sides give the tokens they give together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
-from qkv.text.words import refuse_half_characters
+from qkv.text.words import refuse_half_characters, words_of
 
 LONG = 1 << 15  # characters of a word that is worth cutting
 PART = 1 << 12  # of each part, at least
@@ -48,14 +48,14 @@ class Seams:
         if model.continuing_subword_prefix or model.end_of_word_suffix:
             return None  # the parts of a word are spelled unlike its beginning or end
         seams = cls(backend, long, part)
-        return seams if max(map(len, seams._words("a" * (long + 1)))) > long else None
+        return seams if max(map(len, words_of(backend, "a" * (long + 1)))) > long else None
 
     def encode(self, text: str) -> list[int] | None:
         """The ids, or None if no word of the text is worth cutting."""
         if len(text) <= self.long or any(token in text for token in self._added):
             return None
         refuse_half_characters(text)
-        words = self._words(text)
+        words = words_of(self._backend, text)
         if self._added and any(token in word for word in words for token in self._added):
             return None
         parts = [part for word in words for part in self.cut(word)]
@@ -81,8 +81,3 @@ class Seams:
                 place += self.part
             else:
                 place += 1
-
-    def _words(self, text: str) -> Sequence[str]:
-        normalizer, cuts = self._backend.normalizer, self._backend.pre_tokenizer
-        clean = normalizer.normalize_str(text) if normalizer else text
-        return [word for word, _ in cuts.pre_tokenize_str(clean)] if cuts else [clean]

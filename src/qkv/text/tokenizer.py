@@ -21,9 +21,12 @@ from qkv.text.chat import render
 from qkv.text.files import read_text, refusing
 from qkv.text.kinds import kind_of, learn, spelling_of
 from qkv.text.marks import FILE, OWN, Marks, read_marks, write_marks
+from qkv.text.matching import Matching
+from qkv.text.merging import Merging
+from qkv.text.noise import Cutter, refuse_noise
 from qkv.text.pair import FILES, Cutters, Pair, read_pair, reading_special, write_pair
 from qkv.text.seams import LONG, Seams
-from qkv.text.words import refuse_half_characters
+from qkv.text.words import refuse_half_characters, words_of
 
 BESIDE = (FILE, *FILES)  # what may lie beside a tokenizer.json and belongs to it
 
@@ -163,6 +166,17 @@ class Tokenizer:
         whole = [text for text, ids in zip(texts, tried, strict=True) if ids is None]
         rest = iter(self._plain(whole))
         return [next(rest) if ids is None else ids for ids in tried]
+
+    def words(self, text: str) -> list[str]:
+        """What a text is cut into before tokens are looked for, spelled as the vocabulary is."""
+        refuse_half_characters(text)
+        return words_of(self._backend, text)
+
+    def cutter(self, words: Sequence[str]) -> Cutter:
+        """Cuts these words plainly or with noise, by their numbers in this order."""
+        refuse_noise(self.kind)
+        kind = Matching if self.kind == "wordpiece" else Merging
+        return kind(self._backend, words)
 
     @property
     def marked(self) -> bool:

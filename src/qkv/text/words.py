@@ -39,12 +39,18 @@ def refuse_half_characters(text: str) -> None:
         ) from None
 
 
+def words_of(backend: Backend, text: str) -> list[str]:
+    """What this tokenizer cuts a text into before it looks for tokens; a whole text is one word."""
+    normalizer, cuts = backend.normalizer, backend.pre_tokenizer
+    clean = normalizer.normalize_str(text) if normalizer else text
+    return [word for word, _ in cuts.pre_tokenize_str(clean)] if cuts else [clean]
+
+
 def count_words(backend: Backend, texts: Iterable[str]) -> Counter[str]:
     """How often each word occurs, cut as this tokenizer cuts them."""
-    normalizer, cuts, words = backend.normalizer, backend.pre_tokenizer, Counter[str]()
+    words = Counter[str]()
     for text in readable(texts):
-        clean = normalizer.normalize_str(text) if normalizer else text
-        words.update(word for word, _ in cuts.pre_tokenize_str(clean))
+        words.update(words_of(backend, text))
     if not words:
         raise DataError("there is no word to learn a tokenizer from; all the texts are blank")
     return words

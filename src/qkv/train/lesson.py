@@ -68,8 +68,8 @@ class Lesson(ABC):
         """The batches of one epoch as numbers of examples; a pure function of seed and epoch."""
 
     @abstractmethod
-    def batch(self, numbers: Ids, draws: np.random.Generator) -> Batch:
-        """The tensors of some examples; whatever is drawn is drawn from `draws`."""
+    def batch(self, numbers: Ids, draws: np.random.Generator, epoch: int = 0) -> Batch:
+        """The tensors of some examples as they are read in that epoch; a pure function of all."""
 
     @abstractmethod
     def evaluate(self, model: Any) -> dict[str, float]:

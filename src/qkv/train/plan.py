@@ -15,7 +15,8 @@ from qkv.model import Classify, EncoderOnly, Learned, Stack, preset
 from qkv.model.family import Config
 from qkv.model.presets import SIZES
 from qkv.text import KINDS, Tokenizer
-from qkv.train.job import find_job
+from qkv.text.noise import refuse_noise
+from qkv.train.job import JOBS, find_job
 from qkv.train.job.job import Job, refuse_roles
 from qkv.train.lesson import Lesson
 from qkv.train.optimiser import AdamW
@@ -189,17 +190,30 @@ def _shape(job: Job[Any], wish: Wish) -> Config:
 def _tokenizer(
     job: Job[Any], wish: Wish, config: Config, bundle: Bundle | None, parts: Any
 ) -> tuple[Tokens | None, Tokenizer]:
+    said = wish.settings.get("tokens", {})
     if bundle is not None:
         if bundle.tokenizer is None:
             raise TrainingError("the bundle to train further has no tokenizer")
-        if wish.tokenizer or wish.vocabulary or wish.settings.get("tokens"):
+        if wish.tokenizer or wish.vocabulary or said.keys() - {"noise"}:
             raise UsageError("with --from the tokenizer is that of the bundle; leave it out")
-        return None, bundle.tokenizer
-    said = wish.settings.get("tokens", {})
+        tokens = Tokens(**said)
+        _check_noise(job, tokens.noise, bundle.tokenizer.kind)
+        return tokens if tokens.noise else None, bundle.tokenizer
     usual = {"kind": job.tokens, "ceiling": job.vocabulary or config.embedding.vocabulary}
     asked = {"kind": wish.tokenizer, "ceiling": wish.vocabulary}
     tokens = Tokens(**{**usual, **said, **{name: v for name, v in asked.items() if v is not None}})
+    assert tokens.kind is not None
+    assert tokens.ceiling is not None
+    _check_noise(job, tokens.noise, tokens.kind)
     return tokens, Tokenizer.train(tokens.kind, job.texts(parts), tokens.ceiling)
+
+
+def _check_noise(job: Job[Any], noise: float, kind: str) -> None:
+    if noise and not job.noisy:
+        able = " and ".join(name for name, other in JOBS.items() if other.noisy)
+        raise UsageError(f"tokens.noise is for {able}, not for {job.name}; leave it out")
+    if noise and kind in KINDS:  # else what is wrong is the kind
+        refuse_noise(kind)
 
 
 def _fitted(
@@ -211,7 +225,8 @@ def _fitted(
     parts: Any,
 ) -> Config:
     length = wish.context or config.length
-    if tokens is None and length > config.length and _learned(config):
+    learnt = tokens is None or tokens.kind is None  # with the model to go on from
+    if learnt and length > config.length and _learned(config):
         raise UsageError(
             f"--context {length} is more than the {config.length} positions that the model to go "
             f"on from has learnt"
@@ -220,7 +235,7 @@ def _fitted(
     if letters and job.name == "language" and wish.context is None:
         length = FEW_CHARACTERS
     # A table learnt elsewhere may have rows to spare.
-    vocabulary = config.embedding.vocabulary if tokens is None else tokenizer.size
+    vocabulary = config.embedding.vocabulary if learnt else tokenizer.size
     fitted = job.fit(config, vocabulary, parts)
     return fitted.model_copy(update={"length": length})
 

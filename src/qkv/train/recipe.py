@@ -48,8 +48,9 @@ class Data(Choice):
 class Tokens(Choice):
     """How text becomes tokens: one of qkv.text.KINDS, with at most so many of them."""
 
-    kind: str
-    ceiling: Size
+    kind: str | None = None  # none: that of the origin
+    ceiling: Size | None = None  # none: that of the origin
+    noise: Share = 0.0  # of merges left out while a word is cut for training
 
 
 class Origin(Choice):
@@ -79,6 +80,11 @@ class Recipe(Choice):
     compile: bool = False
     seed: Count = 0
     evaluate_every: Size
+
+    @property
+    def noise(self) -> float:
+        """The share of merges that is left out in training."""
+        return 0.0 if self.tokens is None else self.tokens.noise
 
     def toml(self) -> str:
         """The recipe as a file that `read_recipe` reads back; what is not set is left out."""

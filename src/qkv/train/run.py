@@ -215,7 +215,7 @@ class Run:
             for number, examples in enumerate(order[done:], start=done):
                 draws = np.random.default_rng((r.seed, epoch, number))
                 parts = np.array_split(examples, min(r.accumulate, len(examples)))
-                yield [self.lesson.batch(part, draws).to(self.device) for part in parts]
+                yield [self.lesson.batch(part, draws, epoch).to(self.device) for part in parts]
             epoch, done = epoch + 1, max(0, done - len(order))
 
     def _evaluate(self) -> Evaluated:

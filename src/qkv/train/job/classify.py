@@ -13,10 +13,11 @@ from qkv.bundle import Bundle
 from qkv.data import Labelled, built_in, read_labelled
 from qkv.data.encoded import encode
 from qkv.data.grouping import Ids, near_length
+from qkv.data.noisy import Noisy
 from qkv.engine.answer import answers, pooled
 from qkv.engine.classify import labels_of
 from qkv.engine.texts import Texts
-from qkv.errors import DataError
+from qkv.errors import DataError, UsageError
 from qkv.layout.write import public_labels
 from qkv.measure.labels import score_labels
 from qkv.measure.words import bag_of_words
@@ -26,7 +27,7 @@ from qkv.report import Table
 from qkv.task.classify import ClassifyTask, LabelledTexts, LabelledVectors
 from qkv.text import Tokenizer
 from qkv.train.job.job import Job, fingerprint, part_key, paths
-from qkv.train.job.sentences import Cut, cut_texts, data_facts, tell_leaks
+from qkv.train.job.sentences import Cut, cut_texts, data_facts, tell_leaks, tell_stiff
 from qkv.train.job.suited import unsuited
 from qkv.train.lesson import Judged, Lesson, Metric, Parts
 from qkv.train.recipe import Data, Recipe, TaskChoice
@@ -36,7 +37,7 @@ class Classifying(Job[Parts[Labelled]]):
     name, title = "classify", "A text classifier"
     roles = ("text", "label")
     tokens = "wordpiece"
-    synthetic = True
+    synthetic = noisy = True
     vocabulary = 10_000
     batch, steps, epochs = 1024, 3000, 6
     average, patience = 0.99, 5
@@ -119,8 +120,15 @@ class ClassifyLesson(Lesson):
         texts = [e.text for e in parts.train]
         encoded = encode(texts, tokenizer, part_key(parts, "train", recipe))
         self.train = Cut(encoded, tokenizer, recipe.model.reads)
+        self.noisy: Noisy | None = None  # the same with other cuts in every epoch
         self.vectors: torch.Tensor | None = None  # of a frozen encoder, once it is asked
         self.remarks = self.train.remarks("training")
+        if recipe.noise:
+            if self.task.frozen:
+                raise UsageError("tokens.noise is not for --freeze, which reads every text once")
+            seed = (recipe.seed, 0)
+            self.noisy = Noisy(texts, encoded, tokenizer, recipe.noise, self.train.room, seed)
+            tell_stiff([self.noisy], self.remarks)
         tell_leaks(texts, [e.text for e in parts.held_out], self.remarks)
         self.lengths = self.train.lengths
         lengths = self.lengths[:, None]
@@ -133,7 +141,7 @@ class ClassifyLesson(Lesson):
 
     def order(self, epoch: int) -> list[Ids]:
         draws = np.random.default_rng((self.seed, epoch))
-        lengths = np.maximum(1, self.train.lengths[:, None])
+        lengths = np.maximum(1, self._read(epoch).lengths[:, None])
         return near_length(lengths, self.budget, draws)
 
     def begin(self, model: Encoder) -> None:
@@ -144,11 +152,14 @@ class ClassifyLesson(Lesson):
             parameter.requires_grad_(name.startswith("output."))
         self.vectors = pooled(model, self.train)
 
-    def batch(self, numbers: Ids, draws: np.random.Generator) -> LabelledTexts | LabelledVectors:
+    def batch(
+        self, numbers: Ids, draws: np.random.Generator, epoch: int = 0
+    ) -> LabelledTexts | LabelledVectors:
         labels = self.labels[numbers]
         if self.vectors is not None:
             return LabelledVectors(self.vectors[numbers], labels, self.weights[labels])
-        texts = [self.train[i] for i in numbers]
+        read = self._read(epoch)
+        texts = [read[i] for i in numbers]
         if self.task.blanked:
             texts = [self._blanked(text, draws) for text in texts]
         return LabelledTexts(Texts.of(texts, self.tokenizer.pad), labels, self.weights[labels])
@@ -165,6 +176,12 @@ class ClassifyLesson(Lesson):
 
     def judge(self, model: Encoder) -> Judged:
         return judge_labels(model, self.tokenizer, self.parts.held_out, self.parts.train)
+
+    def _read(self, epoch: int) -> Cut:
+        """The texts as they are cut in that epoch."""
+        if self.noisy is None:
+            return self.train
+        return Cut(self.noisy.epoch(epoch), self.tokenizer, self.train.length)
 
     def _blanked(self, text: Ids, draws: np.random.Generator) -> Ids:
         hidden = draws.random(len(text)) < self.task.blanked

@@ -147,7 +147,7 @@ class EmbedLesson(Lesson):
         batches = near_length(self._sides(twins), self.budget, draws)
         return [np.stack([batch, twins[batch]], axis=1) for batch in batches]
 
-    def batch(self, numbers: Ids, draws: np.random.Generator) -> Twins:
+    def batch(self, numbers: Ids, draws: np.random.Generator, epoch: int = 0) -> Twins:
         pad, own = self.tokenizer.pad, numbers[:, 0]
         one = Texts.of([self.one[i] for i in own], pad)
         other = Texts.of([self.other[i] for i in numbers[:, 1]], pad)

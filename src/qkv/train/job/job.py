@@ -42,6 +42,7 @@ class Job(ABC, Generic[P]):
     steps: ClassVar[int] = 1000  # at most if nothing is said
     epochs: ClassVar[float | None] = None  # if nothing is said; none: as many steps as above
     synthetic: ClassVar[bool] = False  # its built-in corpus
+    noisy: ClassVar[bool] = False  # whether its texts can be cut anew in every epoch
     average: ClassVar[float] = 0.0
     patience: ClassVar[int] = 0
     tuned_rate: ClassVar[float] = 0.04  # of AdamW, times the width, where a model goes on learning

@@ -62,7 +62,7 @@ class LanguageLesson(Lesson):
     def order(self, epoch: int) -> list[Ids]:
         return self.streams.order(epoch)
 
-    def batch(self, numbers: Ids, draws: np.random.Generator) -> Windows:
+    def batch(self, numbers: Ids, draws: np.random.Generator, epoch: int = 0) -> Windows:
         return self.streams.windows(numbers)
 
     def evaluate(self, model: Decoder) -> dict[str, float]:

@@ -73,7 +73,7 @@ class MaskedLesson(Lesson):
     def order(self, epoch: int) -> list[Ids]:
         return self.streams.order(epoch)
 
-    def batch(self, numbers: Ids, draws: np.random.Generator) -> Hidden:
+    def batch(self, numbers: Ids, draws: np.random.Generator, epoch: int = 0) -> Hidden:
         return _hide(self.task, self.streams.windows(numbers), self.tokenizer, draws)
 
     def evaluate(self, model: Encoder) -> dict[str, float]:

@@ -1,12 +1,14 @@
 """What the jobs on sentences share: token ids cut to a length, and what is told of the data."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
 from qkv.data import overlap
 from qkv.data.encoded import Encoded
 from qkv.data.grouping import Ids, near_length, padding
+from qkv.data.noisy import Noisy
 from qkv.text import Tokenizer
 
 
@@ -15,9 +17,11 @@ class Cut(Sequence[Ids]):
 
     def __init__(self, encoded: Encoded, tokenizer: Tokenizer, length: int) -> None:
         self.encoded, self.tokenizer, self.length = encoded, tokenizer, length
-        marks = len(tokenizer.wrap((), length))
-        self.room = length - marks  # for the text itself
-        self.lengths: Ids = np.minimum(encoded.lengths, self.room) + marks
+        self.room = length - len(tokenizer.wrap((), length))  # for the text itself
+
+    @cached_property
+    def lengths(self) -> Ids:
+        return np.minimum(self.encoded.lengths, self.room) + self.length - self.room
 
     @property
     def long(self) -> int:
@@ -48,6 +52,16 @@ def tell_cut(long: int, total: int, where: str, room: int) -> list[str]:
 def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, length: int) -> Cut:
     """The texts as ids in memory."""
     return Cut(Encoded.of(tokenizer.encode_many(texts), tokenizer.size), tokenizer, length)
+
+
+def tell_stiff(noisy: Sequence[Noisy], remarks: list[str]) -> None:
+    """Texts that have no noise though it was asked for."""
+    stiff, total = sum(texts.stiff for texts in noisy), sum(len(texts.plain) for texts in noisy)
+    if stiff:
+        remarks.append(
+            f"{stiff:,} of {total:,} training texts hold tokens that are cut one way only, and "
+            "are read without noise"
+        )
 
 
 def tell_leaks(train: Sequence[str], held_out: Sequence[str], remarks: list[str]) -> None:

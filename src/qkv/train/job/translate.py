@@ -7,8 +7,9 @@ import numpy as np
 
 from qkv.bundle import Bundle
 from qkv.data import Pair, built_in, read_pairs, split
-from qkv.data.encoded import encode
+from qkv.data.encoded import Encoded, encode
 from qkv.data.grouping import Ids, near_length
+from qkv.data.noisy import Noisy
 from qkv.engine.answering import answering
 from qkv.engine.beam import beam_search
 from qkv.errors import DataError
@@ -20,7 +21,7 @@ from qkv.task.translate import PairBatch, TranslateTask
 from qkv.text import Tokenizer
 from qkv.train.job.job import Job, fingerprint, part_key, paths
 from qkv.train.job.marking import Marking
-from qkv.train.job.sentences import data_facts, tell_leaks
+from qkv.train.job.sentences import data_facts, tell_leaks, tell_stiff
 from qkv.train.job.suited import unsuited
 from qkv.train.lesson import Judged, Lesson, Metric, Parts
 from qkv.train.optimiser import MuonAdamW
@@ -33,7 +34,7 @@ WATCHED = 256  # held-out sentences translated at each evaluation
 class Translating(Job[Parts[Pair]]):
     name, title = "translate", "A translator"
     roles = ("source", "target")
-    synthetic = True
+    synthetic = noisy = True
     batch, steps, epochs = 3000, 6000, 20
     average = 0.996
 
@@ -91,18 +92,20 @@ class TranslateLesson(Lesson):
         self.remarks = []
         assert isinstance(recipe.model, EncoderDecoder)
         self.marks = Marking(tokenizer, recipe.model)
-        sides = [
-            encode(
-                (getattr(pair, side) for pair in parts.train),
-                tokenizer,
-                part_key(parts, f"train-{side}", recipe),
-                target=side == "target",
-            )
-            for side in ("source", "target")
-        ]
-        self.sources, self.targets = sides
-        lengths = np.stack([side.lengths for side in sides], axis=1) + self.marks.counts
         most = recipe.model.length
+        rooms = most - self.marks.counts
+        self.plain = list[Encoded]()
+        self.noisy = list[Noisy]()  # both sides with other cuts in every epoch, if asked for
+        for number, side in enumerate(("source", "target")):
+            texts = [getattr(pair, side) for pair in parts.train]
+            key = part_key(parts, f"train-{side}", recipe)
+            plain = encode(texts, tokenizer, key, target=side == "target")
+            self.plain.append(plain)
+            if recipe.noise:
+                room, seed = int(rooms[number]), (recipe.seed, number)
+                self.noisy.append(Noisy(texts, plain, tokenizer, recipe.noise, room, seed))
+        tell_stiff(self.noisy, self.remarks)
+        lengths = np.stack([side.lengths for side in self.plain], axis=1) + self.marks.counts
         self.kept = np.flatnonzero((lengths <= most).all(axis=1))
         if len(self.kept) < len(lengths):
             self.remarks.append(
@@ -111,8 +114,7 @@ class TranslateLesson(Lesson):
             )
         if not len(self.kept):
             raise DataError(f"no training pair fits into {most} tokens; raise model.length")
-        self.sides = lengths[self.kept]
-        self.lengths = self.sides.sum(axis=1)
+        self.lengths = lengths[self.kept].sum(axis=1)
         self.held_out = [parts.held_out[i] for i in range(min(WATCHED, len(parts.held_out)))]
         ids = [
             tokenizer.encode_many(
@@ -120,21 +122,23 @@ class TranslateLesson(Lesson):
             )
             for side in ("source", "target")
         ]
-        rooms = most - self.marks.counts
         self.held_ids = [
             (np.array(s[: rooms[0]]), np.array(t[: rooms[1]])) for s, t in zip(*ids, strict=True)
         ]
         tell_leaks(
             [p.source for p in parts.train], [p.source for p in parts.held_out], self.remarks
         )
-        self.facts = data_facts(self.sides, len(parts.held_out), self.budget, self.seed)
+        self.facts = data_facts(lengths[self.kept], len(parts.held_out), self.budget, self.seed)
 
     def order(self, epoch: int) -> list[Ids]:
         draws = np.random.default_rng((self.seed, epoch))
-        return [self.kept[batch] for batch in near_length(self.sides, self.budget, draws)]
+        lengths = np.stack([side.lengths for side in self._read(epoch)], axis=1)
+        sides = lengths[self.kept] + self.marks.counts
+        return [self.kept[batch] for batch in near_length(sides, self.budget, draws)]
 
-    def batch(self, numbers: Ids, draws: np.random.Generator) -> PairBatch:
-        return self._pairs([self.sources[i] for i in numbers], [self.targets[i] for i in numbers])
+    def batch(self, numbers: Ids, draws: np.random.Generator, epoch: int = 0) -> PairBatch:
+        sources, targets = self._read(epoch)
+        return self._pairs([sources[i] for i in numbers], [targets[i] for i in numbers])
 
     def evaluate(self, model: Translator) -> dict[str, float]:
         loss = self._loss(model)
@@ -148,6 +152,10 @@ class TranslateLesson(Lesson):
 
     def judge(self, model: Translator) -> Judged:
         return judge_translations(model, self.tokenizer, self.parts.held_out, beams=5)
+
+    def _read(self, epoch: int) -> list[Encoded]:
+        """Sources and targets as they are cut in that epoch."""
+        return [side.epoch(epoch) for side in self.noisy] or self.plain
 
     def _loss(self, model: Translator) -> float:
         """Nats a target token, without smoothing."""

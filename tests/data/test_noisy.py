@@ -1,0 +1,69 @@
+"""Texts that are cut anew in every epoch."""
+
+import numpy as np
+import pytest
+
+from qkv.data.encoded import Encoded
+from qkv.data.noisy import Noisy
+from qkv.text import Tokenizer
+
+TEXTS = ["the cat sat on the mat", "", "a dog and the cats", "<mask> the barn", "birds sang " * 7]
+
+
+@pytest.fixture(scope="module", params=["bpe", "wordpiece"])
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return Tokenizer.train(request.param, TEXTS, 330)
+
+
+def noisy(tokenizer: Tokenizer, noise: float = 0.3, room: int = 99, seed: int = 0) -> Noisy:
+    plain = Encoded.of(tokenizer.encode_many(TEXTS), tokenizer.size)
+    return Noisy(TEXTS, plain, tokenizer, noise, room, (seed, 0))
+
+
+def ids(texts: Encoded) -> list[list[int]]:
+    return [text.tolist() for text in texts]
+
+
+def test_an_epoch_is_a_function_of_the_seed_and_its_number(tokenizer: Tokenizer) -> None:
+    texts = noisy(tokenizer)
+    first, second = ids(texts.epoch(0)), ids(texts.epoch(1))
+    assert first != second
+    assert ids(texts.epoch(0)) == first == ids(noisy(tokenizer).epoch(0))
+    assert ids(noisy(tokenizer, seed=1).epoch(0)) != first
+
+
+def test_every_epoch_says_what_the_texts_say(tokenizer: Tokenizer) -> None:
+    texts = noisy(tokenizer, noise=0.5)
+    plain = [tokenizer.decode(text) for text in ids(texts.plain)]
+    for epoch in range(5):
+        assert [tokenizer.decode(text) for text in ids(texts.epoch(epoch))] == plain
+        assert texts.epoch(epoch).ids.dtype == texts.plain.ids.dtype
+    assert texts.stiff == 0
+
+
+def test_an_epoch_is_made_once(tokenizer: Tokenizer) -> None:
+    texts = noisy(tokenizer)
+    assert texts.epoch(2) is texts.epoch(2)
+
+
+def test_a_text_that_would_become_too_long_is_cut_plainly(tokenizer: Tokenizer) -> None:
+    texts = noisy(tokenizer, noise=0.9)
+    most = int(texts.plain.lengths[:-1].max())
+    tight, loose = noisy(tokenizer, 0.9, most).epoch(0), texts.epoch(0)
+    longer = loose.lengths > most
+    assert 0 < longer.sum() < len(TEXTS)
+    expected = [ids(texts.plain if long else loose)[i] for i, long in enumerate(longer)]
+    assert ids(tight) == expected
+
+
+def test_a_text_whose_ids_are_not_those_of_its_words_is_cut_plainly(tokenizer: Tokenizer) -> None:
+    """As where a token was added to a vocabulary, which is found before there are words."""
+    found = tokenizer.encode_many(TEXTS)
+    found[2] = [*found[2], tokenizer.mask]
+    plain = Encoded.of(found, tokenizer.size)
+    texts = Noisy(TEXTS, plain, tokenizer, 0.9, 99, (0, 0))
+    assert texts.stiff == 1
+    for epoch in range(3):
+        assert texts.epoch(epoch)[2].tolist() == found[2]
+        assert texts.epoch(epoch)[0].tolist() != found[0]
+        assert np.array_equal(texts.epoch(epoch).lengths, [len(t) for t in ids(texts.epoch(epoch))])
