@@ -5,11 +5,12 @@ from typing import Any
 
 import torch
 
-from qkv.machine import matrix_speed
+from qkv.machine import cpu, matrix_speed
 
 
 def machine() -> dict[str, Any]:
     return {
+        "cpu": cpu().name,
         "matrix_gflops": round(matrix_speed()),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
