@@ -31,7 +31,7 @@ from qkv.model import (
 from qkv.task.language import LanguageTask, Windows
 from qkv.train.loop import Trainer
 from qkv.train.optimiser import AdamW
-from qkv.train.run import compile_layers
+from qkv.train.run import quickened
 from qkv.train.schedule import Constant
 
 ROWS, LENGTH, VOCABULARY, WIDTH, LAYERS, HEADS = 16, 256, 65, 384, 6, 6
@@ -53,9 +53,8 @@ CONFIG = DecoderOnly(
 
 def ours(compiled: bool) -> Callable[[], None]:
     model = build(CONFIG)
-    if compiled:
-        compile_layers(model)
-    trainer = Trainer(model, LanguageTask().loss, AdamW().build(model), Constant(), 10**9)
+    learner = quickened(model) if compiled else model
+    trainer = Trainer(learner, LanguageTask().loss, AdamW().build(model), Constant(), 10**9)
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH + 1))
     batch = Windows(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), None, None)
     steps = trainer.steps([batch] for _ in iter(int, 1))

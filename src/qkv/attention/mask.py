@@ -113,6 +113,14 @@ class Mask:
         return Mask((Padding(torch.as_tensor(lengths)),))
 
     @staticmethod
+    def ending(lengths: Tensor) -> Mask:
+        """In row b nobody reads what comes out behind position lengths[b]; lengths (B,).
+
+        It hides nothing; a kernel may leave those positions out.
+        """
+        return Mask((Ending(torch.as_tensor(lengths)),))
+
+    @staticmethod
     def documents(ids: Tensor, key_ids: Tensor | None = None) -> Mask:
         """Packed texts do not see each other; ids (B, T) number the text at each position.
 
@@ -152,7 +160,8 @@ class Mask:
         return any(part.by_query() for part in self.parts)
 
     def only_causal(self) -> bool:
-        return bool(self.parts) and all(isinstance(part, Causal) for part in self.parts)
+        hiding = [part for part in self.parts if not isinstance(part, Ending)]
+        return bool(hiding) and all(isinstance(part, Causal) for part in hiding)
 
     def packing(self) -> tuple[Packed, Mask] | None:
         """The packed texts and what each of them sees of itself, if it may be asked alone."""
@@ -262,6 +271,19 @@ class Padding(Part):
 
     def fit(self, sizes: dict[str, int]) -> None:
         fit_axes("key lengths have", self.lengths, "B", sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class Ending(Part):
+    """Nothing is hidden, but what comes out behind these lengths is not read."""
+
+    lengths: Tensor
+
+    def by_query(self) -> bool:
+        return False
+
+    def fit(self, sizes: dict[str, int]) -> None:
+        fit_axes("the lengths that are read have", self.lengths, "B", sizes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -115,11 +115,17 @@ class Translator(nn.Module):
         memory_lengths: Tensor | None = None,
         lengths: Tensor | None = None,
         cache: KVCache | None = None,
+        read: Tensor | None = None,
     ) -> Tensor:
-        """What the output reads at each target position, (B, T, D)."""
+        """What the output reads at each target position, (B, T, D).
+
+        read (B,): how many positions of each row it will read; others may hold anything.
+        """
         refuse_lengths(cache, lengths)
         x = self.embedding(target)
         seen = Mask.causal() & visible(target, lengths)
+        if read is not None:
+            seen = seen & Mask.ending(read)
         reads = visible(memory[..., 0], memory_lengths)
         return self.decoder(x, seen, None, cache, memory, reads)
 

@@ -22,13 +22,14 @@ FLAGS = (
 THREADS = () if sys.platform == "darwin" else ("-fopenmp",)  # Apple's compiler comes without
 
 
-def library() -> Path:
+def library(name: str = "loops", sources: tuple[str, ...] = SOURCES) -> Path:
     """Where the library is; if it was never compiled for this machine, it is now."""
     compiler = _compiler()
     command = [*compiler, *FLAGS, *THREADS]
-    target = cache_home() / "native" / f"loops-{_fingerprint(compiler, command)}.so"
+    paths = [FOLDER / source for source in sources]
+    target = cache_home() / "native" / f"{name}-{_fingerprint(compiler, command, paths)}.so"
     if not target.is_file():
-        _compile(command, target)
+        _compile([*command, *map(str, paths)], target)
     return target
 
 
@@ -43,10 +44,10 @@ def _compiler() -> list[str]:
     )
 
 
-def _fingerprint(compiler: list[str], command: list[str]) -> str:
+def _fingerprint(compiler: list[str], command: list[str], sources: list[Path]) -> str:
     """Of all that the library depends on: the text, the compiler, and what this CPU can do."""
     found = hashlib.sha256(" ".join(command).encode())
-    for path in sorted(FOLDER.glob("*.h")) + [FOLDER / name for name in SOURCES]:
+    for path in sorted(FOLDER.rglob("*.h")) + sources:
         found.update(path.read_bytes())
     found.update(_run([*compiler, "-march=native", "-dM", "-E", "-x", "c++", os.devnull]))
     return found.hexdigest()[:16]
@@ -64,7 +65,7 @@ def _compile(command: list[str], target: Path) -> None:
         ) from None
     os.close(handle)
     try:
-        _run([*command, *(str(FOLDER / name) for name in SOURCES), "-o", fresh])
+        _run([*command, "-o", fresh])
         Path(fresh).replace(target)
     finally:
         Path(fresh).unlink(missing_ok=True)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qkv.model.output import Factors
+from qkv.model.output import Factors, Judge
 from qkv.shapes import expect
 
 IGNORED = -100  # a target that is not real
@@ -37,7 +37,7 @@ def scored_cross_entropy(
     states (N, D), table (V, D), bias (V,), targets (N,) -> a single number. `chunk` is the number
     of positions scored at a time, by default as many as CHUNK scores.
     """
-    states, table, bias, cap = factors
+    states, table, bias, cap, judge = factors
     expect(states=(states, "N D"), table=(table, "V D"), targets=(targets, "N"))
     rows = max(1, CHUNK // len(table)) if chunk is None else chunk
     if not torch.is_grad_enabled():
@@ -47,7 +47,11 @@ def scored_cross_entropy(
             for p in parts
         ]
         return torch.stack(losses).sum() if losses else states.new_zeros(())
-    total: Tensor = _Scored.apply(states, table, bias, cap, targets, smoothing, rows)  # type: ignore[no-untyped-call]
+    real = targets != IGNORED
+    if not real.all():
+        states, targets = states[real], targets[real]
+    judge = _loss_and_slope if judge is None else judge
+    total: Tensor = _Scored.apply(states, table, bias, cap, targets, smoothing, rows, judge)  # type: ignore[no-untyped-call]
     return total
 
 
@@ -64,6 +68,7 @@ class _Scored(torch.autograd.Function):
         targets: Tensor,
         smoothing: float,
         rows: int,
+        judge: Judge,
     ) -> Tensor:
         total = torch.zeros((), dtype=torch.float32, device=states.device)
         to_states, to_table = torch.empty_like(states), torch.zeros_like(table)
@@ -71,9 +76,11 @@ class _Scored(torch.autograd.Function):
         for start in range(0, len(states), rows):
             part = slice(start, start + rows)
             scores = Factors(states[part], table, bias, cap).scores().float()  # (rows, V)
-            loss, slope = _loss_and_slope(scores, targets[part], smoothing)
-            if cap is not None:  # the slope of cap·tanh(x ÷ cap) is 1 − tanh²
-                slope *= 1.0 - (scores / cap) ** 2
+            # the slope of cap·tanh(x ÷ cap) is 1 − tanh²
+            steepness = None if cap is None else 1.0 - (scores / cap) ** 2
+            loss, slope = judge(scores, targets[part], smoothing)
+            if steepness is not None:
+                slope *= steepness
             total += loss
             slope = slope.to(states.dtype)
             torch.matmul(slope, table, out=to_states[part])
@@ -95,20 +102,19 @@ class _Scored(torch.autograd.Function):
             None,
             None,
             None,
+            None,
         )
 
 
 def _loss_and_slope(scores: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """The summed loss of one chunk and its derivative by the scores, made in their place."""
-    real = targets != IGNORED
-    chosen = targets.masked_fill(~real, 0)[:, None]
+    """The summed loss of one chunk and its derivative by the scores."""
+    chosen = targets[:, None]
     shares = scores.log_softmax(dim=-1)  # (rows, V)
-    hit = shares.gather(1, chosen)[:, 0]
-    loss = -(1.0 - smoothing) * hit[real].sum()
+    loss = -(1.0 - smoothing) * shares.gather(1, chosen).sum()
     if smoothing:
-        loss = loss - smoothing * shares.mean(dim=-1)[real].sum()
+        loss = loss - smoothing * shares.mean(dim=-1).sum()
     slope = shares.exp_()
     if smoothing:
         slope -= smoothing / scores.shape[-1]
     slope.scatter_add_(1, chosen, slope.new_full((len(slope), 1), smoothing - 1.0))
-    return loss, slope.masked_fill_(~real[:, None], 0.0)
+    return loss, slope

@@ -71,11 +71,12 @@ class TranslateTask(Choice):
     def loss(self, model: Translator, batch: PairBatch) -> Tensor:
         source, target, wanted = batch.source, batch.target, batch.following.flatten()
         if not self.agreement:
-            states = _states(model, source.ids, source.lengths, target.ids)
+            states = _states(model, source.ids, source.lengths, target.ids, target.lengths)
             factors = _scores(model).factors(states.flatten(0, 1), model.embedding.weight)
             return scored_cross_entropy(factors, wanted, self.smoothing)
         # Both answers are needed whole, so this is not done in chunks.
-        states = _states(model, *map(twice, (source.ids, source.lengths, target.ids)))  # type: ignore[arg-type]
+        given = source.ids, source.lengths, target.ids, target.lengths
+        states = _states(model, *map(twice, given))  # type: ignore[arg-type]
         states = states.flatten(0, 1)[(wanted != IGNORED).repeat(2)]
         wanted = wanted[wanted != IGNORED]
         factors = _scores(model).factors(states, model.embedding.weight)
@@ -84,9 +85,16 @@ class TranslateTask(Choice):
         return (losses[0] + losses[1]) / 2 + self.agreement * disagreement(one, other).sum()
 
 
-def _states(model: Translator, source: Tensor, lengths: Tensor | None, target: Tensor) -> Tensor:
+def _states(
+    model: Translator,
+    source: Tensor,
+    lengths: Tensor | None,
+    target: Tensor,
+    target_lengths: Tensor | None,
+) -> Tensor:
     # What pads the target comes after all that is real, where a causal mask does not look.
-    return model.states(target, model.encode(source, lengths), lengths)
+    memory = model.encode(source, lengths)
+    return model.states(target, memory, lengths, read=target_lengths)
 
 
 def _scores(model: Translator) -> TiedScores:

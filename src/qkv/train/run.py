@@ -25,6 +25,7 @@ from qkv.train.average import Average
 from qkv.train.checkpoint import Progress, load_checkpoint, load_newest, save_checkpoint
 from qkv.train.lesson import Judged
 from qkv.train.loop import Step, Trainer
+from qkv.train.looped import looped
 from qkv.train.plan import Prepared
 from qkv.train.recipe import EVALUATIONS, evaluations
 from qkv.train.recompute import recompute
@@ -58,10 +59,6 @@ class Run:
         self.model = model
         torch.manual_seed(recipe.seed)
         self.lesson.begin(model)
-        if recipe.recompute:
-            recompute(model)
-        if recipe.compile:
-            compile_layers(model)
         self.trainer = self._trainer(model, recipe.steps)
         self.progress = Progress()
 
@@ -201,7 +198,10 @@ class Run:
         r = self.recipe
         average = Average(model, r.average) if r.average else None
         optimisers = r.optimiser.build(model)
-        return Trainer(model, r.task.loss, optimisers, r.schedule, steps, r.clip, average)
+        learner = quickened(model) if r.compile else model
+        if r.recompute:
+            recompute(learner)
+        return Trainer(learner, r.task.loss, optimisers, r.schedule, steps, r.clip, average)
 
     def _averaged(self) -> AbstractContextManager[None]:
         average = self.trainer.average
@@ -253,11 +253,17 @@ def last_summary(metrics: Path) -> dict[str, Any]:
     return dict(summary) if isinstance(summary, dict) else {}
 
 
-def compile_layers(model: Model) -> None:
-    """Let torch write faster code for the stacks of layers; the first steps then take longer."""
+def quickened(model: Model) -> Model:
+    """What learns in the model's place, and teaches it: the same weights in a quicker twin.
+
+    Off the CPU it is the model itself, whose layers torch compiles.
+    """
+    if model.embedding.weight.device.type == "cpu":
+        return looped(model)
     for module in model.modules():
         if isinstance(module, Layers):
             module.compile()
+    return model
 
 
 def _without_nan(value: Any) -> Any:

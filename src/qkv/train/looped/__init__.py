@@ -1,0 +1,5 @@
+"""Training through compiled passes: what `--compile` puts in the place of a model's layers."""
+
+from qkv.train.looped.twin import looped
+
+__all__ = ["looped"]
