@@ -6,8 +6,9 @@ import test_translate
 import torch
 import torch.nn.functional as F
 
-from qkv.task.agreement import disagreement, twice
+from qkv.task.agreement import agreeing, disagreement, side_by_side, twice
 from qkv.task.classify import ClassifyTask
+from qkv.task.loss import cross_entropy
 from qkv.task.translate import TranslateTask
 
 TASKS = [(test_classify, ClassifyTask), (test_translate, TranslateTask)]
@@ -36,6 +37,26 @@ def test_twice_is_the_same_rows_below() -> None:
     rows = torch.arange(6).view(3, 2)
     assert twice(rows).tolist() == [[0, 1], [2, 3], [4, 5], [0, 1], [2, 3], [4, 5]]
     assert twice(None) is None
+
+
+def test_two_answers_to_each_question_become_neighbours() -> None:
+    assert side_by_side(torch.tensor([1, 2, 3, 10, 20, 30])).tolist() == [1, 10, 2, 20, 3, 30]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("price", [0.3, 4.0])
+def test_loss_and_slope_are_those_of_the_plain_way(smoothing: float, price: float) -> None:
+    one, other = scores(0).requires_grad_(), scores(1).requires_grad_()
+    targets = torch.tensor([0, 6, 3, 3, 1])
+    mean = (cross_entropy(one, targets, smoothing) + cross_entropy(other, targets, smoothing)) / 2
+    want = mean + price * disagreement(one, other).sum()
+    want.backward()
+    answers = side_by_side(torch.cat((one, other))).detach()
+    got, slope = agreeing(price)(answers, targets.repeat_interleave(2), smoothing)
+    torch.testing.assert_close(got, want.detach())
+    assert one.grad is not None
+    assert other.grad is not None
+    torch.testing.assert_close(slope, side_by_side(torch.cat((one.grad, other.grad))))
 
 
 @pytest.mark.parametrize(("case", "task"), TASKS)

@@ -35,22 +35,22 @@ def scored_cross_entropy(
     """`cross_entropy(factors.scores(), targets)` without ever holding all scores.
 
     states (N, D), table (V, D), bias (V,), targets (N,) -> a single number. `chunk` is the number
-    of positions scored at a time, by default as many as CHUNK scores.
+    of positions scored at a time, by default an even number of about as many as CHUNK scores.
     """
     states, table, bias, cap, judge = factors
     expect(states=(states, "N D"), table=(table, "V D"), targets=(targets, "N"))
-    rows = max(1, CHUNK // len(table)) if chunk is None else chunk
-    if not torch.is_grad_enabled():
-        parts = (slice(start, start + rows) for start in range(0, len(states), rows))
-        losses = [
-            cross_entropy(factors._replace(states=states[p]).scores(), targets[p], smoothing)
-            for p in parts
-        ]
-        return torch.stack(losses).sum() if losses else states.new_zeros(())
+    rows = max(2, CHUNK // len(table) // 2 * 2) if chunk is None else chunk
     real = targets != IGNORED
     if not real.all():
         states, targets = states[real], targets[real]
     judge = _loss_and_slope if judge is None else judge
+    if not torch.is_grad_enabled():
+        parts = (slice(start, start + rows) for start in range(0, len(states), rows))
+        losses = [
+            judge(factors._replace(states=states[p]).scores().float(), targets[p], smoothing)[0]
+            for p in parts
+        ]
+        return torch.stack(losses).sum() if losses else states.new_zeros(())
     total: Tensor = _Scored.apply(states, table, bias, cap, targets, smoothing, rows, judge)  # type: ignore[no-untyped-call]
     return total
 

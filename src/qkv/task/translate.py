@@ -13,8 +13,8 @@ from qkv.engine.texts import Texts
 from qkv.model import Translator
 from qkv.model.choice import Choice, NotNegative, Share
 from qkv.model.output import TiedScores
-from qkv.task.agreement import disagreement, twice
-from qkv.task.loss import IGNORED, cross_entropy, scored_cross_entropy
+from qkv.task.agreement import agreeing, side_by_side, twice
+from qkv.task.loss import IGNORED, scored_cross_entropy
 
 
 @dataclass(frozen=True)
@@ -74,15 +74,11 @@ class TranslateTask(Choice):
             states = _states(model, source.ids, source.lengths, target.ids, target.lengths)
             factors = _scores(model).factors(states.flatten(0, 1), model.embedding.weight)
             return scored_cross_entropy(factors, wanted, self.smoothing)
-        # Both answers are needed whole, so this is not done in chunks.
         given = source.ids, source.lengths, target.ids, target.lengths
-        states = _states(model, *map(twice, given))  # type: ignore[arg-type]
-        states = states.flatten(0, 1)[(wanted != IGNORED).repeat(2)]
-        wanted = wanted[wanted != IGNORED]
+        states = side_by_side(_states(model, *map(twice, given)).flatten(0, 1))  # type: ignore[arg-type]
         factors = _scores(model).factors(states, model.embedding.weight)
-        one, other = factors.scores().chunk(2)
-        losses = [cross_entropy(scores, wanted, self.smoothing) for scores in (one, other)]
-        return (losses[0] + losses[1]) / 2 + self.agreement * disagreement(one, other).sum()
+        judged = factors._replace(judge=agreeing(self.agreement))
+        return scored_cross_entropy(judged, wanted.repeat_interleave(2), self.smoothing)
 
 
 def _states(
