@@ -43,7 +43,9 @@ class Row(NamedTuple):
         return f"| {self.work} | {self.peer} | {self.plain} | {compiled} | {said} |"
 
 
-def bench_table(results: Path = RESULTS) -> str:
+def bench_table(folder: str = "") -> str:
+    """Of the results in that folder; those of other machines stand in folders of their own."""
+    results = RESULTS / folder
     lines = ["| work | peer | qkv | qkv `--compile` | goal |", "|---|---|---|---|---|"]
     for name, read in READERS.items():
         path = results / f"{name}.json"
