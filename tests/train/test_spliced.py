@@ -46,6 +46,7 @@ def test_every_epoch_reads_each_text_once_beside_texts_of_its_own(tmp_path: Path
     taught = lesson(tmp_path)
     assert taught.spliced is not None
     own, new = len(taught.train), taught.spliced.number
+    assert ("spliced texts beside them", f"{new} an epoch") in taught.facts
     for epoch in (0, 3):
         numbers = np.sort(np.concatenate(taught.order(epoch)))
         later = np.arange(new) + own + epoch * new

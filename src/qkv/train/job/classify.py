@@ -130,6 +130,8 @@ class ClassifyLesson(Lesson):
         self.lengths = self.train.lengths
         lengths = self.lengths[:, None]
         self.facts = data_facts(lengths, len(parts.held_out), self.budget, self.seed)
+        if self.spliced is not None:
+            self.facts.append(("spliced texts beside them", f"{self.spliced.number:,} an epoch"))
         shares = ", ".join(
             f"{name} {int(n) / len(texts):.1%}"
             for name, n in zip(self.names[:10], counts[:10].tolist(), strict=True)
