@@ -1,5 +1,7 @@
 """Labels: exact under padding and in parts, weighted as asked, and calm under dropout if asked."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -94,6 +96,18 @@ def test_vectors_of_a_frozen_encoder_cost_what_their_texts_cost() -> None:
         frozen = LabelledVectors(vectors, said.labels, said.weights)
         losses = [float(ClassifyTask().loss(network, some)) for some in (said, frozen)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_shares_stand_in_place_of_the_labels() -> None:
+    network, said, task = model().eval(), batch(), ClassifyTask()
+    sure = torch.nn.functional.one_hot(said.labels, len(LABELS)).float()
+    others = [replace(said, labels=(said.labels + i) % len(LABELS)) for i in range(len(LABELS))]
+    with torch.no_grad():
+        plain = [float(task.loss(network, other)) for other in others]
+        same = float(task.loss(network, replace(others[1], shares=sure)))
+        spread = float(task.loss(network, replace(said, shares=torch.full_like(sure, 1 / 3))))
+    assert same == pytest.approx(plain[0], rel=1e-5)
+    assert spread == pytest.approx(sum(plain) / 3, rel=1e-5)
 
 
 def test_a_model_without_labels_is_refused() -> None:

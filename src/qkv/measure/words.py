@@ -33,17 +33,17 @@ def bag_of_words(
         return []
     labels = sorted(set(train_labels))
     most_frequent = Counter(train_labels).most_common(1)[0][0]
-    vectorizer = _vectorizer(train_texts) if len(labels) > 1 else None
+    vectorizer = fit_vectorizer(train_texts) if len(labels) > 1 else None
     if vectorizer is None:
         return [most_frequent] * len(test_texts)
     number = {label: at for at, label in enumerate(labels)}
-    regression = _regression(
+    regression = fit_regression(
         vectorizer.transform(train_texts), [number[label] for label in train_labels]
     )
     return [labels[at] for at in regression.predict(vectorizer.transform(test_texts))]
 
 
-def _regression(vectors: Any, numbers: Sequence[int]) -> Any:
+def fit_regression(vectors: Any, numbers: Any) -> Any:
     """A logistic regression that gives each vector the number of its label."""
     from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -56,7 +56,7 @@ def _regression(vectors: Any, numbers: Sequence[int]) -> Any:
         return regression.fit(vectors, numbers)
 
 
-def _vectorizer(texts: Sequence[str]) -> Any:
+def fit_vectorizer(texts: Sequence[str]) -> Any:
     """The vectorizer that knows the words of the texts, or None if they hold no word at all."""
     from sklearn.feature_extraction.text import (  # type: ignore[import-untyped]
         TfidfVectorizer,

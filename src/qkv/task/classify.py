@@ -17,11 +17,15 @@ from qkv.task.agreement import disagreement, twice
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """texts (B, T), the number of each one's label (B,) and how much it counts (B,)."""
+    """texts (B, T), the number of each one's label (B,) and how much it counts (B,).
+
+    shares (B, labels): what a teacher says of them, in place of the labels.
+    """
 
     texts: Texts
     labels: Tensor
     weights: Tensor
+    shares: Tensor | None = None
 
     @property
     def tokens(self) -> int:
@@ -32,8 +36,10 @@ class LabelledTexts:
         return len(self.labels)
 
     def to(self, device: torch.device) -> "LabelledTexts":
-        texts = self.texts.to(device)
-        return LabelledTexts(texts, self.labels.to(device), self.weights.to(device))
+        shares = None if self.shares is None else self.shares.to(device)
+        return LabelledTexts(
+            self.texts.to(device), self.labels.to(device), self.weights.to(device), shares
+        )
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,7 @@ class LabelledVectors:
     vectors: Tensor
     labels: Tensor
     weights: Tensor
+    shares: Tensor | None = None
 
     @property
     def tokens(self) -> int:
@@ -53,8 +60,10 @@ class LabelledVectors:
         return len(self.labels)
 
     def to(self, device: torch.device) -> "LabelledVectors":
-        vectors = self.vectors.to(device)
-        return LabelledVectors(vectors, self.labels.to(device), self.weights.to(device))
+        shares = None if self.shares is None else self.shares.to(device)
+        return LabelledVectors(
+            self.vectors.to(device), self.labels.to(device), self.weights.to(device), shares
+        )
 
 
 class ClassifyTask(Choice):
@@ -62,7 +71,10 @@ class ClassifyTask(Choice):
 
     balance: how far rare labels count for more, from 0 (every text alike) to 1 (every label
     alike). agreement: what it costs that two passes with other dropout disagree (R-Drop, Wu et
-    al. 2021). blanked: the share of tokens hidden from the model in training.
+    al. 2021). blanked: the share of tokens hidden from the model in training. counted: the share
+    of a text's target that is not its label but how likely counting words finds each label, by
+    what other texts teach (Hinton et al. 2015, with a simple teacher). spliced: how many new
+    texts, each of two parts of others and judged by counting words, are read beside each text.
     """
 
     kind: Literal["classify"] = "classify"
@@ -71,6 +83,8 @@ class ClassifyTask(Choice):
     balance: NotNegative = 0.5
     agreement: NotNegative = 0.0
     blanked: Share = 0.0
+    counted: Share = 0.0
+    spliced: NotNegative = 0.0
 
     def loss(self, model: Encoder, batch: LabelledTexts | LabelledVectors) -> Tensor:
         if isinstance(batch, LabelledVectors):
@@ -84,7 +98,10 @@ class ClassifyTask(Choice):
 
     def _judge(self, scores: Tensor, batch: LabelledTexts | LabelledVectors) -> Tensor:
         losses = F.cross_entropy(
-            scores.float(), batch.labels, reduction="none", label_smoothing=self.smoothing
+            scores.float(),
+            batch.labels if batch.shares is None else batch.shares,
+            reduction="none",
+            label_smoothing=self.smoothing,
         )
         return (losses * batch.weights).sum()
 

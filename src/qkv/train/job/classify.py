@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from qkv.bundle import Bundle
 from qkv.data import Labelled, built_in, read_labelled
@@ -17,8 +18,9 @@ from qkv.data.noisy import Noisy
 from qkv.engine.answer import answers, pooled
 from qkv.engine.classify import labels_of
 from qkv.engine.texts import Texts
-from qkv.errors import DataError, UsageError
+from qkv.errors import ConfigError, DataError, UsageError
 from qkv.layout.write import public_labels
+from qkv.measure.counted import WordCounts, counted_by_others
 from qkv.measure.labels import score_labels
 from qkv.measure.words import bag_of_words
 from qkv.model import Classify, Encoder, EncoderOnly, Model, TextVector
@@ -28,6 +30,7 @@ from qkv.task.classify import ClassifyTask, LabelledTexts, LabelledVectors
 from qkv.text import Tokenizer
 from qkv.train.job.job import Job, fingerprint, part_key, paths
 from qkv.train.job.sentences import Cut, cut_texts, data_facts, tell_leaks, tell_stiff
+from qkv.train.job.spliced import Spliced
 from qkv.train.job.suited import unsuited
 from qkv.train.lesson import Judged, Lesson, Metric, Parts
 from qkv.train.recipe import Data, Recipe, TaskChoice
@@ -121,6 +124,8 @@ class ClassifyLesson(Lesson):
         encoded = encode(texts, tokenizer, part_key(parts, "train", recipe))
         self.train = Cut(encoded, tokenizer, recipe.model.reads)
         self.noisy: Noisy | None = None  # the same with other cuts in every epoch
+        self.shares = self._shares(texts)
+        self.spliced = self._spliced(texts)
         self.vectors: torch.Tensor | None = None  # of a frozen encoder, once it is asked
         self.remarks = self.train.remarks("training")
         if recipe.noise:
@@ -133,6 +138,8 @@ class ClassifyLesson(Lesson):
         self.lengths = self.train.lengths
         lengths = self.lengths[:, None]
         self.facts = data_facts(lengths, len(parts.held_out), self.budget, self.seed)
+        if self.spliced is not None:
+            self.facts.append(("spliced texts beside them", f"{self.spliced.number:,} an epoch"))
         shares = ", ".join(
             f"{name} {int(n) / len(texts):.1%}"
             for name, n in zip(self.names[:10], counts[:10].tolist(), strict=True)
@@ -140,9 +147,12 @@ class ClassifyLesson(Lesson):
         self.facts.append(("labels", f"{len(self.names)}: {shares}"))
 
     def order(self, epoch: int) -> list[Ids]:
+        """Numbers from len(self.train) on are of the spliced texts of that epoch."""
         draws = np.random.default_rng((self.seed, epoch))
-        lengths = np.maximum(1, self._read(epoch).lengths[:, None])
-        return near_length(lengths, self.budget, draws)
+        lengths = self._read(epoch).lengths
+        if self.spliced is not None:
+            lengths = np.concatenate([lengths, self.spliced.of(epoch)[0].lengths])
+        return near_length(np.maximum(1, lengths[:, None]), self.budget, draws)
 
     def begin(self, model: Encoder) -> None:
         """Frozen: the encoder reads every text once, and only the small network on top learns."""
@@ -155,14 +165,14 @@ class ClassifyLesson(Lesson):
     def batch(
         self, numbers: Ids, draws: np.random.Generator, epoch: int = 0
     ) -> LabelledTexts | LabelledVectors:
-        labels = self.labels[numbers]
         if self.vectors is not None:
-            return LabelledVectors(self.vectors[numbers], labels, self.weights[labels])
-        read = self._read(epoch)
-        texts = [read[i] for i in numbers]
+            labels, shares = self.labels[numbers], self._said(numbers)
+            return LabelledVectors(self.vectors[numbers], labels, self.weights[labels], shares)
+        texts, labels, shares = self._texts(numbers, epoch)
         if self.task.blanked:
             texts = [self._blanked(text, draws) for text in texts]
-        return LabelledTexts(Texts.of(texts, self.tokenizer.pad), labels, self.weights[labels])
+        padded = Texts.of(texts, self.tokenizer.pad)
+        return LabelledTexts(padded, labels, self.weights[labels], shares)
 
     def evaluate(self, model: Encoder) -> dict[str, float]:
         judged = judge_labels(model, self.tokenizer, self.parts.held_out, None)
@@ -182,6 +192,46 @@ class ClassifyLesson(Lesson):
         if self.noisy is None:
             return self.train
         return Cut(self.noisy.epoch(epoch), self.tokenizer, self.train.length)
+
+    def _texts(
+        self, numbers: Ids, epoch: int
+    ) -> tuple[list[Ids], torch.Tensor, torch.Tensor | None]:
+        """Ids, labels and what a teacher says; a spliced text's label is the likeliest."""
+        own, read = numbers[numbers < len(self.train)], self._read(epoch)
+        texts, labels, shares = [read[i] for i in own], self.labels[own], self._said(own)
+        if self.spliced is None or len(own) == len(numbers):
+            return texts, labels, shares
+        made, said = self.spliced.of(epoch)
+        places = numbers[numbers >= len(self.train)] - len(self.train)
+        said = said[places]
+        if shares is None:
+            shares = F.one_hot(labels, len(self.names)).float()
+        texts += [made[i] for i in places]
+        return texts, torch.cat([labels, said.argmax(dim=1)]), torch.cat([shares, said])
+
+    def _said(self, numbers: Ids) -> torch.Tensor | None:
+        return None if self.shares is None else self.shares[numbers]
+
+    def _shares(self, texts: Sequence[str]) -> torch.Tensor | None:
+        """The labels, given way in part to what counting words says of each text."""
+        if not self.task.counted:
+            return None
+        count = len(self.names)
+        said = counted_by_others(texts, self.labels.numpy(), count, self.seed)
+        sure = F.one_hot(self.labels, count).float()
+        return torch.lerp(sure, torch.from_numpy(said), self.task.counted)
+
+    def _spliced(self, texts: Sequence[str]) -> Spliced | None:
+        number = round(self.task.spliced * len(texts))
+        if not number:
+            return None
+        if self.task.frozen:
+            raise ConfigError(
+                f"task.spliced={self.task.spliced} makes new texts, but a frozen encoder reads "
+                f"each text once; set task.spliced=0"
+            )
+        counts = WordCounts(texts, self.labels.numpy(), len(self.names))
+        return Spliced(texts, counts, self.tokenizer, self.train.length, number, self.seed)
 
     def _blanked(self, text: Ids, draws: np.random.Generator) -> Ids:
         hidden = draws.random(len(text)) < self.task.blanked
