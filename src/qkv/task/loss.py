@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qkv.model.output import Factors, Judge
+from qkv.model.output import Factors
 from qkv.shapes import expect
 
 IGNORED = -100  # a target that is not real
@@ -37,7 +37,7 @@ def scored_cross_entropy(
     states (N, D), table (V, D), bias (V,), targets (N,) -> a single number. `chunk` is the number
     of positions scored at a time, by default as many as CHUNK scores.
     """
-    states, table, bias, cap, judge = factors
+    states, table, bias, cap, quicker = factors
     expect(states=(states, "N D"), table=(table, "V D"), targets=(targets, "N"))
     rows = max(1, CHUNK // len(table)) if chunk is None else chunk
     if not torch.is_grad_enabled():
@@ -50,8 +50,9 @@ def scored_cross_entropy(
     real = targets != IGNORED
     if not real.all():
         states, targets = states[real], targets[real]
-    judge = _loss_and_slope if judge is None else judge
-    total: Tensor = _Scored.apply(states, table, bias, cap, targets, smoothing, rows, judge)  # type: ignore[no-untyped-call]
+    if quicker is not None:
+        return quicker(factors._replace(states=states), targets, smoothing)
+    total: Tensor = _Scored.apply(states, table, bias, cap, targets, smoothing, rows)  # type: ignore[no-untyped-call]
     return total
 
 
@@ -68,7 +69,6 @@ class _Scored(torch.autograd.Function):
         targets: Tensor,
         smoothing: float,
         rows: int,
-        judge: Judge,
     ) -> Tensor:
         total = torch.zeros((), dtype=torch.float32, device=states.device)
         to_states, to_table = torch.empty_like(states), torch.zeros_like(table)
@@ -76,11 +76,9 @@ class _Scored(torch.autograd.Function):
         for start in range(0, len(states), rows):
             part = slice(start, start + rows)
             scores = Factors(states[part], table, bias, cap).scores().float()  # (rows, V)
-            # the slope of cap·tanh(x ÷ cap) is 1 − tanh²
-            steepness = None if cap is None else 1.0 - (scores / cap) ** 2
-            loss, slope = judge(scores, targets[part], smoothing)
-            if steepness is not None:
-                slope *= steepness
+            loss, slope = _loss_and_slope(scores, targets[part], smoothing)
+            if cap is not None:  # the slope of cap·tanh(x ÷ cap) is 1 − tanh²
+                slope *= 1.0 - (scores / cap) ** 2
             total += loss
             slope = slope.to(states.dtype)
             torch.matmul(slope, table, out=to_states[part])
@@ -98,7 +96,6 @@ class _Scored(torch.autograd.Function):
             to_states * factor,
             to_table * factor,
             None if to_bias is None else to_bias * factor,
-            None,
             None,
             None,
             None,
