@@ -53,8 +53,9 @@ CONFIG = DecoderOnly(
 
 def ours(compiled: bool) -> Callable[[], None]:
     model = build(CONFIG)
-    learner = quickened(model) if compiled else model
-    trainer = Trainer(learner, LanguageTask().loss, AdamW().build(model), Constant(), 10**9)
+    optimisers = AdamW().build(model)
+    learner = quickened(model, optimisers) if compiled else model
+    trainer = Trainer(learner, LanguageTask().loss, optimisers, Constant(), 10**9)
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH + 1))
     batch = Windows(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), None, None)
     steps = trainer.steps([batch] for _ in iter(int, 1))

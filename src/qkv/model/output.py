@@ -188,21 +188,18 @@ class Classify(Choice):
 Output = Annotated[NextToken | MaskedToken | TextVector | Classify, Field(discriminator="kind")]
 
 
-Judge = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
-
-
 class Factors(NamedTuple):
     """What scores are made of, for a loss that multiplies them in parts.
 
-    judge: makes the summed loss and its slope of scores (N, V), which it may take the place of,
-    targets (N,) and a smoothing; None for torch's own operations.
+    loss: a quicker way to the summed cross-entropy of targets (N,), all real, with a smoothing and
+    an agreement; see `qkv.task.loss`.
     """
 
     states: Tensor
     table: Tensor
     bias: Tensor | None
     cap: float | None
-    judge: Judge | None = None
+    loss: "Callable[[Factors, Tensor, float, float], Tensor] | None" = None
 
     def scores(self) -> Tensor:
         """states · tableᵀ + bias, capped if there is a cap."""

@@ -1,9 +1,12 @@
 """R-Drop: two passes with other dropout should give the same answer (Wu et al. 2021)."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from qkv.model.output import Judge
+Judge = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
+"""Of scores (N, V), targets (N,) and a smoothing: the summed loss, and its slope by the scores."""
 
 
 def twice(tensor: Tensor | None) -> Tensor | None:

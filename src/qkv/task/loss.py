@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qkv.model.output import Factors, Judge
+from qkv.model.output import Factors
 from qkv.shapes import expect
+from qkv.task.agreement import Judge, agreeing
 
 IGNORED = -100  # a target that is not real
 CHUNK = 4_000_000  # scores held at a time
@@ -30,20 +31,26 @@ def cross_entropy(scores: Tensor, targets: Tensor, smoothing: float = 0.0) -> Te
 
 
 def scored_cross_entropy(
-    factors: Factors, targets: Tensor, smoothing: float = 0.0, chunk: int | None = None
+    factors: Factors,
+    targets: Tensor,
+    smoothing: float = 0.0,
+    chunk: int | None = None,
+    agreement: float = 0.0,
 ) -> Tensor:
     """`cross_entropy(factors.scores(), targets)` without ever holding all scores.
 
     states (N, D), table (V, D), bias (V,), targets (N,) -> a single number. `chunk` is the number
     of positions scored at a time, by default an even number of about as many as CHUNK scores.
+    agreement: if not 0, neighbouring rows are two answers to one target, and it is `agreeing` with
+    that price which is given.
     """
-    states, table, bias, cap, judge = factors
+    states, table, bias, cap, quicker = factors
     expect(states=(states, "N D"), table=(table, "V D"), targets=(targets, "N"))
     rows = max(2, CHUNK // len(table) // 2 * 2) if chunk is None else chunk
     real = targets != IGNORED
     if not real.all():
         states, targets = states[real], targets[real]
-    judge = _loss_and_slope if judge is None else judge
+    judge = agreeing(agreement) if agreement else _loss_and_slope
     if not torch.is_grad_enabled():
         parts = (slice(start, start + rows) for start in range(0, len(states), rows))
         losses = [
@@ -51,6 +58,8 @@ def scored_cross_entropy(
             for p in parts
         ]
         return torch.stack(losses).sum() if losses else states.new_zeros(())
+    if quicker is not None:
+        return quicker(factors._replace(states=states), targets, smoothing, agreement)
     total: Tensor = _Scored.apply(states, table, bias, cap, targets, smoothing, rows, judge)  # type: ignore[no-untyped-call]
     return total
 
@@ -76,11 +85,9 @@ class _Scored(torch.autograd.Function):
         for start in range(0, len(states), rows):
             part = slice(start, start + rows)
             scores = Factors(states[part], table, bias, cap).scores().float()  # (rows, V)
-            # the slope of cap·tanh(x ÷ cap) is 1 − tanh²
-            steepness = None if cap is None else 1.0 - (scores / cap) ** 2
             loss, slope = judge(scores, targets[part], smoothing)
-            if steepness is not None:
-                slope *= steepness
+            if cap is not None:  # the slope of cap·tanh(x ÷ cap) is 1 − tanh²
+                slope *= 1.0 - (scores / cap) ** 2
             total += loss
             slope = slope.to(states.dtype)
             torch.matmul(slope, table, out=to_states[part])

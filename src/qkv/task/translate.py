@@ -13,7 +13,7 @@ from qkv.engine.texts import Texts
 from qkv.model import Translator
 from qkv.model.choice import Choice, NotNegative, Share
 from qkv.model.output import TiedScores
-from qkv.task.agreement import agreeing, side_by_side, twice
+from qkv.task.agreement import side_by_side, twice
 from qkv.task.loss import IGNORED, scored_cross_entropy
 
 
@@ -77,8 +77,8 @@ class TranslateTask(Choice):
         given = source.ids, source.lengths, target.ids, target.lengths
         states = side_by_side(_states(model, *map(twice, given)).flatten(0, 1))  # type: ignore[arg-type]
         factors = _scores(model).factors(states, model.embedding.weight)
-        judged = factors._replace(judge=agreeing(self.agreement))
-        return scored_cross_entropy(judged, wanted.repeat_interleave(2), self.smoothing)
+        both = wanted.repeat_interleave(2)
+        return scored_cross_entropy(factors, both, self.smoothing, agreement=self.agreement)
 
 
 def _states(

@@ -6,13 +6,13 @@ float32, and all matrices of one shape in one batch.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 
 # The quintic of Jordan et al.: steep at 0, so that small singular values come up in few steps.
-A, B, C = 3.4445, -4.7750, 2.0315
+QUINTIC = A, B, C = 3.4445, -4.7750, 2.0315
 
 
 class Muon(torch.optim.Optimizer):
@@ -28,6 +28,7 @@ class Muon(torch.optim.Optimizer):
     ) -> None:
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "steps": steps}
         super().__init__(matrices, defaults)
+        self.turn: Callable[[Tensor, int], Tensor] = orthogonal  # or what equals it
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -42,7 +43,7 @@ class Muon(torch.optim.Optimizer):
     def _step(self, matrices: list[Tensor], group: dict[str, float]) -> None:
         rows, columns = matrices[0].shape
         size = group["lr"] * max(1.0, rows / columns) ** 0.5
-        turns = orthogonal(self._directions(matrices, group["momentum"]), int(group["steps"]))
+        turns = self.turn(self._directions(matrices, group["momentum"]), int(group["steps"]))
         torch._foreach_mul_(matrices, 1.0 - group["lr"] * group["weight_decay"])
         torch._foreach_add_(matrices, list(turns.to(matrices[0].dtype)), alpha=-size)
 

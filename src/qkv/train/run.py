@@ -25,7 +25,7 @@ from qkv.train.average import Average
 from qkv.train.checkpoint import Progress, load_checkpoint, load_newest, save_checkpoint
 from qkv.train.lesson import Judged
 from qkv.train.loop import Step, Trainer
-from qkv.train.looped import looped
+from qkv.train.looped import loop_muon, looped
 from qkv.train.plan import Prepared
 from qkv.train.recipe import EVALUATIONS, evaluations
 from qkv.train.recompute import recompute
@@ -198,7 +198,7 @@ class Run:
         r = self.recipe
         average = Average(model, r.average) if r.average else None
         optimisers = r.optimiser.build(model)
-        learner = quickened(model) if r.compile else model
+        learner = quickened(model, optimisers) if r.compile else model
         if r.recompute:
             recompute(learner)
         return Trainer(learner, r.task.loss, optimisers, r.schedule, steps, r.clip, average)
@@ -253,12 +253,14 @@ def last_summary(metrics: Path) -> dict[str, Any]:
     return dict(summary) if isinstance(summary, dict) else {}
 
 
-def quickened(model: Model) -> Model:
+def quickened(model: Model, optimisers: list[torch.optim.Optimizer]) -> Model:
     """What learns in the model's place, and teaches it: the same weights in a quicker twin.
 
-    Off the CPU it is the model itself, whose layers torch compiles.
+    The optimisers become quicker too. Off the CPU it is the model itself, whose layers torch
+    compiles.
     """
     if model.embedding.weight.device.type == "cpu":
+        loop_muon(optimisers)
         return looped(model)
     for module in model.modules():
         if isinstance(module, Layers):

@@ -16,7 +16,11 @@ from torch import Tensor
 
 from qkv.native.loops import _place, _threads, _typed
 
-SOURCES = ("learning/attention.cpp", "learning/rows.cpp", "learning/surprise.cpp")
+SOURCES = tuple(
+    f"learning/{name}.cpp"
+    for name in ("attention", "orthogonal", "products", "rows", "surprise", "tiles")
+)
+LANES = 16  # numbers that are computed with as one
 BENDS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "relu2": 4}  # as in bends.h
 
 
@@ -101,9 +105,26 @@ class Passes:
         self._bend_back = _typed(found.bend_back, P, P, P, L, N, *chance)
         self._norm = _typed(found.norm, P, P, P, F, P, P, L, L, N)
         self._norm_back = _typed(found.norm_back, *[P] * 7, L, L, N)
-        self._surprise = _typed(found.surprise, P, P, P, L, L, F, N)
+        self.quick_products = bool(_typed(found.quick_products, result=N)())
+        self._multiply = _typed(found.multiply, P, L, L, P, L, N, P, *[L] * 4, N, N)
+        self._orthogonal = _typed(found.orthogonal, P, P, L, L, L, P, N, N)
+        self._scored = _typed(found.scored, P, P, P, P, F, F, *[P] * 4, *[L] * 3, N)
         self._attend = _typed(found.attend, *[P] * 6, L, N)
         self._attend_back = _typed(found.attend_back, *[P] * 12, L, N)
+
+    def multiply(
+        self, a: Tensor, b: Tensor, out: Tensor | None = None, add: bool = False
+    ) -> Tensor:
+        """a (M, K) · b (K, N), into `out` or added to it; each may be a transposed matrix."""
+        rows, count = a.shape
+        if out is None:
+            out = a.new_empty(rows, b.shape[1])
+        turned = b.stride(1) != 1
+        self._multiply(
+            a.data_ptr(), *a.stride(), b.data_ptr(), b.stride(int(turned)), turned, out.data_ptr(),
+            out.stride(0), rows, b.shape[1], count, add, _threads(),
+        )  # fmt: skip
+        return out
 
     def join(self, x: Tensor | None, y: Tensor, chance: Chance) -> Tensor:
         """x + what is kept of y, or only that."""
@@ -149,14 +170,36 @@ class Passes:
         )  # fmt: skip
         return out, to_gain, to_shift
 
-    def surprise(self, scores: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-        """−log p of each target (N,), 0 where it is negative; scores (N, V) become its slopes."""
-        losses = scores.new_empty(len(scores))
-        self._surprise(
-            scores.data_ptr(), targets.data_ptr(), losses.data_ptr(), *scores.shape, smoothing,
-            _threads(),
+    def scored(
+        self, states: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor,
+        smoothing: float, agreement: float = 0.0,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
+        """−log p of each target (N,), where scores are states (N, D) · table (V, D)ᵀ + bias (V,);
+        and the slopes of their sum by states, table and bias. D is a multiple of 16.
+
+        agreement: if not 0, neighbours are two answers to one target, and lose the mean of both and
+        this times their disagreement, which stands with the first.
+        """
+        losses, to_states = states.new_empty(len(states)), torch.empty_like(states)
+        to_table = torch.empty_like(table) if len(states) else torch.zeros_like(table)
+        to_bias = None if bias is None else torch.zeros_like(bias)
+        self._scored(
+            states.data_ptr(), table.data_ptr(), _place(bias), targets.data_ptr(), smoothing,
+            agreement, losses.data_ptr(), to_states.data_ptr(), to_table.data_ptr(),
+            _place(to_bias),
+            *states.shape[:1], *table.shape, _threads(),
         )  # fmt: skip
-        return losses
+        return losses, to_states, to_table, to_bias
+
+    def orthogonal(
+        self, matrices: Tensor, quintic: tuple[float, float, float], steps: int
+    ) -> Tensor:
+        """(N, rows, columns) after so many steps of Newton and Schulz with that quintic."""
+        out, numbers = torch.empty_like(matrices), (c_float * 3)(*quintic)
+        self._orthogonal(
+            matrices.data_ptr(), out.data_ptr(), *matrices.shape, numbers, steps, _threads()
+        )
+        return out
 
     def attend(self, heads: Heads, own: Tensor, other: Tensor | None) -> tuple[Tensor, Tensor]:
         """What every query sees, (N, H·E), and the logarithms (H, N) of what it was divided by.

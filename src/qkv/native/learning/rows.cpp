@@ -30,14 +30,10 @@ void join(const float* x, const float* y, float* out, long count, uint64_t seed,
 void bend(const float* x, float* out, long count, int kind, uint64_t seed, uint32_t dropped, int threads) {
     with_bend(kind, [=](auto known) {
         with_chance({seed, dropped}, count, worth(count, threads), [=](long at, long some, auto drop) {
-            const Lanes from = load_some(x + at, some);
-            Lanes values;
-            for (long i = 0; i < LANES; i++) {
-                float value, slope;
-                bent<decltype(known)::value>(from[i], value, slope);
-                values[i] = value;
-            }
-            store_some(drop(values), out + at, some);
+            float from[LANES], values[LANES], slope;
+            store(load_some(x + at, some), from);
+            for (long i = 0; i < LANES; i++) bent<decltype(known)::value>(from[i], values[i], slope);
+            store_some(drop(load(values)), out + at, some);
         });
     });
 }
@@ -47,14 +43,10 @@ void bend_back(const float* x, const float* upstream, float* out, long count, in
                uint32_t dropped, int threads) {
     with_bend(kind, [=](auto known) {
         with_chance({seed, dropped}, count, worth(count, threads), [=](long at, long some, auto drop) {
-            const Lanes from = load_some(x + at, some);
-            Lanes slopes;
-            for (long i = 0; i < LANES; i++) {
-                float value, slope;
-                bent<decltype(known)::value>(from[i], value, slope);
-                slopes[i] = slope;
-            }
-            store_some(drop(load_some(upstream + at, some)) * slopes, out + at, some);
+            float from[LANES], slopes[LANES], value;
+            store(load_some(x + at, some), from);
+            for (long i = 0; i < LANES; i++) bent<decltype(known)::value>(from[i], value, slopes[i]);
+            store_some(drop(load_some(upstream + at, some)) * load(slopes), out + at, some);
         });
     });
 }

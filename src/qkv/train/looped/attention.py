@@ -8,11 +8,9 @@ from qkv.attention.reference import scale_factor
 from qkv.model.attention import Attention, CrossAttention
 from qkv.model.projection import ToHeads
 from qkv.model.view import View
-from qkv.native.learning import Heads
+from qkv.native.learning import LANES, Heads
 from qkv.train.looped.functions import mixed, multiplied
 from qkv.train.looped.texts import Row
-
-LANES = 16  # numbers the passes compute with as one
 
 
 class LoopedAttention(Attention):

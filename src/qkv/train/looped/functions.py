@@ -51,12 +51,9 @@ def mixed(heads: Heads, own: Tensor, other: Tensor | None) -> Tensor:
     return out
 
 
-def product(x: Tensor, matrix: Tensor) -> Tensor:
-    """x (N, K) · matrix (M, K)ᵀ; oneDNN's product is the quicker one here, where torch has it."""
-    if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, matrix, None, "none", [], "")
-        return out
-    return x @ matrix.mT
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a (M, K) · b (K, N), by our own loops where the machine suits them, else torch's."""
+    return passes().multiply(a, b) if passes().quick_products else a @ b
 
 
 class _Multiplied(torch.autograd.Function):
@@ -64,7 +61,7 @@ class _Multiplied(torch.autograd.Function):
     def forward(context: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         context.save_for_backward(x, weight)
         context.biased = bias is not None
-        out = product(x, weight)
+        out = product(x, weight.mT)
         return out if bias is None else out.add_(bias)
 
     @staticmethod
@@ -73,8 +70,8 @@ class _Multiplied(torch.autograd.Function):
         slope = upstream[0].contiguous()
         needs_x, needs_weight, _ = context.needs_input_grad
         return (
-            product(slope, weight.mT) if needs_x else None,
-            slope.mT @ x if needs_weight else None,
+            product(slope, weight) if needs_x else None,
+            product(slope.mT, x) if needs_weight else None,
             slope.sum(dim=0) if context.biased else None,
         )
 
