@@ -64,7 +64,9 @@ Optimiser = Annotated[
     str | None, option(help=f"{either(OPTIMISERS)}.", autocompletion=one_of(OPTIMISERS))
 ]
 Seed = Annotated[int | None, option(min=0, show_default="0", help="Same seed, same weights.")]
-Compile = Annotated[bool, option("--compile", help="Faster steps after a slow start.")]
+Compile = Annotated[
+    bool, option("--compile", help="Quicker steps by loops compiled once for this machine.")
+]
 Threads = Annotated[int | None, option(min=1, help="Cores to use.")]
 Device = Annotated[str, option(help=f"{either(DEVICES)}.", autocompletion=one_of(DEVICES))]
 

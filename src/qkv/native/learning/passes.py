@@ -219,9 +219,12 @@ class Passes:
         self, heads: Heads, own: Tensor, other: Tensor | None, out: Tensor, logs: Tensor,
         upstream: Tensor,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
-        """Slopes by own, other and the two gains from those by `attend`'s result."""
-        to_own = torch.zeros_like(own)
-        to_other = None if other is None else torch.zeros_like(other)
+        """Slopes by own, other and the two gains from those by `attend`'s result.
+
+        Every row of own and other must belong to a text.
+        """
+        to_own = torch.empty_like(own)
+        to_other = None if other is None else torch.empty_like(other)
         to_q_gain, to_k_gain = (
             None if gain is None else torch.zeros_like(gain)
             for gain in (heads.q_gain, heads.k_gain)
