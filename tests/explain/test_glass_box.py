@@ -155,4 +155,7 @@ def test_loading_gives_a_model_that_opens(writer: GlassBox, tmp_path: Path) -> N
     loaded = qkv.load(tmp_path / "m")
     assert isinstance(loaded, qkv.GlassBox)
     assert loaded.about["sha256"] == writer.about["sha256"]
-    assert torch.equal(loaded.trace("the")["output"], writer.trace("the")["output"])
+    # The same weights; how they lie in memory decides the last digits of a product on some CPUs.
+    torch.testing.assert_close(
+        loaded.trace("the")["output"], writer.trace("the")["output"], rtol=1e-6, atol=1e-6
+    )
