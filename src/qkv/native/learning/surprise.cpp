@@ -73,13 +73,13 @@ float surprise_of_two(float* one, float* other, long columns, int64_t target, fl
 
 extern "C" {
 
-// With an agreement, neighbouring rows answer one question.
 // losses (rows) of states (rows, width) · table (tokens, width)ᵀ + bias (or null), and the slopes of
 // their sum; the width is whole lanes. Each core scores some rows; then each adds what all of these
-// say to the slope by tokens of its own.
+// say to the slope by tokens of its own. With an agreement, neighbouring rows answer one question,
+// and their loss stands with the first.
 void scored(const float* states, const float* table, const float* bias, const int64_t* targets, float smoothing,
-            float agreement, float* losses, float* to_states, float* to_table, float* to_bias, long rows, long tokens, long width,
-            int threads) {
+            float agreement, float* losses, float* to_states, float* to_table, float* to_bias, long rows,
+            long tokens, long width, int threads) {
     const long held = ROWS * threads;
     Room packed(new float[packed_size(tokens, width)]), scores(new float[held * tokens]);
 #pragma omp parallel num_threads(threads)
