@@ -95,7 +95,10 @@ def _characters(found: Found) -> Iterator[tuple[str, ...]]:
 
 def _translated(found: Found) -> Iterator[tuple[str, ...]]:
     size = found["parameters"] / 1e6
-    task = f"Multi30k English to German, {size:.1f} M parameters from nothing: BLEU on test 2016"
+    task = (
+        f"Multi30k English to German, {size:.1f} M parameters from nothing, `--minutes "
+        f"{found['minutes']:g}`: BLEU on test 2016"
+    )
     yield task, "–", f"{found['then']['bleu']:.1f}", _minutes(found["seconds"])
 
 

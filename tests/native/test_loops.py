@@ -13,6 +13,7 @@ from qkv.attention import Mask, reference
 from qkv.attention.mask import Tile
 from qkv.engine.quick.int8 import Int8, Rounded, sizes, whole_numbers
 from qkv.engine.quick.linear import Matrix as Layer
+from qkv.engine.quick.looped import LoopedPlain
 from qkv.native import ACTIVATIONS, Matrix, Panels, loops
 
 pytestmark = needs_compiler
@@ -322,3 +323,22 @@ def test_what_is_no_number_stays_none_in_a_product(name: str | None) -> None:
     got = loops().products(matrix, x, -1 if name is None else ACTIVATIONS[name])
     assert got[3].isnan().all()
     assert got[[0, 1, 2, 4, 5, 6, 7]].isfinite().all()
+
+
+@pytest.mark.parametrize("seen", [None, torch.ones(S, dtype=torch.bool)])
+def test_no_queries_see_nothing(seen: Tensor | None) -> None:
+    found = loops().attend(numbers(B, H, 0, E), numbers(B, K, S, E), numbers(B, K, S, E), seen, 1.0)
+    assert found.shape == (B, H, 0, E)
+
+
+def test_a_matrix_is_packed_for_many_rows_or_for_a_few_that_come_again() -> None:
+    product = LoopedPlain(Layer(numbers(7, 5), None))
+    with torch.inference_mode():
+        for times in (1, 2):
+            product(numbers(3, 5))
+            assert "panels" not in product.__dict__, times
+        product(numbers(3, 5))
+        assert "panels" in product.__dict__
+        many = LoopedPlain(Layer(numbers(7, 5), None))
+        many(numbers(300, 5))
+        assert "panels" in many.__dict__

@@ -141,6 +141,15 @@ def test_two_answers_to_a_question_are_judged_as_by_torch(questions: int, biased
         close(mine, theirs)
 
 
+def test_a_target_that_is_no_token_is_refused() -> None:
+    states, table = torch.randn(2, 16), torch.randn(40, 16)
+    for wrong in (-1, 40):
+        with pytest.raises(IndexError, match="a target is not one of 40 tokens"):
+            passes().scored(states, table, None, torch.tensor([3, wrong]), 0.1)
+    with pytest.raises(TypeError, match="in pairs"):
+        passes().scored(states[:1], table, None, torch.tensor([3]), 0.1, agreement=1.0)
+
+
 def test_a_score_that_is_no_number_shows() -> None:
     states = torch.randn(3, 16)
     states[1, 7] = float("nan")
@@ -150,7 +159,7 @@ def test_a_score_that_is_no_number_shows() -> None:
 
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(
-    "shape", [(1, 1, 1), (7, 33, 5), (13, 65, 400), (100, 130, 801), (9, 16, 0)]
+    "shape", [(1, 1, 1), (7, 33, 5), (13, 65, 400), (100, 130, 801), (9, 16, 0), (0, 16, 8)]
 )
 def test_a_product_is_torchs_however_its_factors_lie(
     shape: tuple[int, int, int], added: bool

@@ -49,6 +49,7 @@ void attend_few(const float* q, const float* k, const float* v, const uint8_t* s
                 const Strides* of_q, const Strides* of_k, const Strides* of_v,
                 const Strides* of_seen, long B, long H, long K, long T, long S, long E,
                 float scale, int threads) {
+    if (!T) return;
     const auto rows_of = [=](const float* numbers, const Strides* of, long row) {
         return Rows{numbers + row / H * of->batch + row % H / (H / K) * of->head, of->position};
     };

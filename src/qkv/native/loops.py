@@ -45,11 +45,15 @@ class Panels(ctypes.Structure):
         ("after", c_void_p),
     )  # fmt: skip
     width: ClassVar[int] = 64  # outputs in a panel, as in panels.h
+    held: Tensor
+    next: Panels
 
     @classmethod
     def of(cls, packed: Tensor, bias: Tensor | None, outputs: int) -> Panels:
-        """From what `Loops.packed` made, which it does not hold."""
-        return cls(packed.data_ptr(), _place(bias), outputs, packed.shape[1])
+        """From what `Loops.packed` made, which it holds; the bias it does not."""
+        made = cls(packed.data_ptr(), _place(bias), outputs, packed.shape[1])
+        made.held = packed
+        return made
 
     def then(self, after: Panels) -> None:
         """Tells which matrix is likely read next, so that it is asked for in time; it is held."""

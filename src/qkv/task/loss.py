@@ -50,16 +50,18 @@ def scored_cross_entropy(
     real = targets != IGNORED
     if not real.all():
         states, targets = states[real], targets[real]
-    judge = agreeing(agreement) if agreement else _loss_and_slope
     if not torch.is_grad_enabled():
         parts = (slice(start, start + rows) for start in range(0, len(states), rows))
         losses = [
-            judge(factors._replace(states=states[p]).scores().float(), targets[p], smoothing)[0]
-            for p in parts
+            agreeing(agreement)(scores.float(), targets[p], smoothing)[0]
+            if agreement
+            else cross_entropy(scores, targets[p], smoothing)
+            for p, scores in ((p, factors._replace(states=states[p]).scores()) for p in parts)
         ]
         return torch.stack(losses).sum() if losses else states.new_zeros(())
     if quicker is not None:
         return quicker(factors._replace(states=states), targets, smoothing, agreement)
+    judge = agreeing(agreement) if agreement else _loss_and_slope
     total: Tensor = _Scored.apply(states, table, bias, cap, targets, smoothing, rows, judge)  # type: ignore[no-untyped-call]
     return total
 

@@ -16,6 +16,7 @@ import torch
 
 from qkv.bundle import Bundle
 from qkv.bundle.bundle import TOKENIZER
+from qkv.engine.quick import has_twin
 from qkv.errors import TrainingError
 from qkv.model import Layers, Model
 from qkv.report import write_report
@@ -256,10 +257,10 @@ def last_summary(metrics: Path) -> dict[str, Any]:
 def quickened(model: Model, optimisers: list[torch.optim.Optimizer]) -> Model:
     """What learns in the model's place, and teaches it: the same weights in a quicker twin.
 
-    The optimisers become quicker too. Off the CPU it is the model itself, whose layers torch
-    compiles.
+    The optimisers become quicker too. Off the CPU, or in another precision than float32, it is the
+    model itself, whose layers torch compiles.
     """
-    if model.embedding.weight.device.type == "cpu":
+    if has_twin(model):
         loop_muon(optimisers)
         return looped(model)
     for module in model.modules():

@@ -6,9 +6,8 @@
 
 namespace qkv {
 
-// By the numbers that `learning.py` gives them.
+// By the numbers that `passes.py` gives them.
 enum Bend { BEND_RELU, BEND_GELU, BEND_GELU_TANH, BEND_SILU, BEND_RELU2 };
-
 
 // The activation and its slope at x.
 template <int kind>

@@ -180,6 +180,12 @@ class Passes:
         agreement: if not 0, neighbours are two answers to one target, and lose the mean of both and
         this times their disagreement, which stands with the first.
         """
+        if targets.dtype != torch.int64 or (agreement and len(targets) % 2):
+            raise TypeError(
+                "targets are whole numbers of 64 bits, and come in pairs to be agreed on"
+            )
+        if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < len(table):
+            raise IndexError(f"a target is not one of {len(table)} tokens")
         losses, to_states = states.new_empty(len(states)), torch.empty_like(states)
         to_table = torch.empty_like(table) if len(states) else torch.zeros_like(table)
         to_bias = None if bias is None else torch.zeros_like(bias)

@@ -13,6 +13,7 @@ int quick_products() { return TALL == 8; }
 // and column i is at r·a_row + i·a_column; with `turned`, b lies as (columns, count).
 void multiply(const float* a, long a_row, long a_column, const float* b, long b_row, int turned, float* c,
               long c_row, long rows, long columns, long count, int add, int threads) {
+    if (!rows) return;
     if (rows * columns * count < 100000) threads = 1;
     Room packed;
     Panels panels = {b, PANEL, b_row};

@@ -7,7 +7,8 @@ using namespace qkv;
 
 namespace {
 
-constexpr long ROWS = 48;  // whose scores a core holds at a time
+constexpr long MOST = 48;          // rows whose scores a core holds at a time,
+constexpr long SCORES = 1L << 24;  // and numbers that all cores hold, if that is more than two rows each
 
 // A row of scores becomes the slope of its loss, which is −log of what the target gets, and with a
 // smoothing also a share of that of every token.
@@ -80,7 +81,8 @@ extern "C" {
 void scored(const float* states, const float* table, const float* bias, const int64_t* targets, float smoothing,
             float agreement, float* losses, float* to_states, float* to_table, float* to_bias, long rows,
             long tokens, long width, int threads) {
-    const long held = ROWS * threads;
+    const long fit = SCORES / (tokens * threads) / 2 * 2, each = fit < 2 ? 2 : fewer(MOST, fit);
+    const long held = each * threads;
     Room packed(new float[packed_size(tokens, width)]), scores(new float[held * tokens]);
 #pragma omp parallel num_threads(threads)
     {
@@ -92,8 +94,8 @@ void scored(const float* states, const float* table, const float* bias, const in
         for (long first = 0; first < rows; first += held) {
             const long some = fewer(held, rows - first);
 #pragma omp for schedule(static, 1)
-            for (long own = 0; own < some; own += ROWS) {
-                const long count = fewer(ROWS, some - own), at = first + own;
+            for (long own = 0; own < some; own += each) {
+                const long count = fewer(each, some - own), at = first + own;
                 float* of = scores.get() + own * tokens;
                 block({states + at * width, width, 1}, count, {packed.get(), PANEL * width, PANEL}, of, tokens, tokens,
                       width, false);

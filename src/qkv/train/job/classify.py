@@ -136,8 +136,9 @@ class ClassifyLesson(Lesson):
             tell_stiff([self.noisy], self.remarks)
         tell_leaks(texts, [e.text for e in parts.held_out], self.remarks)
         self.lengths = self.train.lengths
-        lengths = self.lengths[:, None]
-        self.facts = data_facts(lengths, len(parts.held_out), self.budget, self.seed)
+        self.facts = data_facts(
+            self.lengths[:, None], len(parts.held_out), self.budget, self.seed, self._lengths(0)
+        )
         if self.spliced is not None:
             self.facts.append(("spliced texts beside them", f"{self.spliced.number:,} an epoch"))
         shares = ", ".join(
@@ -149,10 +150,14 @@ class ClassifyLesson(Lesson):
     def order(self, epoch: int) -> list[Ids]:
         """Numbers from len(self.train) on are of the spliced texts of that epoch."""
         draws = np.random.default_rng((self.seed, epoch))
+        return near_length(np.maximum(1, self._lengths(epoch)), self.budget, draws)
+
+    def _lengths(self, epoch: int) -> Ids:
+        """Of all that is read in that epoch, (N, 1)."""
         lengths = self._read(epoch).lengths
         if self.spliced is not None:
             lengths = np.concatenate([lengths, self.spliced.of(epoch)[0].lengths])
-        return near_length(np.maximum(1, lengths[:, None]), self.budget, draws)
+        return lengths[:, None]
 
     def begin(self, model: Encoder) -> None:
         """Frozen: the encoder reads every text once, and only the small network on top learns."""

@@ -74,15 +74,21 @@ def tell_leaks(train: Sequence[str], held_out: Sequence[str], remarks: list[str]
         )
 
 
-def data_facts(lengths: Ids, held_out: int, budget: int, seed: int) -> list[tuple[str, str]]:
-    """Sizes for the report: lengths (N, sides) of the training examples."""
-    batches = near_length(lengths, budget, np.random.default_rng((seed, 0)))
+def data_facts(
+    lengths: Ids, held_out: int, budget: int, seed: int, read: Ids | None = None
+) -> list[tuple[str, str]]:
+    """Sizes for the report: lengths (N, sides) of the training examples.
+
+    read: what the first epoch reads, if that is not the same.
+    """
+    read = lengths if read is None else read
+    batches = near_length(read, budget, np.random.default_rng((seed, 0)))
     total = lengths.sum(axis=1)
     return [
         ("training examples", f"{len(lengths):,}"),
         ("held-out examples", f"{held_out:,}"),
-        ("tokens in one epoch", f"{int(total.sum()):,}"),
+        ("tokens in one epoch", f"{int(read.sum()):,}"),
         ("tokens an example", f"{int(np.median(total))} in the middle, {int(total.max())} at most"),
         ("steps in one epoch", f"{len(batches):,}"),
-        ("padding", f"{padding(lengths, batches):.1%} of the tokens computed"),
+        ("padding", f"{padding(read, batches):.1%} of the tokens computed"),
     ]

@@ -128,13 +128,18 @@ class TranslateLesson(Lesson):
         tell_leaks(
             [p.source for p in parts.train], [p.source for p in parts.held_out], self.remarks
         )
-        self.facts = data_facts(lengths[self.kept], len(parts.held_out), self.budget, self.seed)
+        self.facts = data_facts(
+            lengths[self.kept], len(parts.held_out), self.budget, self.seed, self._sides(0)
+        )
 
     def order(self, epoch: int) -> list[Ids]:
         draws = np.random.default_rng((self.seed, epoch))
-        lengths = np.stack([side.lengths for side in self._read(epoch)], axis=1)
-        sides = lengths[self.kept] + self.marks.counts
-        return [self.kept[batch] for batch in near_length(sides, self.budget, draws)]
+        return [self.kept[batch] for batch in near_length(self._sides(epoch), self.budget, draws)]
+
+    def _sides(self, epoch: int) -> Ids:
+        """The lengths (N, 2) of both sides of each pair, marks included, in that epoch."""
+        lengths: Ids = np.stack([side.lengths for side in self._read(epoch)], axis=1)
+        return lengths[self.kept] + self.marks.counts
 
     def batch(self, numbers: Ids, draws: np.random.Generator, epoch: int = 0) -> PairBatch:
         sources, targets = self._read(epoch)

@@ -38,7 +38,10 @@ class Row(Part):
         if Ending in kinds and not causal:
             return None
         if documents:
-            return None if ends or len(documents) > 1 else _documents(cls, documents[0], causal, T)
+            whole = positions is not None and positions.dim() == 2  # so each token has its own turn
+            if ends or len(documents) > 1 or not whole:
+                return None
+            return _documents(cls, documents[0], causal, T)
         if positions is not None:
             return None
         lengths = ends[0].lengths if ends else torch.full((B,), T)
