@@ -254,7 +254,10 @@ def test_with_noise_an_epoch_has_tokens_and_batches_of_its_own(
     assert [_texts(other, epoch) for epoch in (1, 0)] == ways[::-1]
     assert ways[0].keys() == ways[1].keys() == _texts(plain, 0).keys()
     assert _texts(plain, 0) == _texts(plain, 1) != ways[0]
-    assert one.facts == plain.facts
+    told, before = dict(one.facts), dict(plain.facts)  # what the first epoch reads is counted
+    assert told["training examples"] == before["training examples"]
+    assert int(told["steps in one epoch"]) == len(one.order(0))
+    assert int(told["tokens in one epoch"]) > int(before["tokens in one epoch"])
 
 
 def _texts(lesson: Lesson, epoch: int) -> dict[int, tuple[tuple[int, ...], ...]]:
