@@ -62,9 +62,17 @@ class Plain(nn.Module):
         self.register_buffer("bias", bias_of(layers))
         self.weight: Tensor
         self.bias: Tensor | None
+        self.needed = 0  # times that several rows came
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
+
+    def worth_packing(self, rows: int) -> bool:
+        """Whether the matrix should lie as it is read best, now that it meets so many rows: if they
+        are many, or a few come for the third time. So not for a single short prompt.
+        """
+        self.needed += 1
+        return self.needed > OFTEN or rows >= MANY
 
     def one(self, row: Tensor, factor: float) -> Tensor:
         """row·Wᵀ × factor + b of a single row, (K,) -> (N,)."""
@@ -81,14 +89,12 @@ class Plain(nn.Module):
 class Packed(Plain):
     """The matrix also in the order that oneDNN reads it in, which is quicker for several rows.
 
-    It is put in that order when it meets many rows, or for the third time a few: so not for a
-    single short prompt. There is no slope through it; where one may be wanted it is not used.
+    There is no slope through it; where one may be wanted it is not used.
     """
 
     def __init__(self, *layers: Layer) -> None:
         super().__init__(*layers)
         self.packed: Tensor | None = None
-        self.needed = 0
 
     @staticmethod
     def works() -> bool:
@@ -111,8 +117,7 @@ class Packed(Plain):
 
     def _pack(self, rows: int) -> bool:
         """Whether the matrix lies packed, now that it meets so many rows."""
-        self.needed += 1
-        if self.packed is None and (self.needed > OFTEN or rows >= MANY):
+        if self.packed is None and self.worth_packing(rows):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight, ROWS)
         return self.packed is not None
 

@@ -15,7 +15,7 @@ from qkv.engine.quick.activation import name_of
 from qkv.engine.quick.block import PostNormBlock, PostNormCrossBlock
 from qkv.engine.quick.feed_forward import up_and_down
 from qkv.engine.quick.int8 import Int8, Int8Table, Rounded
-from qkv.engine.quick.linear import MANY, OFTEN, Layer, Plain
+from qkv.engine.quick.linear import Layer, Plain
 from qkv.engine.quick.scores import Scores
 from qkv.model.attention import CrossAttention, Mix
 from qkv.model.block import Absent, Block
@@ -33,21 +33,19 @@ class LoopedPlain(Plain):
     """
 
     before: LoopedPlain | None = None  # the product that is likely computed right before
-    needed = 0  # times that several rows came
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled() or not x.numel():
             return super().forward(x)
         if x.numel() == x.shape[-1]:
             return loops().multiply(self.matrix, x.reshape(-1)).view(*x.shape[:-1], -1)
-        return loops().products(self.panels, x) if self.packs(x) else super().forward(x)
+        if self.packed or self.worth_packing(x.numel() // x.shape[-1]):
+            return loops().products(self.panels, x)
+        return super().forward(x)
 
-    def packs(self, x: Tensor) -> bool:
-        """Whether it is worth having the matrix in panels, now that these rows come: if they are
-        many, or a few come once again. So not for a single short prompt.
-        """
-        self.needed += 1
-        return self.needed > OFTEN or x.numel() // x.shape[-1] >= MANY or "panels" in self.__dict__
+    @property
+    def packed(self) -> bool:
+        return "panels" in self.__dict__
 
     @cached_property
     def matrix(self) -> Matrix:
@@ -56,7 +54,7 @@ class LoopedPlain(Plain):
     @cached_property
     def panels(self) -> Panels:
         made = Panels.of(loops().packed(self.weight), self.bias, len(self.weight))
-        if self.before is not None and "panels" in self.before.__dict__:
+        if self.before is not None and self.before.packed:
             self.before.panels.then(made)
         return made
 
@@ -129,7 +127,8 @@ class PanelFeedForward(nn.Module):
         self.activation, self.kind = plain.activation, _known(plain.activation)
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.numel() <= x.shape[-1] or torch.is_grad_enabled() or not self.up.packs(x):
+        few = x.numel() <= x.shape[-1] or not (self.up.packed and self.down.packed)
+        if few or torch.is_grad_enabled():
             return self.down(self.activation(self.up(x)))
         return loops().fed_forward(self.up.panels, self.down.panels, x, self.kind)
 

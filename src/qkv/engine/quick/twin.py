@@ -56,7 +56,8 @@ def quicken(model: Kind, int8: bool = False, compile: bool = False) -> Kind:
     kind = LoopedTwins if compile else Twins
     twin = kind(model.embedding, int8, few_rows=not isinstance(model, Encoder)).of(model)
     assert isinstance(twin, type(model))
-    in_turn(twin)
+    if compile:
+        in_turn(twin)
     return twin
 
 
@@ -154,9 +155,7 @@ class LoopedTwins(Twins):
     tied, table_kind = LoopedInt8, LoopedTable
 
     def _product(self, few_rows: bool) -> type[Int8 | PackedInt8 | Plain]:
-        if self.int8:
-            return LoopedInt8
-        return LoopedPlain
+        return LoopedInt8 if self.int8 else LoopedPlain
 
     def _quicker(self, part: nn.Module) -> nn.Module:
         if type(part) is FeedForward and activation_number(part.activation) is not None:
