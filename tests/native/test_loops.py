@@ -23,6 +23,7 @@ BENT: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "silu": F.silu,
+    "relu2": lambda x: F.relu(x).square(),
 }
 B, H, K, T, S, E = 3, 6, 2, 3, 7, 5
 

@@ -10,14 +10,15 @@ from torch import Tensor
 from native import needs_compiler
 from qkv.attention import Mask, Rotation, attend, frequencies, rotation
 from qkv.model.output import Factors
-from qkv.native.learning import BENDS, NEVER, Chance, Heads, passes
+from qkv.native import ACTIVATIONS
+from qkv.native.learning import NEVER, Chance, Heads, passes
 from qkv.task.loss import scored_cross_entropy
 from qkv.train.muon import QUINTIC, orthogonal
 
 pytestmark = needs_compiler
 
 SIZES = [(1, 2), (3, 5), (7, 64), (13, 127), (301, 130)]
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+BENT: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
@@ -57,25 +58,25 @@ def test_a_norm_and_its_slopes_are_torchs(shape: tuple[int, int], shifted: bool)
     assert shifted or ours[2] is None
 
 
-@pytest.mark.parametrize("name", BENDS)
+@pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("shape", SIZES)
 def test_an_activation_and_its_slope_are_torchs(name: str, shape: tuple[int, int]) -> None:
     x, upstream = torch.randn(shape) * 3, torch.randn(shape)
     given = x.clone().requires_grad_()
-    wanted = ACTIVATIONS[name](given)
-    close(passes().bend(x, BENDS[name], NEVER), wanted)
+    wanted = BENT[name](given)
+    close(passes().bend(x, ACTIVATIONS[name], NEVER), wanted)
     (slope,) = torch.autograd.grad(wanted, given, upstream)
-    close(passes().bend_back(x, upstream, BENDS[name], NEVER), slope)
+    close(passes().bend_back(x, upstream, ACTIVATIONS[name], NEVER), slope)
 
 
-@pytest.mark.parametrize("name", BENDS)
+@pytest.mark.parametrize("name", ACTIVATIONS)
 def test_backward_drops_what_forward_dropped(name: str) -> None:
     x, upstream, chance = torch.randn(17, 37), torch.randn(17, 37), Chance(12345, 77)
     mask = passes().join(None, torch.ones_like(x), chance)
-    wanted = passes().bend(x, BENDS[name], NEVER) * mask
-    assert torch.equal(passes().bend(x, BENDS[name], chance), wanted)
-    slope = passes().bend_back(x, upstream * mask, BENDS[name], NEVER)
-    assert torch.equal(passes().bend_back(x, upstream, BENDS[name], chance), slope)
+    wanted = passes().bend(x, ACTIVATIONS[name], NEVER) * mask
+    assert torch.equal(passes().bend(x, ACTIVATIONS[name], chance), wanted)
+    slope = passes().bend_back(x, upstream * mask, ACTIVATIONS[name], NEVER)
+    assert torch.equal(passes().bend_back(x, upstream, ACTIVATIONS[name], chance), slope)
     assert torch.equal(passes().join(x, upstream, chance), upstream * mask + x)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 NO_ACTIVATION = -1
-ACTIVATIONS: dict[str, int] = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3}  # as in numbers.h
+ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "relu2": 4}  # as in numbers.h
 
 
 class Matrix(ctypes.Structure):

@@ -69,7 +69,7 @@ inline float exponential(float x) {
 }
 
 // Activations, by the numbers that `loops.py` gives them.
-enum Activation { RELU, GELU, GELU_TANH, SILU };
+enum Activation { RELU, GELU, GELU_TANH, SILU, RELU2 };
 
 inline float relu(float x) { return x < 0.0f ? 0.0f : x; }
 
@@ -99,6 +99,7 @@ inline float activated(float x) {
     if constexpr (kind == GELU) return gelu(x);
     if constexpr (kind == GELU_TANH) return gelu_tanh(x);
     if constexpr (kind == SILU) return silu(x);
+    if constexpr (kind == RELU2) return relu(x) * relu(x);
 }
 
 // Calls what is given with the activation as a constant, so that its loops have no branch.
@@ -109,6 +110,7 @@ void with_activation(int kind, Loop loop) {
         case GELU: return loop(std::integral_constant<int, GELU>{});
         case GELU_TANH: return loop(std::integral_constant<int, GELU_TANH>{});
         case SILU: return loop(std::integral_constant<int, SILU>{});
+        case RELU2: return loop(std::integral_constant<int, RELU2>{});
     }
 }
 

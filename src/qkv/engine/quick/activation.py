@@ -2,9 +2,11 @@
 
 from torch import nn
 
+from qkv.model.feed_forward import SquaredReLU
+
 
 def name_of(activation: nn.Module) -> str | None:
-    """relu, gelu, gelu_tanh or silu; none of these has no name here."""
+    """relu, gelu, gelu_tanh, silu or relu2; none of these has no name here."""
     match activation:
         case nn.ReLU():
             return "relu"
@@ -14,4 +16,6 @@ def name_of(activation: nn.Module) -> str | None:
             return "gelu"
         case nn.SiLU():
             return "silu"
+        case SquaredReLU():
+            return "relu2"
     return None

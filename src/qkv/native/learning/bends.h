@@ -6,47 +6,33 @@
 
 namespace qkv {
 
-// By the numbers that `passes.py` gives them.
-enum Bend { BEND_RELU, BEND_GELU, BEND_GELU_TANH, BEND_SILU, BEND_RELU2 };
-
 // The activation and its slope at x.
 template <int kind>
 inline void bent(float x, float& value, float& slope) {
-    if constexpr (kind == BEND_RELU) {
+    if constexpr (kind == RELU) {
         value = x < 0.0f ? 0.0f : x;
         slope = x > 0.0f ? 1.0f : 0.0f;
     }
-    if constexpr (kind == BEND_RELU2) {
+    if constexpr (kind == RELU2) {
         const float up = x < 0.0f ? 0.0f : x;
         value = up * up;
         slope = 2.0f * up;
     }
-    if constexpr (kind == BEND_SILU) {
+    if constexpr (kind == SILU) {
         const float share = 1.0f / (1.0f + exponential(-x));
         value = x * share;
         slope = share + value * (1.0f - share);
     }
-    if constexpr (kind == BEND_GELU_TANH) {  // x·σ(2·inner)
+    if constexpr (kind == GELU_TANH) {  // x·σ(2·inner)
         const float square = x * x;
         const float share = 1.0f / (1.0f + exponential(-1.59576912f * x * (1.0f + 0.044715f * square)));
         value = x * share;
         slope = share + value * (1.0f - share) * 1.59576912f * (1.0f + 0.134145f * square);
     }
-    if constexpr (kind == BEND_GELU) {
+    if constexpr (kind == GELU) {
         value = gelu(x);
         const float share = x == 0.0f ? 0.5f : value / x;
         slope = share + x * 0.39894228f * exponential(-0.5f * x * x);
-    }
-}
-
-template <class Loop>
-void with_bend(int kind, Loop loop) {
-    switch (kind) {
-        case BEND_RELU: return loop(std::integral_constant<int, BEND_RELU>{});
-        case BEND_GELU: return loop(std::integral_constant<int, BEND_GELU>{});
-        case BEND_GELU_TANH: return loop(std::integral_constant<int, BEND_GELU_TANH>{});
-        case BEND_SILU: return loop(std::integral_constant<int, BEND_SILU>{});
-        case BEND_RELU2: return loop(std::integral_constant<int, BEND_RELU2>{});
     }
 }
 

@@ -21,7 +21,6 @@ SOURCES = tuple(
     for name in ("attention", "orthogonal", "products", "rows", "surprise", "tiles")
 )
 LANES = 16  # numbers that are computed with as one
-BENDS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "relu2": 4}  # as in bends.h
 
 
 class Chance(NamedTuple):

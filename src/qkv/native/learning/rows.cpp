@@ -28,7 +28,7 @@ void join(const float* x, const float* y, float* out, long count, uint64_t seed,
 
 // out = what is kept of the activation of x.
 void bend(const float* x, float* out, long count, int kind, uint64_t seed, uint32_t dropped, int threads) {
-    with_bend(kind, [=](auto known) {
+    with_activation(kind, [=](auto known) {
         with_chance({seed, dropped}, count, worth(count, threads), [=](long at, long some, auto drop) {
             float from[LANES], values[LANES], slope;
             store(load_some(x + at, some), from);
@@ -41,7 +41,7 @@ void bend(const float* x, float* out, long count, int kind, uint64_t seed, uint3
 // What a slope by `bend`'s result is by its x.
 void bend_back(const float* x, const float* upstream, float* out, long count, int kind, uint64_t seed,
                uint32_t dropped, int threads) {
-    with_bend(kind, [=](auto known) {
+    with_activation(kind, [=](auto known) {
         with_chance({seed, dropped}, count, worth(count, threads), [=](long at, long some, auto drop) {
             float from[LANES], slopes[LANES], value;
             store(load_some(x + at, some), from);

@@ -2,10 +2,11 @@
 
 from torch import Tensor, nn
 
+from qkv.engine.quick.looped import activation_number
 from qkv.model.dropout import Dropout
-from qkv.model.feed_forward import FeedForward, SquaredReLU
+from qkv.model.feed_forward import FeedForward
 from qkv.model.residual import Add
-from qkv.native.learning import BENDS, NEVER, Chance
+from qkv.native.learning import NEVER, Chance
 from qkv.train.looped.functions import bent, dropped, joined, multiplied, normed
 
 
@@ -43,24 +44,10 @@ class LoopedFeedForward(FeedForward):
 
     @staticmethod
     def fits(plain: FeedForward) -> bool:
-        return type(plain) is FeedForward and bend_number(plain.activation) is not None
+        return type(plain) is FeedForward and activation_number(plain.activation) is not None
 
     def forward(self, x: Tensor) -> Tensor:
-        kind = bend_number(self.activation)
+        kind = activation_number(self.activation)
         assert kind is not None
         narrow: Tensor = self.down(bent(self.up(x), kind, self.dropout.draw()))
         return narrow
-
-
-def bend_number(activation: nn.Module) -> int | None:
-    """The activation's number for the passes, if they have it."""
-    match activation:
-        case nn.ReLU():
-            return BENDS["relu"]
-        case SquaredReLU():
-            return BENDS["relu2"]
-        case nn.SiLU():
-            return BENDS["silu"]
-        case nn.GELU():
-            return BENDS["gelu_tanh" if activation.approximate == "tanh" else "gelu"]
-    return None
