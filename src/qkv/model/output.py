@@ -188,18 +188,22 @@ class Classify(Choice):
 Output = Annotated[NextToken | MaskedToken | TextVector | Classify, Field(discriminator="kind")]
 
 
+Judged = tuple[Tensor, Tensor, Tensor, Tensor | None]
+"""A summed loss, and its slopes by states, table and bias."""
+
+
 class Factors(NamedTuple):
     """What scores are made of, for a loss that multiplies them in parts.
 
-    loss: a quicker way to the summed cross-entropy of targets (N,), all real, with a smoothing and
-    an agreement; see `qkv.task.loss`.
+    judged: a quicker way to the summed cross-entropy of targets (N,), all real, with a smoothing
+    and an agreement, and its slopes; see `qkv.task.loss`.
     """
 
     states: Tensor
     table: Tensor
     bias: Tensor | None
     cap: float | None
-    loss: "Callable[[Factors, Tensor, float, float], Tensor] | None" = None
+    judged: "Callable[[Factors, Tensor, float, float], Judged] | None" = None
 
     def scores(self) -> Tensor:
         """states · tableᵀ + bias, capped if there is a cap."""

@@ -4,13 +4,14 @@
 one chunk of positions at a time. It computes its gradient along with the loss.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qkv.model.output import Factors
+from qkv.model.output import Factors, Judged
 from qkv.shapes import expect
 from qkv.task.agreement import Judge, agreeing
 
@@ -59,15 +60,19 @@ def scored_cross_entropy(
             for p, scores in ((p, factors._replace(states=states[p]).scores()) for p in parts)
         ]
         return torch.stack(losses).sum() if losses else states.new_zeros(())
-    if quicker is not None:
-        return quicker(factors._replace(states=states), targets, smoothing, agreement)
-    judge = agreeing(agreement) if agreement else _loss_and_slope
-    total: Tensor = _Scored.apply(states, table, bias, cap, targets, smoothing, rows, judge)  # type: ignore[no-untyped-call]
+
+    def judged(given: Factors) -> Judged:
+        if quicker is not None:
+            return quicker(given, targets, smoothing, agreement)
+        judge = agreeing(agreement) if agreement else _loss_and_slope
+        return _in_parts(given, targets, smoothing, rows, judge)
+
+    total: Tensor = _Scored.apply(states, table, bias, cap, judged)  # type: ignore[no-untyped-call]
     return total
 
 
 class _Scored(torch.autograd.Function):
-    """Forward makes loss and gradients chunk by chunk; backward only scales them."""
+    """Forward makes loss and slopes; backward only scales them."""
 
     @staticmethod
     def forward(
@@ -76,43 +81,39 @@ class _Scored(torch.autograd.Function):
         table: Tensor,
         bias: Tensor | None,
         cap: float | None,
-        targets: Tensor,
-        smoothing: float,
-        rows: int,
-        judge: Judge,
+        judged: Callable[[Factors], Judged],
     ) -> Tensor:
-        total = torch.zeros((), dtype=torch.float32, device=states.device)
-        to_states, to_table = torch.empty_like(states), torch.zeros_like(table)
-        to_bias = None if bias is None else torch.zeros_like(bias)
-        for start in range(0, len(states), rows):
-            part = slice(start, start + rows)
-            scores = Factors(states[part], table, bias, cap).scores().float()  # (rows, V)
-            loss, slope = judge(scores, targets[part], smoothing)
-            if cap is not None:  # the slope of cap·tanh(x ÷ cap) is 1 − tanh²
-                slope *= 1.0 - (scores / cap) ** 2
-            total += loss
-            slope = slope.to(states.dtype)
-            torch.matmul(slope, table, out=to_states[part])
-            to_table.addmm_(slope.T, states[part])
-            if to_bias is not None:
-                to_bias += slope.sum(dim=0)
-        context.save_for_backward(to_states, to_table, to_bias)
+        total, *slopes = judged(Factors(states, table, bias, cap))
+        context.save_for_backward(*slopes)
         return total
 
     @staticmethod
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        to_states, to_table, to_bias = context.saved_tensors
-        factor = upstream[0]
-        return (
-            to_states * factor,
-            to_table * factor,
-            None if to_bias is None else to_bias * factor,
-            None,
-            None,
-            None,
-            None,
-            None,
-        )
+        slopes = context.saved_tensors
+        return *(None if slope is None else slope * upstream[0] for slope in slopes), None, None
+
+
+def _in_parts(
+    factors: Factors, targets: Tensor, smoothing: float, rows: int, judge: Judge
+) -> Judged:
+    """So many rows at a time."""
+    states, table, bias, cap, _ = factors
+    total = torch.zeros((), dtype=torch.float32, device=states.device)
+    to_states, to_table = torch.empty_like(states), torch.zeros_like(table)
+    to_bias = None if bias is None else torch.zeros_like(bias)
+    for start in range(0, len(states), rows):
+        part = slice(start, start + rows)
+        scores = factors._replace(states=states[part]).scores().float()  # (rows, V)
+        loss, slope = judge(scores, targets[part], smoothing)
+        if cap is not None:  # the slope of cap·tanh(x ÷ cap) is 1 − tanh²
+            slope *= 1.0 - (scores / cap) ** 2
+        total += loss
+        slope = slope.to(states.dtype)
+        torch.matmul(slope, table, out=to_states[part])
+        to_table.addmm_(slope.T, states[part])
+        if to_bias is not None:
+            to_bias += slope.sum(dim=0)
+    return total, to_states, to_table, to_bias
 
 
 def _loss_and_slope(scores: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:

@@ -30,6 +30,7 @@ from qkv.engine.quick.looped import (
 )
 from qkv.engine.quick.norm import QuickRMSNorm
 from qkv.engine.quick.projection import QuickToHeads
+from qkv.engine.quick.same_weights import same_weights
 from qkv.engine.quick.scores import Scores
 from qkv.engine.quick.single import SingleLayers, fits
 from qkv.engine.quick.stepped import SteppedLayers, steps
@@ -130,12 +131,7 @@ class Twins:
         """The part with the twins of its own parts; tensors are shared."""
         if isinstance(part, Pooled):
             return part
-        kind = self._kind(part)
-        copy = kind.__new__(kind)
-        copy.__dict__ = dict(part.__dict__)
-        copy._modules = {
-            name: None if child is None else self.of(child) for name, child in part._modules.items()
-        }
+        copy = same_weights(part, self._kind(part), self.of)
         if isinstance(copy, Layers) and fits(copy):
             copy.__class__ = self._single(copy)
         return copy

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from torch import nn
 
+from qkv.engine.quick.same_weights import same_weights
 from qkv.model import Layers, Model
 from qkv.model.attention import Attention
 from qkv.model.dropout import Dropout
@@ -52,13 +53,8 @@ def _copy(part: nn.Module, made: dict[nn.Module, nn.Module], known: bool = True)
     """
     if part not in made:
         kind = _kind(part, known)
-        copy = made[part] = kind.__new__(kind)
-        copy.__dict__ = dict(part.__dict__)
         known = known and not (isinstance(part, Layers) and kind is type(part))
-        copy._modules = {
-            name: None if child is None else _copy(child, made, known)
-            for name, child in part._modules.items()
-        }
+        made[part] = same_weights(part, kind, lambda child: _copy(child, made, known))
     return made[part]
 
 
