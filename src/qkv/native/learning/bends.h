@@ -6,18 +6,9 @@
 
 namespace qkv {
 
-// The activation and its slope at x.
+// A smooth activation and its slope at x.
 template <int kind>
 inline void bent(float x, float& value, float& slope) {
-    if constexpr (kind == RELU) {
-        value = x < 0.0f ? 0.0f : x;
-        slope = x > 0.0f ? 1.0f : 0.0f;
-    }
-    if constexpr (kind == RELU2) {
-        const float up = x < 0.0f ? 0.0f : x;
-        value = up * up;
-        slope = 2.0f * up;
-    }
     if constexpr (kind == SILU) {
         const float share = 1.0f / (1.0f + exponential(-x));
         value = x * share;
@@ -33,6 +24,26 @@ inline void bent(float x, float& value, float& slope) {
         value = gelu(x);
         const float share = x == 0.0f ? 0.5f : value / x;
         slope = share + x * 0.39894228f * exponential(-0.5f * x * x);
+    }
+}
+
+// Any activation and its slope. What has a corner is chosen lane by lane: a branch on the sign of a
+// number would be guessed wrong every other time.
+template <int kind>
+inline void bent(const Lanes& x, Lanes& value, Lanes& slope) {
+    if constexpr (kind == RELU) {
+        value = x < 0.0f ? Lanes{} : x;
+        slope = x > 0.0f ? Lanes{} + 1.0f : Lanes{};
+    } else if constexpr (kind == RELU2) {
+        const Lanes up = x < 0.0f ? Lanes{} : x;
+        value = up * up;
+        slope = 2.0f * up;
+    } else {
+        float from[LANES], values[LANES], slopes[LANES];
+        store(x, from);
+        for (long i = 0; i < LANES; i++) bent<kind>(from[i], values[i], slopes[i]);
+        value = load(values);
+        slope = load(slopes);
     }
 }
 

@@ -7,9 +7,9 @@
 
 namespace qkv {
 
-constexpr long PANEL = 2 * LANES;  // columns that are computed at a time
-constexpr long HIGH = 96;          // rows of a block
-constexpr long DEEP = 384;         // numbers of a row that are summed up at a time
+constexpr long PANEL = WIDE * LANES;  // columns that are computed at a time
+constexpr long HIGH = 96;             // rows of a block
+constexpr long DEEP = 192;            // numbers of a row that are summed up at a time
 
 typedef std::unique_ptr<float[]> Room;
 

@@ -113,7 +113,7 @@ class Work {
     // A product that is symmetric: what is right of the diagonal is computed, the rest mirrored.
     void symmetric(const Grid& a, const float* b, long b_row, long count, float* to) {
         for (long r = 0; r < n; r += TALL) {
-            const long from = r / PANEL * PANEL;
+            const long from = r / (2 * LANES) * (2 * LANES);
             strip(a.from(r, 0), fewer(TALL, n - r), b + from, b_row, count, to + r * row + from, row, row - from,
                         false);
         }

@@ -7,7 +7,7 @@ using namespace qkv;
 extern "C" {
 
 // Whether this machine has registers enough for these products to be worth it.
-int quick_products() { return TALL == 8; }
+int quick_products() { return WIDE == 4; }
 
 // c (rows, columns) = a (rows, count) · b (count, columns), or that added. The number of a in row r
 // and column i is at r·a_row + i·a_column; with `turned`, b lies as (columns, count).
@@ -25,7 +25,8 @@ void multiply(const float* a, long a_row, long a_column, const float* b, long b_
         }
         panels = {packed.get(), PANEL * count, PANEL};
     }
-    const long share = ((rows + threads - 1) / threads + TALL - 1) / TALL * TALL, high = fewer(HIGH, share);
+    const long blocks = (rows + HIGH * threads - 1) / (HIGH * threads) * threads;  // as many for each core
+    const long high = ((rows + blocks - 1) / blocks + TALL - 1) / TALL * TALL;
     const bool apart = a_row == 1 && a_column > HIGH;
 #pragma omp parallel num_threads(threads)
     {

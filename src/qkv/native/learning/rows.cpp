@@ -30,10 +30,9 @@ void join(const float* x, const float* y, float* out, long count, uint64_t seed,
 void bend(const float* x, float* out, long count, int kind, uint64_t seed, uint32_t dropped, int threads) {
     with_activation(kind, [=](auto known) {
         with_chance({seed, dropped}, count, worth(count, threads), [=](long at, long some, auto drop) {
-            float from[LANES], values[LANES], slope;
-            store(load_some(x + at, some), from);
-            for (long i = 0; i < LANES; i++) bent<decltype(known)::value>(from[i], values[i], slope);
-            store_some(drop(load(values)), out + at, some);
+            Lanes value, slope;
+            bent<decltype(known)::value>(load_some(x + at, some), value, slope);
+            store_some(drop(value), out + at, some);
         });
     });
 }
@@ -43,10 +42,9 @@ void bend_back(const float* x, const float* upstream, float* out, long count, in
                uint32_t dropped, int threads) {
     with_activation(kind, [=](auto known) {
         with_chance({seed, dropped}, count, worth(count, threads), [=](long at, long some, auto drop) {
-            float from[LANES], slopes[LANES], value;
-            store(load_some(x + at, some), from);
-            for (long i = 0; i < LANES; i++) bent<decltype(known)::value>(from[i], value, slopes[i]);
-            store_some(drop(load_some(upstream + at, some)) * load(slopes), out + at, some);
+            Lanes value, slope;
+            bent<decltype(known)::value>(load_some(x + at, some), value, slope);
+            store_some(drop(load_some(upstream + at, some)) * slope, out + at, some);
         });
     });
 }

@@ -5,10 +5,11 @@
 
 namespace qkv {
 
+// Rows and lanes whose sums stay in registers.
 #ifdef __AVX512F__
-constexpr long TALL = 8;  // rows whose sums stay in registers
+constexpr long TALL = 6, WIDE = 4;
 #else
-constexpr long TALL = 3;
+constexpr long TALL = 3, WIDE = 2;
 #endif
 
 // A matrix of which the number in row r and column i is at r·row + i·column.
