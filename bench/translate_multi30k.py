@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--size", default="small")
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--keep", type=Path, help="a place for the bundle")
     asked = parser.parse_args()
 
     def side(part: str, language: str) -> str:
@@ -51,7 +52,7 @@ def main() -> None:
         "bench": "translate_multi30k",
         "minutes": asked.minutes,
         "settings": asked.set,
-        **learn(wish, asked.minutes, judge),
+        **learn(wish, asked.minutes, judge, asked.keep),
         **before,
     }
     print(f"test_2016: BLEU {result['then']['bleu']:.2f}, chrF {result['then']['chrf']:.2f}")
