@@ -3,8 +3,9 @@
     python bench/generate_batch.py PATH/TO/stories15M
 
 Beside continuous batching: the same engine one prompt after the other; as a static batch that is
-as long as its longest answer; and transformers in one padded batch. All write the same greedy
-tokens. By turns, each in a process of its own; medians. Prints a table and one JSON line.
+as long as its longest answer, each with and without compiled loops; and transformers in one padded
+batch. All write the same greedy tokens. By turns, each in a process of its own; medians. Prints a
+table and one JSON line.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
 from qkv.engine.generate import GREEDY, Batch, Prompter, Request
+from qkv.machine.reuse import keep_memory
 
 OPENINGS = [
     "Once upon a time", "One day", "The little dog", "Tom and Mia", "In the big forest",
@@ -30,8 +32,11 @@ Answers = list[list[int]]
 Write = Callable[[], Answers]
 
 
-def ours(place: Path, count: int, way: Callable[[Engine, list[Request]], Answers]) -> Write:
-    engine = Engine.load(place)
+def ours(
+    place: Path, count: int, way: Callable[[Engine, list[Request]], Answers], compile: bool
+) -> Write:
+    engine = Engine.load(place, compile=compile)
+    keep_memory()  # as the commands do
     asked = requests(engine, count)
     return lambda: way(engine, asked)
 
@@ -105,7 +110,11 @@ def main() -> None:
     ways = {
         "qkv, continuous": continuous, "qkv, static": static, "qkv, one by one": one_by_one
     }  # fmt: skip
-    peers = {name: Peer(ours, given.model, given.prompts, way) for name, way in ways.items()}
+    peers = {
+        name + " --compile" * compile: Peer(ours, given.model, given.prompts, way, compile)
+        for compile in (False, True)
+        for name, way in ways.items()
+    }
     peers["transformers"] = Peer(transformers, given.model, given.prompts)
     found = {name: peer.answer() for name, peer in peers.items()}
     tokens = sum(r.max_tokens for r in asked)

@@ -70,6 +70,20 @@ def test_an_activation_and_its_slope_are_torchs(name: str, shape: tuple[int, int
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
+def test_what_is_no_number_is_bent_as_torch_bends_it(name: str) -> None:
+    x, upstream = torch.randn(3, 37), torch.randn(3, 37)
+    x[1, 20] = torch.nan
+    given = x.clone().requires_grad_()
+    wanted = BENT[name](given)
+    (slope,) = torch.autograd.grad(wanted, given, upstream)
+    for ours, theirs in (
+        (passes().bend(x, ACTIVATIONS[name], NEVER), wanted.detach()),
+        (passes().bend_back(x, upstream, ACTIVATIONS[name], NEVER), slope),
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
 def test_backward_drops_what_forward_dropped(name: str) -> None:
     x, upstream, chance = torch.randn(17, 37), torch.randn(17, 37), Chance(12345, 77)
     mask = passes().join(None, torch.ones_like(x), chance)
@@ -160,8 +174,10 @@ def test_a_score_that_is_no_number_shows() -> None:
 
 @pytest.mark.parametrize("added", [False, True])
 @pytest.mark.parametrize(
-    "shape", [(1, 1, 1), (7, 33, 5), (13, 65, 400), (100, 130, 801), (9, 16, 0), (0, 16, 8)]
-)
+    "shape",
+    [(1, 1, 1), (7, 33, 5), (13, 65, 400), (100, 130, 801), (9, 16, 0), (0, 16, 8), (100, 272, 401),
+     (211, 304, 193), (1153, 48, 577)],
+)  # fmt: skip
 def test_a_product_is_torchs_however_its_factors_lie(
     shape: tuple[int, int, int], added: bool
 ) -> None:

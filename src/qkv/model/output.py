@@ -188,14 +188,14 @@ class Classify(Choice):
 Output = Annotated[NextToken | MaskedToken | TextVector | Classify, Field(discriminator="kind")]
 
 
-Judged = tuple[Tensor, Tensor, Tensor, Tensor | None]
+LossAndSlopes = tuple[Tensor, Tensor, Tensor, Tensor | None]
 """A summed loss, and its slopes by states, table and bias."""
 
 
 class Factors(NamedTuple):
     """What scores are made of, for a loss that multiplies them in parts.
 
-    judged: a quicker way to the summed cross-entropy of targets (N,), all real, with a smoothing
+    quicker: a quicker way to the summed cross-entropy of targets (N,), all real, with a smoothing
     and an agreement, and its slopes; see `qkv.task.loss`.
     """
 
@@ -203,7 +203,7 @@ class Factors(NamedTuple):
     table: Tensor
     bias: Tensor | None
     cap: float | None
-    judged: "Callable[[Factors, Tensor, float, float], Judged] | None" = None
+    quicker: "Callable[[Factors, Tensor, float, float], LossAndSlopes] | None" = None
 
     def scores(self) -> Tensor:
         """states · tableᵀ + bias, capped if there is a cap."""

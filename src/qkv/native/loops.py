@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_long, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,6 @@ class Panels(ctypes.Structure):
         ("numbers", c_void_p), ("bias", c_void_p), ("outputs", c_long), ("inputs", c_long),
         ("after", c_void_p),
     )  # fmt: skip
-    width: ClassVar[int] = 64  # outputs in a panel, as in panels.h
     held: Tensor
     next: Panels
 
@@ -112,6 +111,7 @@ class Loops:
         self._unround_bend_round = _typed(found.unround_bend_round, *[P] * 6, L, L, N, N)
         self._attend_few = _typed(found.attend_few, *[P] * 9, *[L] * 6, F, N)
         self._attend_texts = _typed(found.attend_texts, *[P] * 8, *[L] * 4, F, N)
+        self.panel_width: int = _typed(found.panel_width, result=L)()
         self._pack_panels = _typed(found.pack_panels, P, P, L, L)
         self._multiply_rows = _typed(found.multiply_rows, P, P, L, P, N, N)
         self._multiply_twice = _typed(found.multiply_twice, P, P, P, L, P, N, N)
@@ -192,8 +192,7 @@ class Loops:
 
     def packed(self, weight: Tensor) -> Tensor:
         """The matrix (N, K) in the order that `products` reads it in."""
-        outputs, inputs = weight.shape
-        width = Panels.width
+        (outputs, inputs), width = weight.shape, self.panel_width
         panels = weight.new_empty((outputs + width - 1) // width, inputs, width)
         weight = floats(weight)
         self._pack_panels(weight.data_ptr(), panels.data_ptr(), outputs, inputs)

@@ -1,20 +1,16 @@
 // Products of several rows with a matrix that lies in panels.
 //
-// A panel is four lanes of outputs wide. Six rows meet it at a time: their 24 sums stay in registers
-// while the panel is read, from the cache that held it for the rows before. Meanwhile a part of the
-// next panel is asked for, so that it is near when the rows get there.
+// A panel is as many outputs wide as a tile. The rows of a tile meet it at a time, and it is read from
+// the cache that held it for the rows before. Meanwhile a part of the next panel is asked for, so that
+// it is near when the rows get there.
 #pragma once
 
-#include "lanes.h"
 #include "numbers.h"
+#include "tile.h"
 
 namespace qkv {
 
-constexpr long PANEL = 4 * LANES;  // outputs
-constexpr long ROWS = 6;           // that meet a panel at a time
-constexpr long AHEAD = 8;          // inputs by which reading is ahead of computing
-
-inline long panels_in(long outputs) { return (outputs + PANEL - 1) / PANEL; }
+constexpr long AHEAD = 8;  // inputs by which reading is ahead of computing
 
 extern "C" {
 
@@ -29,40 +25,15 @@ struct Panels {
 
 }  // extern "C"
 
-// x (rows, inputs) with one panel -> out (rows, PANEL).
-template <long rows>
-void tile(const float* x, const float* panel, const float* next, long inputs, const float* bias, float* out) {
-    Lanes sum[rows][4];
-    for (long r = 0; r < rows; r++) {
-        for (long c = 0; c < 4; c++) sum[r][c] = load(bias + c * LANES);
-    }
-    for (long k = 0; k < inputs; k++) {
-        const float* at = panel + k * PANEL;
-        for (long c = 0; c < 4; c++) __builtin_prefetch(at + AHEAD * PANEL + c * LANES);
-        __builtin_prefetch(next + k * LANES, 0, 2);
-        const Lanes a = load(at), b = load(at + LANES), c = load(at + 2 * LANES), d = load(at + 3 * LANES);
-#pragma GCC unroll 6
-        for (long r = 0; r < rows; r++) {
-            const Lanes number = Lanes{} + x[r * inputs + k];
-            sum[r][0] += number * a;
-            sum[r][1] += number * b;
-            sum[r][2] += number * c;
-            sum[r][3] += number * d;
-        }
-    }
-    for (long r = 0; r < rows; r++) {
-        for (long c = 0; c < 4; c++) store(sum[r][c], out + r * PANEL + c * LANES);
-    }
-}
-
-// `tile` with the number of rows as a constant, which is at most `most`.
-template <long most>
-void tile_of(long rows, const float* x, const float* panel, const float* next, long inputs, const float* bias,
-             float* out) {
-    if constexpr (most > 1) {
-        if (rows < most) return tile_of<most - 1>(rows, x, panel, next, inputs, bias, out);
-    }
-    tile<most>(x, panel, next, inputs, bias, out);
+// out (rows, PANEL) += x (rows, inputs) · a panel, for at most TALL rows; `next` is read later.
+inline void multiply_panel(const float* x, long rows, const float* panel, const float* next, long inputs, float* out) {
+    with_rows(rows, [=](auto known) {
+        tile<decltype(known)::value, WIDE>({x, inputs, 1}, panel, PANEL, inputs, out, PANEL, true, [=](long k) {
+#pragma GCC unroll 4
+            for (long l = 0; l < WIDE; l++) __builtin_prefetch(panel + (k + AHEAD) * PANEL + l * LANES);
+            __builtin_prefetch(next + k * LANES, 0, 2);
+        });
+    });
 }
 
 // out (rows, outputs) = bend(x (rows, inputs)·Wᵀ + b), for the outputs of some panels; `following` is
@@ -72,15 +43,16 @@ void multiply_panels(const Panels& m, const float* x, long rows, float* out, lon
                      const float* following) {
     for (long p = from; p < to; p++) {
         const long first_output = p * PANEL;
-        const long width = m.outputs - first_output < PANEL ? m.outputs - first_output : PANEL;
+        const long width = fewer(PANEL, m.outputs - first_output);
         const float* panel = m.numbers + first_output * m.inputs;
         const float* next = p + 1 == to && following ? following : panel + PANEL * m.inputs;
-        float bias[PANEL] = {}, room[ROWS * PANEL];
+        alignas(sizeof(Lanes)) float bias[PANEL] = {}, room[TALL * PANEL];
         if (m.bias) std::memcpy(bias, m.bias + first_output, width * sizeof(float));
-        for (long first = 0; first < rows; first += ROWS) {
-            const long count = rows - first < ROWS ? rows - first : ROWS;
-            const float* part = next + first / ROWS % 4 * LANES * m.inputs;  // a quarter at a time
-            tile_of<ROWS>(count, x + first * m.inputs, panel, part, m.inputs, bias, room);
+        for (long first = 0; first < rows; first += TALL) {
+            const long count = fewer(TALL, rows - first);
+            const float* part = next + first / TALL % WIDE * LANES * m.inputs;  // one of WIDE at a time
+            for (long r = 0; r < count; r++) std::memcpy(room + r * PANEL, bias, sizeof bias);
+            multiply_panel(x + first * m.inputs, count, panel, part, m.inputs, room);
             for (long r = 0; r < count; r++) {
                 float* to_row = out + (first + r) * m.outputs + first_output;
                 for (long i = 0; i < width; i++) to_row[i] = bend(room[r * PANEL + i]);

@@ -11,7 +11,7 @@ using namespace qkv;
 
 namespace {
 
-constexpr long STRIP = 8 * ROWS;  // rows that stay in a core's cache from one product to the next
+constexpr long STRIP = 8 * TALL;  // rows that stay in a core's cache from one product to the next
 constexpr long NEAR = 1 << 18;    // numbers that a core keeps near while it reads a matrix
 
 long share(long count, long t, long n) { return count * t / n; }
@@ -29,17 +29,6 @@ struct Core {
     template <class Bend>
     void multiply(const Panels& m, const float* x, long rows, float* out, Bend bend, const Panels* after) const {
         multiply_panels(m, x, rows, out, first(m), last(m), bend, start(after));
-    }
-};
-
-// Rows in strips that are all about as long, a whole number of them for each core.
-struct Strips {
-    long rows, count;
-
-    Strips(long rows, long cores) : rows(rows), count((rows + STRIP * cores - 1) / (STRIP * cores) * cores) {}
-
-    long start(long strip) const {
-        return strip == count ? rows : share((rows + ROWS - 1) / ROWS, strip, count) * ROWS;
     }
 };
 
@@ -65,6 +54,8 @@ void with_bend(int kind, Loop loop) {
 
 extern "C" {
 
+long panel_width() { return PANEL; }
+
 // The matrix (outputs, inputs) in panels; there is room for whole ones.
 void pack_panels(const float* matrix, float* panels, long outputs, long inputs) {
     for (long p = 0; p < panels_in(outputs); p++) {
@@ -86,7 +77,7 @@ void multiply_rows(const Panels* m, const float* x, long rows, float* out, int k
             Core().multiply(*m, x, rows, out, bend, m->after);
             return;
         }
-        const Strips strips(rows, threads);
+        const Strips strips(rows, threads, STRIP);
 #pragma omp parallel for num_threads(threads)
         for (long s = 0; s < strips.count; s++) {
             const long first = strips.start(s), count = strips.start(s + 1) - first;
@@ -111,10 +102,10 @@ void multiply_twice(const Panels* up, const Panels* down, const float* x, long r
             }
             return;
         }
-        const Strips strips(rows, threads);
+        const Strips strips(rows, threads, STRIP);
 #pragma omp parallel num_threads(threads)
         {
-            std::vector<float> room((STRIP + ROWS) * up->outputs);
+            std::vector<float> room(STRIP * up->outputs);
 #pragma omp for
             for (long s = 0; s < strips.count; s++) {
                 const long first = strips.start(s), count = strips.start(s + 1) - first;

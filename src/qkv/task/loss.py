@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qkv.model.output import Factors, Judged
+from qkv.model.output import Factors, LossAndSlopes
 from qkv.shapes import expect
 from qkv.task.agreement import Judge, agreeing
 
@@ -61,13 +61,13 @@ def scored_cross_entropy(
         ]
         return torch.stack(losses).sum() if losses else states.new_zeros(())
 
-    def judged(given: Factors) -> Judged:
+    def made(given: Factors) -> LossAndSlopes:
         if quicker is not None:
             return quicker(given, targets, smoothing, agreement)
         judge = agreeing(agreement) if agreement else _loss_and_slope
         return _in_parts(given, targets, smoothing, rows, judge)
 
-    total: Tensor = _Scored.apply(states, table, bias, cap, judged)  # type: ignore[no-untyped-call]
+    total: Tensor = _Scored.apply(states, table, bias, cap, made)  # type: ignore[no-untyped-call]
     return total
 
 
@@ -81,9 +81,9 @@ class _Scored(torch.autograd.Function):
         table: Tensor,
         bias: Tensor | None,
         cap: float | None,
-        judged: Callable[[Factors], Judged],
+        made: Callable[[Factors], LossAndSlopes],
     ) -> Tensor:
-        total, *slopes = judged(Factors(states, table, bias, cap))
+        total, *slopes = made(Factors(states, table, bias, cap))
         context.save_for_backward(*slopes)
         return total
 
@@ -95,8 +95,8 @@ class _Scored(torch.autograd.Function):
 
 def _in_parts(
     factors: Factors, targets: Tensor, smoothing: float, rows: int, judge: Judge
-) -> Judged:
-    """So many rows at a time."""
+) -> LossAndSlopes:
+    """The loss and its slopes, so many rows at a time."""
     states, table, bias, cap, _ = factors
     total = torch.zeros((), dtype=torch.float32, device=states.device)
     to_states, to_table = torch.empty_like(states), torch.zeros_like(table)

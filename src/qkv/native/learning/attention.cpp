@@ -36,7 +36,7 @@ struct Heads {
 
 namespace {
 
-constexpr long BLOCK = 64;  // queries at a time
+constexpr long BLOCK = 11 * TALL;  // queries at a time
 
 inline float total(const Lanes& x) {
     float part[LANES], sum = 0.0f;

@@ -33,7 +33,7 @@ template <int kind>
 inline void bent(const Lanes& x, Lanes& value, Lanes& slope) {
     if constexpr (kind == RELU) {
         value = x < 0.0f ? Lanes{} : x;
-        slope = x > 0.0f ? Lanes{} + 1.0f : Lanes{};
+        slope = x <= 0.0f ? Lanes{} : Lanes{} + 1.0f;
     } else if constexpr (kind == RELU2) {
         const Lanes up = x < 0.0f ? Lanes{} : x;
         value = up * up;

@@ -2,18 +2,24 @@
 #pragma once
 
 #include <memory>
+#include <new>
 
 #include "tiles.h"
 
 namespace qkv {
 
-constexpr long PANEL = WIDE * LANES;  // columns that are computed at a time
-constexpr long HIGH = 96;             // rows of a block
-constexpr long DEEP = 192;            // numbers of a row that are summed up at a time
+constexpr long HIGH = 96;   // rows of a block
+constexpr long DEEP = 192;  // numbers of a row that are summed up at a time
 
-typedef std::unique_ptr<float[]> Room;
+static_assert(HIGH % TALL == 0, "blocks are cut at whole tiles");
 
-inline long fewer(long a, long b) { return a < b ? a : b; }
+// Room for numbers, at a place where lanes do not straddle two lines of a cache.
+struct Leave {
+    void operator()(float* numbers) const { ::operator delete[](numbers, std::align_val_t(sizeof(Lanes))); }
+};
+typedef std::unique_ptr<float[], Leave> Room;
+
+inline Room room_for(long count) { return Room(new (std::align_val_t(sizeof(Lanes))) float[count]); }
 
 // A matrix whose panel p begins at p·panel, and there row k at k·row.
 struct Panels {
@@ -22,7 +28,7 @@ struct Panels {
 };
 
 // How many numbers a matrix in panels has; the last panel is filled up with zeros.
-inline long packed_size(long columns, long count) { return (columns + PANEL - 1) / PANEL * PANEL * count; }
+inline long packed_size(long columns, long count) { return panels_in(columns) * PANEL * count; }
 
 // Panel p of b (count, columns), or with `turned` of a b that lies as (columns, count).
 inline void pack(const float* b, long b_row, bool turned, long columns, long count, long p, float* panel) {
@@ -41,10 +47,10 @@ inline void pack(const float* b, long b_row, bool turned, long columns, long cou
 }
 
 // A strip of rows with the last, narrower panel.
-inline void last_panel(const Grid& a, long rows, const Panels& b, const float* panel, long count, float* c,
-                       long c_row, long wide, bool add) {
-    float room[TALL * PANEL];
-    strip(a, rows, panel, b.row, count, room, PANEL, PANEL, false);
+inline void last_panel(const Grid& a, long rows, const float* panel, long row, long count, float* c, long c_row,
+                       long wide, bool add) {
+    alignas(sizeof(Lanes)) float room[TALL * PANEL];
+    strip(a, rows, panel, row, count, room, PANEL, filled(wide), false);
     for (long r = 0; r < rows; r++) {
         for (long i = 0; i < wide; i++) c[r * c_row + i] = room[r * PANEL + i] + (add ? c[r * c_row + i] : 0.0f);
     }
@@ -55,16 +61,16 @@ inline void block(Grid a, long rows, const Panels& b, float* c, long c_row, long
     if (!count && !add) {
         for (long r = 0; r < rows; r++) std::memset(c + r * c_row, 0, columns * sizeof(float));
     }
-    for (long deep = 0; deep < count; deep += DEEP) {
-        const long some = fewer(DEEP, count - deep);
-        for (long p = 0; p * PANEL < columns; p++) {
+    for (long p = 0; p * PANEL < columns; p++) {
+        const long wide = fewer(PANEL, columns - p * PANEL);
+        for (long deep = 0; deep < count; deep += DEEP) {
             const float* panel = b.numbers + p * b.panel + deep * b.row;
-            const long wide = fewer(PANEL, columns - p * PANEL);
+            const long some = fewer(DEEP, count - deep);
             for (long r = 0; r < rows; r += TALL) {
                 const long high = fewer(TALL, rows - r);
                 float* to = c + r * c_row + p * PANEL;
                 if (wide % LANES) {
-                    last_panel(a.from(r, deep), high, b, panel, some, to, c_row, wide, add || deep);
+                    last_panel(a.from(r, deep), high, panel, b.row, some, to, c_row, wide, add || deep);
                 } else {
                     strip(a.from(r, deep), high, panel, b.row, some, to, c_row, wide, add || deep);
                 }
@@ -81,7 +87,8 @@ inline void block_of_columns(Grid a, long rows, const Panels& b, float* c, long 
         for (long k = 0; k < some; k++) {
             std::memcpy(room + k * HIGH, a.numbers + (deep + k) * a.column, rows * sizeof(float));
         }
-        block({room, 1, HIGH}, rows, {b.numbers + deep * b.row, b.panel, b.row}, c, c_row, columns, some, add || deep);
+        const Panels part = {b.numbers + deep * b.row, b.panel, b.row};
+        block({room, 1, HIGH}, rows, part, c, c_row, columns, some, add || deep);
     }
 }
 

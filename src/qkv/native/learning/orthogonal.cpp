@@ -19,13 +19,15 @@ struct Quintic {
 
 namespace {
 
+constexpr long HALF = 2 * LANES;  // columns: by how many a symmetric product begins later, row by row
+
 // Squares of side n; rows have whole lanes.
 class Work {
   public:
     Work(long n, long wide) : n(n), row(filled(n)), wide(filled(wide)) {
-        for (Room* room : {&square, &factor, &product, &other}) room->reset(new float[n * row]);
-        for (Room* room : {&x, &next}) room->reset(new float[n * this->wide]);
-        side.reset(new float[this->wide * row]);
+        for (Room* room : {&square, &factor, &product, &other}) *room = room_for(n * row);
+        for (Room* room : {&x, &next}) *room = room_for(n * this->wide);
+        side = room_for(this->wide * row);
     }
 
     // The matrix (n, count), or with `turned` one that lies as (count, n).
@@ -113,7 +115,7 @@ class Work {
     // A product that is symmetric: what is right of the diagonal is computed, the rest mirrored.
     void symmetric(const Grid& a, const float* b, long b_row, long count, float* to) {
         for (long r = 0; r < n; r += TALL) {
-            const long from = r / (2 * LANES) * (2 * LANES);
+            const long from = r / HALF * HALF;
             strip(a.from(r, 0), fewer(TALL, n - r), b + from, b_row, count, to + r * row + from, row, row - from,
                         false);
         }

@@ -104,12 +104,17 @@ class Passes:
         self._bend_back = _typed(found.bend_back, P, P, P, L, N, *chance)
         self._norm = _typed(found.norm, P, P, P, F, P, P, L, L, N)
         self._norm_back = _typed(found.norm_back, *[P] * 7, L, L, N)
-        self.quick_products = bool(_typed(found.quick_products, result=N)())
+        self.quick_products: int = _typed(found.quick_products, result=L)()
         self._multiply = _typed(found.multiply, P, L, L, P, L, N, P, *[L] * 4, N, N)
         self._orthogonal = _typed(found.orthogonal, P, P, L, L, L, P, N, N)
         self._scored = _typed(found.scored, P, P, P, P, F, F, *[P] * 4, *[L] * 3, N)
         self._attend = _typed(found.attend, *[P] * 6, L, N)
         self._attend_back = _typed(found.attend_back, *[P] * 12, L, N)
+
+    def suits(self, a: Tensor, b: Tensor) -> bool:
+        """Whether `multiply` is quicker here than torch's own product."""
+        shortest, shorter, _ = sorted((*a.shape, b.shape[1]))
+        return shortest * shorter <= self.quick_products
 
     def multiply(
         self, a: Tensor, b: Tensor, out: Tensor | None = None, add: bool = False

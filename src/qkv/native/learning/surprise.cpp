@@ -83,12 +83,12 @@ void scored(const float* states, const float* table, const float* bias, const in
             long tokens, long width, int threads) {
     const long fit = SCORES / (tokens * threads) / 2 * 2, each = fit < 2 ? 2 : fewer(MOST, fit);
     const long held = each * threads;
-    Room packed(new float[packed_size(tokens, width)]), scores(new float[held * tokens]);
+    const Room packed = room_for(packed_size(tokens, width)), scores = room_for(held * tokens);
 #pragma omp parallel num_threads(threads)
     {
-        Room room(new float[HIGH * DEEP]);
+        const Room room = room_for(HIGH * DEEP);
 #pragma omp for schedule(static)
-        for (long p = 0; p < (tokens + PANEL - 1) / PANEL; p++) {
+        for (long p = 0; p < panels_in(tokens); p++) {
             pack(table, width, true, tokens, width, p, packed.get() + p * PANEL * width);
         }
         for (long first = 0; first < rows; first += held) {

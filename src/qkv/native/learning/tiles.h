@@ -1,24 +1,9 @@
 // Small products whose numbers stay in a core's nearest caches.
 #pragma once
 
-#include "../lanes.h"
+#include "../tile.h"
 
 namespace qkv {
-
-// Rows and lanes whose sums stay in registers.
-#ifdef __AVX512F__
-constexpr long TALL = 6, WIDE = 4;
-#else
-constexpr long TALL = 3, WIDE = 2;
-#endif
-
-// A matrix of which the number in row r and column i is at r·row + i·column.
-struct Grid {
-    const float* numbers;
-    long row, column;
-
-    Grid from(long r, long i) const { return {numbers + r * row + i * column, row, column}; }
-};
 
 // c (rows, columns) = a (rows, count) · b (count, columns), or that added, for at most TALL rows.
 // Columns are whole lanes; rows of b and c lie in one piece, each so many numbers behind the one before.

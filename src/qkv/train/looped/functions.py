@@ -52,8 +52,8 @@ def mixed(heads: Heads, own: Tensor, other: Tensor | None) -> Tensor:
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """a (M, K) · b (K, N), by our own loops where the machine suits them, else torch's."""
-    return passes().multiply(a, b) if passes().quick_products else a @ b
+    """a (M, K) · b (K, N), by our own loops where they are quicker, else torch's."""
+    return passes().multiply(a, b) if passes().suits(a, b) else a @ b
 
 
 class _Multiplied(torch.autograd.Function):

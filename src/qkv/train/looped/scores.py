@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from qkv.model.output import Factors, Judged, OwnScores, TiedScores
+from qkv.model.output import Factors, LossAndSlopes, OwnScores, TiedScores
 from qkv.native.learning import LANES, passes
 
 
@@ -20,10 +20,10 @@ def _quicker(factors: Factors) -> Factors:
     """With a quicker loss, if the passes know these."""
     if factors.cap is not None or factors.table.shape[1] % LANES:
         return factors
-    return factors._replace(judged=scored)
+    return factors._replace(quicker=scored)
 
 
-def scored(factors: Factors, targets: Tensor, smoothing: float, agreement: float) -> Judged:
+def scored(factors: Factors, targets: Tensor, smoothing: float, agreement: float) -> LossAndSlopes:
     """The summed cross-entropy and its slopes; the scores of a few rows are all that is held."""
     states, table = factors.states.contiguous(), factors.table.contiguous()
     losses, to_states, to_table, to_bias = passes().scored(
