@@ -1,24 +1,22 @@
 // Attention within texts that stand one after the other in one row: each token of a text looks at
-// all of that text. Eight queries share every key that is read.
-#include <vector>
-
+// all of that text. The queries of a tile share every key that is read.
+#include "room.h"
 #include "strides.h"
 #include "threads.h"
+#include "tile.h"
 #include "weigh.h"
 
 using namespace qkv;
 
 namespace {
 
-constexpr long TOGETHER = 8;  // queries
-
 // What one head knows of one text: keys with positions side by side, values row by row, both in
 // whole lanes.
 class Text {
   public:
     Text(long longest, long width)
-        : width(width), keys(width * filled(longest)), values(longest * filled(width)),
-          weights(TOGETHER * filled(longest)) {}
+        : width(width), keys(room_for(width * filled(longest))), values(room_for(longest * filled(width))),
+          weights(room_for(TALL * filled(longest))), asked(room_for(TALL * width)), seen(room_for(TALL * filled(width))) {}
 
     void read(const float* k, long k_stride, const float* v, long v_stride, long count) {
         length = count;
@@ -29,57 +27,33 @@ class Text {
         }
     }
 
-    // What `count` neighbouring queries see.
-    template <long count>
-    void look(const float* q, long q_stride, float scale, float* out, long out_stride) {
-        const long S = filled(length), E = filled(width);
-        for (long s = 0; s < S; s += LANES) {
-            Lanes sum[count] = {};
-            for (long i = 0; i < width; i++) {
-                const Lanes key = load(&keys[i * S + s]);
-                for (long r = 0; r < count; r++) sum[r] += q[r * q_stride + i] * key;
-            }
-            for (long r = 0; r < count; r++) store(sum[r] * scale, &weights[r * S + s]);
-        }
-        float share[count];
-        for (long r = 0; r < count; r++) share[r] = weigh(&weights[r * S], length);
-        for (long i = 0; i < E; i += LANES) {
-            Lanes sum[count] = {};
-            for (long s = 0; s < length; s++) {
-                const Lanes value = load(&values[s * E + i]);
-                for (long r = 0; r < count; r++) sum[r] += weights[r * S + s] * value;
-            }
-            const long left = width - i < LANES ? width - i : LANES;
-            for (long r = 0; r < count; r++) {
-                sum[r] *= share[r];
-                std::memcpy(out + r * out_stride + i, &sum[r], left * sizeof(float));
-            }
-        }
-    }
-
     void look_all(const float* q, long q_stride, long queries, float scale, float* out, long out_stride) {
-        long t = 0;
-        for (; t + TOGETHER <= queries; t += TOGETHER) {
-            look<TOGETHER>(q + t * q_stride, q_stride, scale, out + t * out_stride, out_stride);
-        }
-        if (t < queries) {
-            look_some<TOGETHER - 1>(queries - t, q + t * q_stride, q_stride, scale, out + t * out_stride,
-                                    out_stride);
+        for (long t = 0; t < queries; t += TALL) {
+            look(q + t * q_stride, q_stride, fewer(TALL, queries - t), scale, out + t * out_stride, out_stride);
         }
     }
 
   private:
-    // `look` with the number of queries as a constant, which is at most `most`.
-    template <long most>
-    void look_some(long count, const float* q, long q_stride, float scale, float* out, long out_stride) {
-        if constexpr (most > 1) {
-            if (count < most) return look_some<most - 1>(count, q, q_stride, scale, out, out_stride);
+    // What `count` neighbouring queries see, at most TALL.
+    void look(const float* q, long q_stride, long count, float scale, float* out, long out_stride) {
+        const long S = filled(length), E = filled(width);
+        for (long r = 0; r < count; r++) {
+            for (long i = 0; i < width; i++) asked[r * width + i] = q[r * q_stride + i] * scale;
         }
-        look<most>(q, q_stride, scale, out, out_stride);
+        float share[TALL];
+        with_rows(count, [&](auto known) {
+            constexpr long rows = decltype(known)::value;
+            strip<rows>({asked.get(), width, 1}, keys.get(), S, width, weights.get(), S, S, false);
+            for (long r = 0; r < rows; r++) share[r] = weigh(&weights[r * S], length);
+            strip<rows>({weights.get(), S, 1}, values.get(), E, length, seen.get(), E, E, false);
+        });
+        for (long r = 0; r < count; r++) {
+            for (long i = 0; i < width; i++) out[r * out_stride + i] = seen[r * E + i] * share[r];
+        }
     }
 
     long width, length = 0;
-    std::vector<float> keys, values, weights;
+    Room keys, values, weights, asked, seen;
 };
 
 }  // namespace

@@ -85,4 +85,16 @@ inline void tile(Grid a, const float* b, long b_row, long count, float* c, long 
     }
 }
 
+// The same for any number of whole lanes, at most so many at a time.
+template <long rows, long lanes = WIDE>
+inline void strip(const Grid& a, const float* b, long b_row, long count, float* c, long c_row, long columns, bool add) {
+    long i = 0;
+    for (; i + lanes * LANES <= columns; i += lanes * LANES) {
+        tile<rows, lanes>(a, b + i, b_row, count, c + i, c_row, add, [](long) {});
+    }
+    if constexpr (lanes > 1) {
+        if (i < columns) strip<rows, lanes / 2>(a, b + i, b_row, count, c + i, c_row, columns - i, add);
+    }
+}
+
 }  // namespace qkv

@@ -1,9 +1,7 @@
 // Products of large matrices, block by block: what a block needs stays near while it is computed.
 #pragma once
 
-#include <memory>
-#include <new>
-
+#include "../room.h"
 #include "tiles.h"
 
 namespace qkv {
@@ -12,14 +10,6 @@ constexpr long HIGH = 96;   // rows of a block
 constexpr long DEEP = 192;  // numbers of a row that are summed up at a time
 
 static_assert(HIGH % TALL == 0, "blocks are cut at whole tiles");
-
-// Room for numbers, at a place where lanes do not straddle two lines of a cache.
-struct Leave {
-    void operator()(float* numbers) const { ::operator delete[](numbers, std::align_val_t(sizeof(Lanes))); }
-};
-typedef std::unique_ptr<float[], Leave> Room;
-
-inline Room room_for(long count) { return Room(new (std::align_val_t(sizeof(Lanes))) float[count]); }
 
 // A matrix whose panel p begins at p·panel, and there row k at k·row.
 struct Panels {

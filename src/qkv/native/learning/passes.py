@@ -113,7 +113,7 @@ class Passes:
 
     def suits(self, a: Tensor, b: Tensor) -> bool:
         """Whether `multiply` is quicker here than torch's own product."""
-        shortest, shorter, _ = sorted((*a.shape, b.shape[1]))
+        shortest, shorter, _ = sorted((len(a), *b.shape))
         return shortest * shorter <= self.quick_products
 
     def multiply(
