@@ -8,7 +8,8 @@ from typing import Any
 from bench_table import RESULTS
 
 Found = dict[str, Any]
-EARLIER = "Intel Xeon (Ice Lake)"  # what results were measured on that do not name their processor
+# What results were measured on that do not name their processor.
+EARLIER = "Intel(R) Xeon(R) Processor @ 2.80GHz"
 
 
 def quality_table(results: Path = RESULTS) -> str:
