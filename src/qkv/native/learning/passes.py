@@ -113,8 +113,8 @@ class Passes:
 
     def suits(self, a: Tensor, b: Tensor) -> bool:
         """Whether `multiply` is quicker here than torch's own product."""
-        shortest, shorter, _ = sorted((len(a), *b.shape))
-        return shortest * shorter <= self.quick_products
+        sides: list[int] = sorted((len(a), *b.shape))
+        return sides[0] * sides[1] <= self.quick_products
 
     def multiply(
         self, a: Tensor, b: Tensor, out: Tensor | None = None, add: bool = False
