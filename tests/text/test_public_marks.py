@@ -127,7 +127,7 @@ def test_marks_stand_beside_the_tokenizer_only_if_they_are_not_our_own(tmp_path:
     theirs.save(path)
     assert json.loads(marks.read_text(encoding="utf-8")) == {
         "pad": "[PAD]", "unknown": "[UNK]", "start": "[CLS]", "end": "[SEP]", "mask": "[MASK]",
-        "stops": [], "first": None, "chat": None, "names": {},
+        "stops": [], "first": None, "chat": None, "names": {}, "bare": False,
     }  # fmt: skip
     own = Tokenizer.train("bytes", ["a"], 300)
     own.save(path)
@@ -144,6 +144,7 @@ def test_marks_stand_beside_the_tokenizer_only_if_they_are_not_our_own(tmp_path:
         ({"stops": [None]}, "stops must be a list of strings"),
         ({"names": {"bos_token": 3}}, "names must be an object of strings"),
         ({"chat": ["a"]}, "chat must be a string or null"),
+        ({"bare": 1}, "bare must be true or false, not 1"),
         ({"end": "[NOT]"}, "the vocabulary has no token '[NOT]'"),
         ({"stops": ["[NOT]"]}, "the vocabulary has no token '[NOT]'"),
         ({"first": "[NOT]"}, "the vocabulary has no token '[NOT]'"),

@@ -56,6 +56,7 @@ def readings(
         found = [
             Reading((*marks.start, *target)[:longest], tuple(marks.source(source[:room])))
             for source, target in zip(ids, _turned(told), strict=True)
+            if marks.source(source)
         ]
     if not found:
         raise UsageError("none of the texts has a token to check with; give other texts")

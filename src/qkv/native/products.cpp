@@ -2,9 +2,8 @@
 //
 // Few rows: each core has panels of its own, so that the matrix is read once. Many: each core has rows
 // of its own, strip by strip.
-#include <vector>
-
 #include "panels.h"
+#include "room.h"
 #include "threads.h"
 
 using namespace qkv;
@@ -91,8 +90,8 @@ void multiply_twice(const Panels* up, const Panels* down, const float* x, long r
                     int threads) {
     with_bend(kind, [=](auto bend) {
         if (rows * up->outputs <= NEAR) {
-            std::vector<float> room(rows * up->outputs);
-            float* bent = room.data();
+            const Room room = room_for(rows * up->outputs);
+            float* bent = room.get();
 #pragma omp parallel num_threads(threads)
             {
                 const Core core;
@@ -105,12 +104,12 @@ void multiply_twice(const Panels* up, const Panels* down, const float* x, long r
         const Strips strips(rows, threads, STRIP);
 #pragma omp parallel num_threads(threads)
         {
-            std::vector<float> room(STRIP * up->outputs);
+            const Room room = room_for(STRIP * up->outputs);
 #pragma omp for
             for (long s = 0; s < strips.count; s++) {
                 const long first = strips.start(s), count = strips.start(s + 1) - first;
-                multiply_strip(*up, x + first * up->inputs, count, room.data(), bend);
-                multiply_strip(*down, room.data(), count, out + first * down->outputs, Nothing{});
+                multiply_strip(*up, x + first * up->inputs, count, room.get(), bend);
+                multiply_strip(*down, room.get(), count, out + first * down->outputs, Nothing{});
             }
         }
     });

@@ -34,6 +34,7 @@ class Marks:
     first: str | None = None  # a token every target must begin with
     chat: str | None = None  # the chat template (Jinja source)
     names: tuple[tuple[str, str], ...] = ()  # what the template calls tokens: ("bos_token", "<s>")
+    bare: bool = False  # a source to be translated is read as it is, without its end behind it
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -74,6 +75,7 @@ def read_marks(path: Path) -> Marks:
     for name in (*ROLES, "first", "chat"):
         _expect(path, name, found.get(name), "a string or null", _is_text_or_none)
     stops, names = found.get("stops", []), found.get("names", {})
+    _expect(path, "bare", found.get("bare", False), "true or false", _is_true_or_false)
     _expect(path, "stops", stops, "a list of strings", _are_texts)
     _expect(path, "names", names, "an object of strings", _are_texts_by_name)
     return Marks(**{**found, "stops": tuple(stops), "names": tuple(names.items())})
@@ -88,6 +90,10 @@ def _expect(
 
 def _is_text_or_none(value: object) -> bool:
     return value is None or isinstance(value, str)
+
+
+def _is_true_or_false(value: object) -> bool:
+    return isinstance(value, bool)
 
 
 def _are_texts(value: object) -> bool:

@@ -87,8 +87,11 @@ class Arabic:
 
     model: Translator
     tokenizer: Tokenizer
-    marking: Marking
     expected: list[dict[str, Any]]
+
+    @property
+    def marking(self) -> Marking:
+        return Marking.of(self.tokenizer, self.model.config)
 
     @property
     def sources(self) -> list[str]:
@@ -103,7 +106,8 @@ def arabic(shared: Path) -> Arabic:
         (place / "ctranslate2" / f"{name}_vocabulary.txt").read_text("utf-8").split("\n")[:-1]
         for name in ("source", "target")
     )
-    tokenizer = Tokenizer.train("characters", ["".join(source[3:] + target[3:])], 1000)
+    learned = Tokenizer.train("characters", ["".join(source[3:] + target[3:])], 1000)
+    tokenizer = Tokenizer(learned._backend, replace(learned.marks, bare=True))
     tables = {
         "source": Embedding(vocabulary=tokenizer.size, scaled=True),
         "embedding": Embedding(vocabulary=tokenizer.size, scaled=True),
@@ -119,8 +123,7 @@ def arabic(shared: Path) -> Arabic:
         filled[name] = _moved(filled[name], symbols, tokenizer, elsewhere)
     model.load_state_dict(filled)
     expected = json.loads((place / "expected.json").read_text("utf-8"))
-    marking = replace(Marking.of(tokenizer, model.config), after=())  # it reads sources unmarked
-    return Arabic(model.eval(), tokenizer, marking, expected)
+    return Arabic(model.eval(), tokenizer, expected)
 
 
 def _moved(table: Tensor, symbols: list[str], tokenizer: Tokenizer, elsewhere: float) -> Tensor:

@@ -152,19 +152,14 @@ def public(shared: Path) -> Arabic:
 
 
 def test_a_public_model_writes_the_expected_letters(public: Arabic) -> None:
-    found = translate(
-        public.model, public.tokenizer, public.sources, beams=1, length_penalty=0.0,
-        marking=public.marking,
-    )  # fmt: skip
+    found = translate(public.model, public.tokenizer, public.sources, beams=1, length_penalty=0.0)
     for translation, case in zip(found, public.expected, strict=True):
         assert translation.text == case["greedy"].replace(" ", "")
         assert translation.score == pytest.approx(case["greedy_logprob_sum"], abs=1e-3)
 
 
 def test_a_public_model_finds_the_expected_four(public: Arabic) -> None:
-    found = translate(
-        public.model, public.tokenizer, public.sources, beams=4, best=4, marking=public.marking
-    )
+    found = translate(public.model, public.tokenizer, public.sources, beams=4, best=4)
     for translation, case in zip(found, public.expected, strict=True):
         ways = translation.alternatives
         assert [way.text for way in ways] == [text.replace(" ", "") for text in case["beam4"]]

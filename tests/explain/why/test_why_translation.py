@@ -116,9 +116,7 @@ def test_a_public_transliterator_is_aligned_letter_by_letter(shared: Path) -> No
     public = arabic(shared)
     agreed, better = [], []
     for source in public.sources:
-        reason = why_translation(
-            public.model, public.tokenizer, source, marking=public.marking, beams=1
-        )
+        reason = why_translation(public.model, public.tokenizer, source, beams=1)
         assert len(reason.sources) == len(source)  # a single word is taken by its letters
         agreed.append(reason.agreement)
         better.append(reason.faithfulness["attention"].trust.better)

@@ -1,7 +1,8 @@
 """The marks of a translator: what stands around a source, and what a target begins and ends with.
 
-A tokenizer of ours has no template: a source is closed by the end mark. One from elsewhere puts
-around a source what it always does, and may want a target to begin with more than one mark.
+A tokenizer of ours has no template: a source is closed by the end mark, unless its marks say that
+it is read bare. One from elsewhere puts around a source what it always does, and may want a target
+to begin with more than one mark.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,8 @@ class Marking:
     def of(cls, tokenizer: Tokenizer, config: EncoderDecoder) -> "Marking":
         """The marks that `qkv train translate` puts around the texts of such a model."""
         t = tokenizer
-        before, after = (t.before, t.after) if t.marked else ((), (t.end,))
+        marked = t.marked or t.marks.bare
+        before, after = (t.before, t.after) if marked else ((), (t.end,))
         start = (t.start,) if t.first is None else (t.start, t.first)
         named = (getattr(t.marks, role) for role in UNWRITTEN)
         marks = {t.id_of(token) for token in named if token is not None}

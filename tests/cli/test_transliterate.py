@@ -1,0 +1,63 @@
+"""The public transliterator as a bundle, asked as a person asks it."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from qkv.bundle import Bundle
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "engine" / "translate"))
+from letter_models import Arabic, arabic
+
+Program = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def public(shared: Path) -> Arabic:
+    return arabic(shared)
+
+
+@pytest.fixture(scope="module")
+def bundle(public: Arabic, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("models") / "arabic"
+    Bundle(public.model, public.tokenizer).save(place)
+    return place
+
+
+def lines(out: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in out.split("\n")[:-1]]
+
+
+def test_greedy_it_writes_the_published_letters(qkv: Program, public: Arabic, bundle: Path) -> None:
+    code, out, _ = qkv(
+        "translate", bundle, *public.sources, "--beams", 1, "--length-penalty", 0, "--json"
+    )
+    found, expected = lines(out), public.expected
+    assert code == 0
+    assert [f["text"] for f in found] == [case["greedy"].replace(" ", "") for case in expected]
+    scores = [case["greedy_logprob_sum"] for case in expected]
+    assert [f["score"] for f in found] == pytest.approx(scores, abs=1e-3)
+
+
+def test_with_four_beams_it_finds_the_published_four(
+    qkv: Program, public: Arabic, bundle: Path
+) -> None:
+    code, out, _ = qkv(
+        "translate", bundle, *public.sources, "--beams", 4, "--best", 4, "--alignment", "--json"
+    )
+    assert code == 0
+    for found, case in zip(lines(out), public.expected, strict=True):
+        ways = found["alternatives"]
+        assert isinstance(ways, list)
+        assert [way["text"] for way in ways] == [text.replace(" ", "") for text in case["beam4"]]
+        assert [way["score"] for way in ways] == pytest.approx(case["beam4_scores"], abs=1e-3)
+        assert found["alignment"]
+
+
+def test_its_card_and_its_proofs(qkv: Program, bundle: Path) -> None:
+    assert qkv("inspect", bundle)[0] == 0
+    code, out, _ = qkv("check", bundle, "--json")
+    assert (code, json.loads(out)["ok"]) == (0, True)
