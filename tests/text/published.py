@@ -145,6 +145,17 @@ def write_pieces(
     return directory
 
 
+def with_padding(directory: Path, **config: object) -> Path:
+    """A SentencePiece model that has learned no token for padding: it is added behind the last."""
+    spm = pytest.importorskip("sentencepiece", reason="trains the models these tests read")
+    pieces = spm.SentencePieceProcessor(model_file=str(directory / "tokenizer.model"))
+    return write(
+        directory,
+        tokenizer_config_json={**config, "pad_token": "<pad>"},
+        added_tokens_json={"<pad>": pieces.get_piece_size()},
+    )
+
+
 def write_marian(directory: Path) -> Path:
     """Two languages with a vocabulary of both, but for two pieces that it lacks."""
     german = [
@@ -262,16 +273,12 @@ PUBLISHED: dict[str, Callable[[Path], Path]] = {
         write_pieces(d, "tokenizer.model", "bpe", 600, byte_fallback=True),
         tokenizer_config_json={"tokenizer_class": "LlamaTokenizer", "add_bos_token": True},
     ),
-    "llama legacy": lambda d: write(
+    "llama legacy": lambda d: with_padding(
         write_pieces(
             d, "tokenizer.model", "bpe", 600, byte_fallback=True,
             normalization_rule_name="identity", remove_extra_whitespaces=False,
         ),
-        tokenizer_config_json={
-            "tokenizer_class": "LlamaTokenizer", "legacy": True, "add_bos_token": True,
-            "add_eos_token": True, "pad_token": "<pad>",
-        },
-        added_tokens_json={"<pad>": 544},
+        tokenizer_class="LlamaTokenizer", legacy=True, add_bos_token=True, add_eos_token=True,
     ),
     "llama symbols": lambda d: write(
         write_pieces(
