@@ -69,6 +69,27 @@ def test_if_no_pair_is_short_enough_that_is_said(tmp_path: Path) -> None:
         prepare(wish_for("translate", data, context=2))
 
 
+def test_pairs_can_be_learnt_both_ways(tmp_path: Path) -> None:
+    data = written(tmp_path / "pairs.csv", pairs(20)).model_copy(update={"both_ways": True})
+    one_way = data.model_copy(update={"both_ways": False})
+    job = find_job("translate")
+    both, plain = job.load(data, 5), job.load(one_way, 5)
+    for part in ("train", "held_out"):
+        turned = [(p.target, p.source) for p in getattr(plain, part)]
+        found = [(p.source, p.target) for p in getattr(both, part)]
+        assert found[1::2] == turned
+        assert found[::2] == [(p.source, p.target) for p in getattr(plain, part)]
+    assert both.sha256 != plain.sha256  # so that neither reads what was kept of the other
+    recipe = prepare(wish_for("translate", one_way, settings={"data": {"both_ways": True}})).recipe
+    assert recipe.data == data.model_copy(update={"sha256": both.sha256})
+
+
+def test_only_translators_learn_both_ways(tmp_path: Path) -> None:
+    both = data_for("classify", tmp_path).model_copy(update={"both_ways": True})
+    with pytest.raises(QkvError, match=r"data\.both_ways is for translate, not for classify"):
+        prepare(wish_for("classify", both))
+
+
 def test_clean_data_gets_no_remark(tmp_path: Path) -> None:
     rows = [f"text number {i} of many,{'ab'[i % 2]}" for i in range(30)]
     assert remarks("classify", columns(tmp_path / "clean.csv", *rows)) == []

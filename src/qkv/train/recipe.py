@@ -42,6 +42,7 @@ class Data(Choice):
     score: str | None = None
     validation: Names = ()  # none: a part of the files is held out
     held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
+    both_ways: bool = False  # each pair also the other way round; for translate
     sha256: str = ""  # not yet read
 
 

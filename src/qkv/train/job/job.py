@@ -111,3 +111,5 @@ def refuse_roles(job: Job[P], data: Data) -> None:
     for role in ("text", "label", "source", "target", "score"):
         if getattr(data, role) is not None and role not in job.roles:
             raise DataError(f"--{role} is not for {job.name}; it reads {' and '.join(job.roles)}")
+    if data.both_ways and job.name != "translate":
+        raise DataError(f"data.both_ways is for translate, not for {job.name}; leave it out")

@@ -44,7 +44,9 @@ class Translating(Job[Parts[Pair]]):
             train, held_out = pairs, validation_pairs(data)
         else:
             train, held_out = split(pairs, seed, data.held_out)
-        read = (*pairs, *(held_out if data.validation else ()))
+        read = [*pairs, *(held_out if data.validation else ())]
+        if data.both_ways:
+            train, held_out, read = map(_both_ways, (train, held_out, read))
         sides = (side for pair in read for side in (pair.source, pair.target))
         return Parts(train, held_out, fingerprint(sides))
 
@@ -227,6 +229,11 @@ def validation_pairs(data: Data) -> list[Pair]:
             "parallel files are validated with two more: --validation SOURCE --validation TARGET"
         )
     return read_pairs([], *data.validation)
+
+
+def _both_ways(pairs: Sequence[Pair]) -> list[Pair]:
+    """Each pair, and behind it the same pair the other way round."""
+    return [turned for p in pairs for turned in (p, Pair(p.target, p.source))]
 
 
 def _read(files: Sequence[str], source: str | None, target: str | None) -> list[Pair]:
