@@ -186,6 +186,7 @@ def measured(peers: dict[str, Peer], engine: Engine, asked: argparse.Namespace) 
         "cosine": {name: float(each.mean()) for name, each in near.items()},
         "sts_b": quality,
         "gflops": {name: rate * work / 1e9 for name, rate in rates.items()},
+        "texts": {"captions": len(short), "mixed": len(long)},
         "runs": asked.runs,
     }
 
