@@ -16,11 +16,6 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-# Notes every stretch of work that keeps the page from answering.
-WATCH = """window.stretches = [];
-new PerformanceObserver((list) => {
-  for (const entry of list.getEntries()) window.stretches.push(entry.duration);
-}).observe({ type: "longtask", buffered: true });"""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +60,6 @@ def opened(chromium: object) -> Iterator[Callable[..., Opened]]:
             **more,
         )
         context.set_default_timeout(10_000)
-        context.add_init_script(WATCH)
         contexts.append(context)
         shown = Opened(context.new_page())
         pages.append((path, shown))
