@@ -1,6 +1,7 @@
 """A run is a function of its recipe: stopped anywhere and resumed, it ends with the same bits."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -265,6 +266,26 @@ def test_a_run_that_was_finished_twice_has_one_summary(tmp_path: Path) -> None:
     run._record({"step": run.progress.done, "summary": {}})
     again(tmp_path).finish()
     assert sum("summary" in line for line in metrics(tmp_path / "run")) == 1
+
+
+def test_a_fresh_translator_is_not_timed_while_it_rambles(tmp_path: Path) -> None:
+    """It may write as many tokens as it reads, and not as many as an evaluation lets it."""
+    run = start(tmp_path, wish_for("translate", data_for("translate", tmp_path)))
+    passes = list[str]()
+    run.model.decoder.register_forward_hook(lambda *_: passes.append("one"))
+    run.lesson.rehearse(run.model)
+    rehearsed = len(passes)
+    run.lesson.evaluate(run.model)
+    assert rehearsed < (len(passes) - rehearsed) / 2
+
+
+@pytest.mark.parametrize(("minutes", "looks"), [(1e-5, 1), (60, 10)])
+def test_a_time_budget_is_not_spent_on_looking(tmp_path: Path, minutes: float, looks: int) -> None:
+    run = start(tmp_path, wish_for("language", data_for("language", tmp_path)))
+    run.fit_to_minutes(minutes)
+    steps, every = run.recipe.steps, run.recipe.evaluate_every
+    assert steps == run.trainer.total >= 10
+    assert math.ceil(steps / every) == looks
 
 
 def test_the_time_a_step_takes_is_measured_without_a_trace(tmp_path: Path) -> None:

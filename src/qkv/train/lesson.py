@@ -75,6 +75,10 @@ class Lesson(ABC):
     def evaluate(self, model: Any) -> dict[str, float]:
         """The metrics on the held-out part, quickly; the watched one among them."""
 
+    def rehearse(self, model: Any) -> None:
+        """As much work as `evaluate` will be once the model has learnt something."""
+        self.evaluate(model)
+
     @abstractmethod
     def sample(self, model: Any) -> str:
         """Something the model says now, for a person to see it learn."""

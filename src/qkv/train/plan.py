@@ -1,7 +1,7 @@
 """From what a person asks for to a whole run: good defaults for everything not said."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,8 @@ def prepare(wish: Wish) -> Prepared:
         **laid_over(wish.data.model_dump(exclude_unset=True), wish.settings.get("data", {}))
     )
     refuse_roles(job, data)
+    if data.both_ways:
+        _check_able(job, "data.both_ways", lambda other: other.turns)
     _check_kind(job, wish)
     origin = _origin(wish)
     parts = job.load(data, seed)
@@ -209,11 +211,17 @@ def _tokenizer(
 
 
 def _check_noise(job: Job[Any], noise: float, kind: str) -> None:
-    if noise and not job.noisy:
-        able = " and ".join(name for name, other in JOBS.items() if other.noisy)
-        raise UsageError(f"tokens.noise is for {able}, not for {job.name}; leave it out")
+    if noise:
+        _check_able(job, "tokens.noise", lambda other: other.noisy)
     if noise and kind in KINDS:  # else what is wrong is the kind
         refuse_noise(kind)
+
+
+def _check_able(job: Job[Any], setting: str, able: Callable[[Job[Any]], bool]) -> None:
+    """A setting for some jobs only was given: refuse it for the others, by name."""
+    if not able(job):
+        names = " and ".join(name for name, other in JOBS.items() if able(other))
+        raise UsageError(f"{setting} is for {names}, not for {job.name}; leave it out")
 
 
 def _fitted(

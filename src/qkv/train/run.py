@@ -33,6 +33,8 @@ from qkv.train.recompute import recompute
 from qkv.train.story import story
 
 WARMING = 3  # steps
+LOOKING = 0.3  # of a time budget: at most so much for the held-out part
+LAST = 2  # the last look, which the report shows, takes as long as so many others
 RECIPE, METRICS, CHECKPOINTS = "recipe.toml", "metrics.jsonl", "checkpoints"
 
 
@@ -139,26 +141,28 @@ class Run:
         return spent / (step.number - WARMING), tokens / spent
 
     def seconds_an_evaluation(self) -> float:
-        """What looking at the held-out part takes; a fresh model may ramble, so this is much."""
+        """What looking at the held-out part takes."""
         start = time.perf_counter()
-        self.lesson.evaluate(self.model)
+        self.lesson.rehearse(self.model)
         return time.perf_counter() - start
 
     def fit_to_minutes(self, minutes: float) -> float:
-        """As many steps as fit, by a short measurement; the seconds that one of them takes."""
-        looking = min(self.seconds_an_evaluation() * (EVALUATIONS + 2), minutes * 60 * 0.3)
-        seconds = self.seconds_a_step()
-        self.fit_to(max(10, int((minutes * 60 - looking) / seconds * 0.95)))
-        return seconds
+        """As many steps as fit, by a short measurement; the seconds that one of them takes.
 
-    def fit_to(self, steps: int) -> None:
-        """The same run with another number of steps; only before the first of them."""
-        every = self.recipe.evaluate_every
+        Only before the first step. Where looking at the held-out part takes long, it is done less
+        often.
+        """
+        looking, room = self.seconds_an_evaluation(), minutes * 60 * LOOKING
+        looks = min(EVALUATIONS, max(1, int(room / looking) - LAST))
+        seconds = self.seconds_a_step()
+        left = minutes * 60 - min(room, (looks + LAST) * looking)
+        steps, every = max(10, int(left / seconds * 0.95)), self.recipe.evaluate_every
         if every == evaluations(self.recipe.steps):  # nobody asked for another
-            every = evaluations(steps)
+            every = math.ceil(steps / looks)
         changes = {"steps": steps, "evaluate_every": every}
         self.recipe = self.recipe.model_copy(update=changes)
         self.trainer.total = steps
+        return seconds
 
     def finish(self) -> tuple[Path, Judged]:
         """The run's directory becomes a bundle of the best weights, with all that led to them."""

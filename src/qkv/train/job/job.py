@@ -43,6 +43,7 @@ class Job(ABC, Generic[P]):
     epochs: ClassVar[float | None] = None  # if nothing is said; none: as many steps as above
     synthetic: ClassVar[bool] = False  # its built-in corpus
     noisy: ClassVar[bool] = False  # whether its texts can be cut anew in every epoch
+    turns: ClassVar[bool] = False  # whether its examples can also be read the other way round
     average: ClassVar[float] = 0.0
     patience: ClassVar[int] = 0
     tuned_rate: ClassVar[float] = 0.04  # of AdamW, times the width, where a model goes on learning
@@ -111,5 +112,3 @@ def refuse_roles(job: Job[P], data: Data) -> None:
     for role in ("text", "label", "source", "target", "score"):
         if getattr(data, role) is not None and role not in job.roles:
             raise DataError(f"--{role} is not for {job.name}; it reads {' and '.join(job.roles)}")
-    if data.both_ways and job.name != "translate":
-        raise DataError(f"data.both_ways is for translate, not for {job.name}; leave it out")

@@ -1,6 +1,6 @@
 """`qkv train translate`: texts and their translations."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ WATCHED = 256  # held-out sentences translated at each evaluation
 class Translating(Job[Parts[Pair]]):
     name, title = "translate", "A translator"
     roles = ("source", "target")
-    synthetic = noisy = True
+    synthetic = noisy = turns = True
     batch, steps, epochs = 3000, 6000, 20
     average = 0.996
 
@@ -152,6 +152,13 @@ class TranslateLesson(Lesson):
         judged = judge_translations(model, self.tokenizer, self.held_out, beams=1)
         return {**judged.scores, "loss": loss}
 
+    def rehearse(self, model: Translator) -> None:
+        """A fresh model rambles: it may write as much as there is to read, and not more."""
+        self._loss(model)
+        sources = [pair.source for pair in self.held_out]
+        room = model.config.length - int(self.marks.counts[1])
+        translate_texts(model, self.tokenizer, sources, 1, lambda source: min(source, room))
+
     def sample(self, model: Translator) -> str:
         source = self.held_out[0].source
         (said,) = translate_texts(model, self.tokenizer, [source], beams=1)
@@ -203,9 +210,13 @@ def judge_translations(
 
 
 def translate_texts(
-    model: Translator, tokenizer: Tokenizer, texts: Sequence[str], beams: int
+    model: Translator,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    beams: int,
+    longest: Callable[[int], int] | None = None,
 ) -> list[str]:
-    """The best translation found for each text."""
+    """The best translation found for each text; longest: as for `beam_search`."""
     marks = Marking(tokenizer, model.config)
     sources = [marks.source(ids) for ids in tokenizer.encode_many(texts)]
     found = beam_search(
@@ -215,6 +226,7 @@ def translate_texts(
         before=marks.start[:-1],
         end=marks.end,
         beams=beams,
+        longest=longest,
         forbidden=marks.never,
     )
     return [tokenizer.decode(best.ids) for best, *_ in found]
