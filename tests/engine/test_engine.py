@@ -107,8 +107,28 @@ def test_where_the_cpu_cannot_multiply_in_8_bits_it_says_so(
         engine = qkv.load(encoder, int8=True)
     finally:
         int8_works.cache_clear()
-    assert engine.remarks == ["this CPU cannot multiply in 8 bits; float32 is used instead"]
+    assert engine.remarks == [
+        "this CPU multiplies in 8 bits only with compiled loops (--compile); float32 is used "
+        "instead"
+    ]
     assert engine.model.embedding.weight.dtype == torch.float32
+
+
+@needs_compiler
+def test_compiled_loops_multiply_in_8_bits_on_any_cpu(
+    encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
+    int8_works.cache_clear()
+    try:
+        engine = qkv.load(encoder, int8=True, compile=True)
+        small = engine.embed(TEXTS)
+    finally:
+        int8_works.cache_clear()
+    assert engine.remarks == []
+    assert engine.model.embedding.weight.dtype == torch.int8
+    plain = qkv.load(encoder).embed(TEXTS)
+    assert (small * plain).sum(axis=1).min() > 0.99
 
 
 MEMORY = """
@@ -120,18 +140,33 @@ def private():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) * 1024
 
-Engine.load(sys.argv[2], int8=True).embed(["warm"])
+large, small, compile = sys.argv[1], sys.argv[2], sys.argv[3] == "True"
+Engine.load(small, int8=True, compile=compile).embed(["warm"])
 gc.collect()
 before = private()
-engine = Engine.load(sys.argv[1], int8=True)
+engine = Engine.load(large, int8=True, compile=compile)
 gc.collect()
 print(private() - before)
 """
 
 
-@pytest.mark.skipif(not int8_works(), reason="this CPU cannot multiply in 8 bits")
+@pytest.mark.parametrize(
+    "compile",
+    [
+        pytest.param(
+            False,
+            marks=pytest.mark.skipif(
+                not int8_works(), reason="torch does not multiply in 8 bits on this CPU"
+            ),
+        ),
+        pytest.param(True, marks=needs_compiler),
+    ],
+    ids=["torch", "loops"],
+)
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
-def test_in_8_bits_the_weights_take_less_than_a_third(encoder: Path, tmp_path: Path) -> None:
+def test_in_8_bits_the_weights_take_less_than_a_third(
+    encoder: Path, tmp_path: Path, compile: bool
+) -> None:
     tokenizer = Tokenizer.train("bytes", TEXTS, 300)
     stack = Stack(
         layers=6, width=768, attention=MultiHead(heads=12), feed_forward=GELU(width=3072),
@@ -141,6 +176,6 @@ def test_in_8_bits_the_weights_take_less_than_a_third(encoder: Path, tmp_path: P
         length=64, embedding=Embedding(vocabulary=30_000), encoder=stack, output=TextVector()
     )
     Bundle(build(config), tokenizer).save(tmp_path / "large")
-    program = [sys.executable, "-c", MEMORY, str(tmp_path / "large"), str(encoder)]
+    program = [sys.executable, "-c", MEMORY, tmp_path / "large", encoder, str(compile)]
     told = subprocess.run(program, check=True, capture_output=True, text=True, timeout=120)
     assert int(told.stdout) < 0.3 * 4 * config.parameters()

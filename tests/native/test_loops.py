@@ -248,6 +248,18 @@ def test_no_sum_of_8_bits_overflows() -> None:
     torch.testing.assert_close(got, torch.full((4,), 127.0 * 20_000))
 
 
+@pytest.mark.parametrize("rows", [1, 2, 5, 63, 129])
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (3, 5), (130, 37), (7, 20_011)])
+def test_sums_of_whole_numbers_are_exact(rows: int, outputs: int, inputs: int) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    x, weight = (
+        torch.randint(-127, 128, (n, inputs), generator=generator, dtype=torch.int8)
+        for n in (rows, outputs)
+    )
+    weight[0], x[0] = 127, -127  # as far from 0 as a sum can be
+    assert loops().sums(x, weight).equal((x.double() @ weight.double().T).int())
+
+
 def test_threads_make_no_difference() -> None:
     before, weight, x = torch.get_num_threads(), numbers(3001, 37), numbers(37)
     q, k = numbers(5, H, 2, E), numbers(5, K, S, E, seed=2)

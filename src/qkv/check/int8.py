@@ -52,7 +52,7 @@ def lacks(subject: Subject) -> str:
     table = subject.model.embedding
     if table.weight.device.type != "cpu" or table.weight.dtype != torch.float32:
         return "8 bits need float32 weights on a CPU"
-    return "" if int8_works() else "this CPU cannot multiply in 8 bits"
+    return "" if int8_works() else "torch does not multiply in 8 bits on this CPU"
 
 
 INT8 = Check(

@@ -63,7 +63,9 @@ def _notes(found: Examination) -> list[str]:
             f"set OMP_NUM_THREADS={usable}, or pass --threads {usable}"
         )
     if found.speed and found.speed.int8_gops is None:
-        said.append("this CPU has no VNNI: --int8 is taken for float32, and says so")
+        said.append(
+            "this CPU has no VNNI: --int8 needs --compile, and without it is taken for float32"
+        )
     if found.compiler is None:
         said.append("there is no C++ compiler, which only --compile of a model's answers needs")
     if found.torch and not found.torch.onednn:

@@ -94,7 +94,7 @@ def _speeds(found: "Examination") -> list[tuple[str, str]]:
     speed = found.speed
     if speed is None:
         return [("speed", "not measured")]
-    whole = "not on this CPU"
+    whole = "only with --compile"
     if speed.int8_gops is not None:
         whole = f"{speed.int8_gops:,.0f} GOP/s, as --int8 multiplies"
     return [

@@ -56,8 +56,11 @@ class Engine:
             loops()  # what is missing for it is said now
         if compile and not has_twin(bundle.model):
             self.remarks.append("compiled loops need float32 weights on a CPU; none are used here")
-        if int8 and not int8_works():
-            self.remarks.append("this CPU cannot multiply in 8 bits; float32 is used instead")
+        if int8 and not (compile or int8_works()):
+            self.remarks.append(
+                "this CPU multiplies in 8 bits only with compiled loops (--compile); float32 is "
+                "used instead"
+            )
             int8 = False
         if int8:  # nothing of the larger numbers stays in memory
             self.bundle = replace(bundle, model=quicken(bundle.model, True, compile))

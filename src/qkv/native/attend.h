@@ -40,7 +40,7 @@ class Places {
 // Lets memory bring some rows nearer, while others are computed with.
 inline void ask_for(Rows rows, const Places& places, long width) {
     for (long p = 0; p < places.count; p++) {
-        for (long i = 0; i < width; i += LANES) __builtin_prefetch(rows[places[p]] + i, 0, 2);
+        for (long i = 0; i < width; i += LINE) __builtin_prefetch(rows[places[p]] + i, 0, 2);
     }
 }
 

@@ -13,7 +13,7 @@ from qkv.files.cache import cache_home
 from qkv.machine.compiler import find_compiler
 
 FOLDER = Path(__file__).parent
-SOURCES = ("attend.cpp", "products.cpp", "rows.cpp", "step.cpp", "texts.cpp")
+SOURCES = ("attend.cpp", "products.cpp", "rows.cpp", "step.cpp", "texts.cpp", "whole.cpp")
 # Sums may be taken in any order, which lets them be taken many at a time; that a number may be
 # infinite or none at all is never forgotten.
 FLAGS = (

@@ -1,12 +1,22 @@
-// Sixteen numbers that are computed with as one; the compiler knows what this CPU makes of them.
+// As many numbers as a register of this CPU holds, computed with as one.
 #pragma once
 
 #include <cstring>
 
 namespace qkv {
 
-typedef float Lanes __attribute__((vector_size(64)));
+// Never more: what does not fit into a register is computed with in memory.
+#if defined(__AVX512F__)
+constexpr long WIDTH = 64;  // bytes
+#elif defined(__AVX__)
+constexpr long WIDTH = 32;
+#else
+constexpr long WIDTH = 16;
+#endif
+
+typedef float Lanes __attribute__((vector_size(WIDTH)));
 constexpr long LANES = sizeof(Lanes) / sizeof(float);
+constexpr long LINE = 16;  // numbers that memory brings at a time
 
 inline Lanes load(const float* from) {
     Lanes x;
@@ -16,6 +26,20 @@ inline Lanes load(const float* from) {
 
 inline void store(const Lanes& x, float* to) { std::memcpy(to, &x, sizeof x); }
 
+// 0, 1, 2 and so on.
+template <class Vector>
+inline Vector counted() {
+    Vector x = {};
+    for (unsigned i = 0; i < sizeof x / sizeof x[0]; i++) x[i] = i;
+    return x;
+}
+
+// The first `count` lanes of x, and the others of `rest`.
+inline Lanes first(const Lanes& x, long count, const Lanes& rest) {
+    return counted<Lanes>() < static_cast<float>(count) ? x : rest;
+}
+
+#ifdef __AVX512F__
 // The sums of all lanes of four vectors, by halves of all four together.
 inline void totals(const Lanes x[4], float out[4]) {
     const auto halves = [](const Lanes& a, const Lanes& b) {  // eight lanes of each are left
@@ -29,6 +53,24 @@ inline void totals(const Lanes x[4], float out[4]) {
     sum += __builtin_shufflevector(sum, sum, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
     for (int i = 0; i < 4; i++) out[i] = sum[4 * i];
 }
+#else
+// The sums of all lanes of four vectors: each is folded to four lanes, and those are added crosswise.
+inline void totals(const Lanes x[4], float out[4]) {
+    typedef float Four __attribute__((vector_size(16)));
+    Four folded[4] = {};
+    for (int i = 0; i < 4; i++) {
+        Four part[LANES / 4];
+        std::memcpy(part, &x[i], sizeof part);
+        for (const Four& each : part) folded[i] += each;
+    }
+    const auto halves = [](const Four& a, const Four& b) {
+        return __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    };
+    const Four ab = halves(folded[0], folded[1]), cd = halves(folded[2], folded[3]);
+    const Four sum = __builtin_shufflevector(ab, cd, 0, 2, 4, 6) + __builtin_shufflevector(ab, cd, 1, 3, 5, 7);
+    std::memcpy(out, &sum, sizeof sum);
+}
+#endif
 
 // The next multiple of the number of lanes.
 inline long filled(long n) { return (n + LANES - 1) / LANES * LANES; }

@@ -107,6 +107,7 @@ class Loops:
         P, L, F, N = c_void_p, c_long, c_float, c_int
         self._add_and_norm = _typed(found.add_and_norm, P, P, P, P, F, L, L, N)
         self._round_rows = _typed(found.round_rows, P, P, P, L, L, N)
+        self._multiply_whole = _typed(found.multiply_whole, P, P, P, L, L, L, N)
         self._unround_rows = _typed(found.unround_rows, P, P, P, P, L, L, N)
         self._unround_bend_round = _typed(found.unround_bend_round, *[P] * 6, L, L, N, N)
         self._attend_few = _typed(found.attend_few, *[P] * 9, *[L] * 6, F, N)
@@ -137,6 +138,18 @@ class Loops:
         whole, step = x.new_empty(x.shape, dtype=torch.int8), x.new_empty(len(x))
         self._round_rows(x.data_ptr(), whole.data_ptr(), step.data_ptr(), *x.shape, _threads())
         return whole, step
+
+    def sums(self, whole: Tensor, weight: Tensor) -> Tensor:
+        """whole·Wᵀ of rows (M, K) and a matrix (N, K), both in 8 bits: (M, N) in 32, exact."""
+        (rows, inputs), outputs = whole.shape, len(weight)
+        assert whole.dtype == weight.dtype == torch.int8
+        assert whole.is_contiguous()
+        assert weight.is_contiguous()
+        out = whole.new_empty(rows, outputs, dtype=torch.int32)
+        self._multiply_whole(
+            whole.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, outputs, inputs, _threads()
+        )
+        return out
 
     def unrounded(self, sums: Tensor, step: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
         """What sums (M, N) of 32 bits stand for: × step (M,) × scale (N,) + bias (N,) -> (M, N).

@@ -30,8 +30,8 @@ inline void multiply_panel(const float* x, long rows, const float* panel, const 
     with_rows(rows, [=](auto known) {
         tile<decltype(known)::value, WIDE>({x, inputs, 1}, panel, PANEL, inputs, out, PANEL, true, [=](long k) {
 #pragma GCC unroll 4
-            for (long l = 0; l < WIDE; l++) __builtin_prefetch(panel + (k + AHEAD) * PANEL + l * LANES);
-            __builtin_prefetch(next + k * LANES, 0, 2);
+            for (long i = 0; i < PANEL; i += LINE) __builtin_prefetch(panel + (k + AHEAD) * PANEL + i);
+            __builtin_prefetch(next + k * LINE, 0, 2);
         });
     });
 }
@@ -50,7 +50,7 @@ void multiply_panels(const Panels& m, const float* x, long rows, float* out, lon
         if (m.bias) std::memcpy(bias, m.bias + first_output, width * sizeof(float));
         for (long first = 0; first < rows; first += TALL) {
             const long count = fewer(TALL, rows - first);
-            const float* part = next + first / TALL % WIDE * LANES * m.inputs;  // one of WIDE at a time
+            const float* part = next + first / TALL % (PANEL / LINE) * LINE * m.inputs;
             for (long r = 0; r < count; r++) std::memcpy(room + r * PANEL, bias, sizeof bias);
             multiply_panel(x + first * m.inputs, count, panel, part, m.inputs, room);
             for (long r = 0; r < count; r++) {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "attend.h"
+#include "dots.h"
 #include "threads.h"
 
 using namespace qkv;
@@ -61,26 +62,13 @@ long share_of_rows(long rows, int t, int n) {
     return t == n ? rows : share(rows / TOGETHER, t, n) * TOGETHER;
 }
 
-// x·W[r] for some neighbouring rows; whole numbers are multiplied and added as such.
-template <long count, class Number, class Wide, class Sum>
-inline void dots(const Number* w, const Wide* x, long columns, Sum* out) {
-    Sum sum[count] = {};
-    for (long i = 0; i < columns; i++) {
-        for (long r = 0; r < count; r++) {
-            const Wide weight = w[r * columns + i];
-            sum[r] += weight * x[i];
-        }
-    }
-    for (long r = 0; r < count; r++) out[r] = sum[r];
-}
-
 template <class Number, class Wide, class Sum>
 void products(const Number* w, const Wide* x, long columns, Sum* out, long from, long to) {
     long r = from;
     for (; r + TOGETHER <= to; r += TOGETHER) {
-        dots<TOGETHER>(w + r * columns, x, columns, out + r);
+        dots<1, TOGETHER>(x, w + r * columns, columns, out + r, 0);
     }
-    for (; r < to; r++) dots<1>(w + r * columns, x, columns, out + r);
+    for (; r < to; r++) dots<1, 1>(x, w + r * columns, columns, out + r, 0);
 }
 
 // out[from:to] = W[from:to]·x + b; `room` is for x in whole numbers. They have 8 bits, as in rows.cpp,

@@ -7,13 +7,9 @@
 
 namespace qkv {
 
-// Rows and lanes of a tile: 24 registers of 512 bits, or twelve of 256 and 24 of 128.
+// Rows and lanes of a tile: 24 registers of 32, or twelve of the sixteen that AVX2 has.
 constexpr long TALL = 6;
-#ifdef __AVX512F__
-constexpr long WIDE = 4;
-#else
-constexpr long WIDE = 1;
-#endif
+constexpr long WIDE = WIDTH == 32 ? 2 : 4;
 constexpr long PANEL = WIDE * LANES;  // columns of a tile
 
 inline long fewer(long a, long b) { return a < b ? a : b; }
@@ -50,7 +46,7 @@ struct Grid {
     Grid from(long r, long i) const { return {numbers + r * row + i * column, row, column}; }
 };
 
-// c (rows, lanes·16) = a (rows, count) · b (count, lanes·16), or that added; rows of b and c lie in
+// c (rows, so many lanes) = a (rows, count) · b (count, so many), or that added; rows of b and c lie in
 // one piece, each so many numbers behind the one before. ahead(i) is called before column i of a is
 // used, and may ask for what is read later.
 template <long rows, long lanes, class Ahead>

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from native import needs_compiler
 from qkv.attention import KVCache, Mask
 from qkv.engine.quick import quicken
-from qkv.engine.quick.int8 import Int8, PackedInt8
+from qkv.engine.quick.int8 import Int8, PackedInt8, int8_works
 from qkv.engine.quick.linear import Matrix, Packed, Plain
 from qkv.engine.quick.looped import LoopedInt8, LoopedPlain
 from qkv.engine.quick.single import SingleLayers
@@ -33,11 +33,20 @@ from qkv.model.output import NextToken
 B, T, S = 3, 11, 13
 LENGTHS = torch.tensor([T, 5, 1])
 LOOPED = [LoopedPlain, LoopedInt8]
+NEEDS_VNNI = pytest.mark.skipif(
+    not int8_works(), reason="torch does not multiply in 8 bits on this CPU"
+)
+PACKED_INT8 = pytest.param(PackedInt8, marks=NEEDS_VNNI)
 PRODUCTS = pytest.mark.parametrize(
-    "product", [Packed, Int8, PackedInt8, *(pytest.param(p, marks=needs_compiler) for p in LOOPED)]
+    "product", [Packed, Int8, PACKED_INT8, *(pytest.param(p, marks=needs_compiler) for p in LOOPED)]
 )
 COMPILED = pytest.mark.parametrize(
     "compiled", [False, pytest.param(True, marks=needs_compiler)], ids=["torch", "loops"]
+)
+COMPILED_INT8 = pytest.mark.parametrize(
+    "compiled",
+    [pytest.param(False, marks=NEEDS_VNNI), pytest.param(True, marks=needs_compiler)],
+    ids=["torch", "loops"],
 )
 
 
@@ -264,7 +273,7 @@ def test_a_translator_s_twin_fed_token_by_token_gives_the_same_scores(
     assert_near(torch.cat(steps, dim=1), model(source, text))
 
 
-@COMPILED
+@COMPILED_INT8
 @pytest.mark.parametrize("name", ALL)
 @torch.inference_mode()
 def test_in_8_bits_the_answers_are_near_and_no_row_depends_on_another(
@@ -311,7 +320,7 @@ def test_products_are_near_and_of_zeros_nothing_but_the_bias(
 
 
 @pytest.mark.parametrize(
-    "product", [Int8, PackedInt8, pytest.param(LoopedInt8, marks=needs_compiler)]
+    "product", [Int8, PACKED_INT8, pytest.param(LoopedInt8, marks=needs_compiler)]
 )
 def test_a_number_that_is_none_shows_in_its_row_and_in_no_other(product: type[nn.Module]) -> None:
     weight, x = torch.randn(5, 7), torch.randn(3, 7)

@@ -61,17 +61,24 @@ class Int8(nn.Module):
         if len(rows) == 1:
             return self.one(rows[0], 1.0).view(*x.shape[:-1], -1)
         size = sizes(rows)
-        sums = torch._int_mm(whole_numbers(rows, size), self.weight.turned)  # (M, N), exact
-        out = sums.to(x.dtype).mul_(size.div_(LARGEST)).mul_(self.weight.scale)
+        out = (
+            self.sums(whole_numbers(rows, size))
+            .to(x.dtype)
+            .mul_(size.div_(LARGEST))
+            .mul_(self.weight.scale)
+        )
         return _plus(out, self.bias).view(*x.shape[:-1], len(self.weight.scale))
+
+    def sums(self, whole: Tensor) -> Tensor:
+        """The product with rows of whole numbers, (M, K) -> (M, N), exact."""
+        return torch._int_mm(whole, self.weight.turned)
 
     def one(self, row: Tensor, factor: float) -> Tensor:
         """row·Wᵀ × factor + b of a single row, (K,) -> (N,); its size is a plain number."""
         least, most = torch.aminmax(row)
         step = max(float(most), -float(least), TINY) / LARGEST
         whole = (row * (1.0 / step)).round_().to(torch.int8)
-        sums = torch._int_mm(whole[None], self.weight.turned)[0]
-        return _plus((sums * self.weight.scale).mul_(step * factor), self.bias)
+        return _plus((self.sums(whole[None])[0] * self.weight.scale).mul_(step * factor), self.bias)
 
     def one_more(self, x: Tensor, row: Tensor) -> Tensor:
         """x + row·Wᵀ + b of a single row."""
@@ -175,7 +182,10 @@ class Int8Table(nn.Module):
 
 @cache
 def int8_works() -> bool:
-    """Whether this machine multiplies in 8 bits, and as quickly as that is worth it (VNNI)."""
+    """Whether torch multiplies in 8 bits here, and as quickly as that is worth it (VNNI).
+
+    Where it does not, compiled loops do.
+    """
     if not torch.cpu._is_vnni_supported():
         return False
     one, row = Matrix(torch.eye(3), None), torch.ones(2, 3)

@@ -14,7 +14,7 @@ from qkv.attention.reference import check_sizes, scale_factor
 from qkv.engine.quick.activation import name_of
 from qkv.engine.quick.block import PostNormBlock, PostNormCrossBlock
 from qkv.engine.quick.feed_forward import up_and_down
-from qkv.engine.quick.int8 import Int8, Int8Table, Rounded
+from qkv.engine.quick.int8 import Int8, Int8Table, Rounded, int8_works
 from qkv.engine.quick.linear import Layer, Plain
 from qkv.engine.quick.scores import Scores
 from qkv.model.attention import CrossAttention, Mix
@@ -88,8 +88,7 @@ class LoopedInt8(Int8):
         return Matrix.of(self.weight.whole, self.weight.scale, self.bias)
 
     def sums(self, whole: Tensor) -> Tensor:
-        """The product with rows of whole numbers, exact."""
-        return torch._int_mm(whole, self.weight.turned)
+        return super().sums(whole) if int8_works() else loops().sums(whole, self.weight.whole)
 
     def sized(self, whole: Tensor, step: Tensor) -> Tensor:
         """The product with rows that count in steps."""

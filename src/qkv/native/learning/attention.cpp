@@ -54,8 +54,7 @@ inline Lanes exponentials(const Lanes& x) {
 
 // The first `count` lanes; the others become 0.
 inline Lanes only(const Lanes& x, long count) {
-    const Lanes place = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return place < static_cast<float>(count) ? x : Lanes{};
+    return first(x, count, Lanes{});
 }
 
 // A norm over a head's features and a turn by its position, there and back.

@@ -1,4 +1,4 @@
-// Activations and their slopes, sixteen at a time.
+// Activations and their slopes, some lanes at a time.
 #pragma once
 
 #include "../lanes.h"

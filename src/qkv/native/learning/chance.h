@@ -1,7 +1,7 @@
 // Dropout: which numbers become 0, drawn from nothing but a seed and their place.
 //
 // So nothing is kept for the backward pass: it draws the same again. Each number is judged by one
-// byte; sixteen words at a time judge 64 numbers.
+// byte; the words of one register judge four registers of numbers.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace qkv {
 
-typedef uint32_t Words __attribute__((vector_size(64)));
+typedef uint32_t Words __attribute__((vector_size(WIDTH)));
 constexpr long DRAWN = 4 * LANES;  // numbers judged together
 
 struct Chance {
@@ -19,10 +19,9 @@ struct Chance {
 
     float scale() const { return 256.0f / static_cast<float>(256 - dropped); }
 
-    // Sixteen words for the numbers of one block: rounds of multiplying and folding.
+    // Words for the numbers of one block: rounds of multiplying and folding.
     Words draw(uint64_t block) const {
-        const Words lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-        Words x = lane + static_cast<uint32_t>(block * LANES) + static_cast<uint32_t>(seed);
+        Words x = counted<Words>() + static_cast<uint32_t>(block * LANES) + static_cast<uint32_t>(seed);
         x = (x * 0x9e3779b1u) ^ (static_cast<uint32_t>(seed >> 32) + static_cast<uint32_t>(block >> 28));
         x = (x ^ (x >> 16)) * 0x7feb352du;
         x = (x ^ (x >> 15)) * 0x846ca68bu;
