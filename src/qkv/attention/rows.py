@@ -4,6 +4,9 @@ Rows end at the same column and begin wherever they must, so the newest key of e
 the last column that is shown. A mask that counts distances between columns (a window, T5's
 buckets, ALiBi) is therefore right for every row, and a new key is written for all rows at once.
 What stands before a row's first key is hidden and always finite: a NaN would shine through.
+
+A row by itself begins at the first column of a plain cache: then nothing is hidden, and whatever
+is quick for one text is quick for it.
 """
 
 from __future__ import annotations
@@ -84,12 +87,15 @@ class Rows:
         if 4 * len(self) <= rows or 4 * _columns(max(self.lengths, default=0), 1) <= columns:
             self._move(_power(len(self)), max(self.lengths, default=0), 1)
 
-    def show(self, new: int = 1) -> tuple[Tensor, Mask]:
-        """Make ready for one pass that appends `new` keys to every row.
+    def show(self, new: int = 1) -> tuple[Tensor | None, Mask | None]:
+        """Make ready for one pass of `cache` that appends `new` keys to every row.
 
         -> the positions of the new tokens (B, new), and the mask that hides what is no key of
-        the row.
+        the row; a row by itself needs neither.
         """
+        if len(self) == 1:
+            self._set_apart(new)
+            return None, None
         self._make_room(len(self), max(self.lengths), new)
         longest = max(self.lengths) + new
         shown = -(-longest // BUCKET) * BUCKET
@@ -103,22 +109,36 @@ class Rows:
         self.lengths = [length + new for length in self.lengths]
         return before + torch.arange(new, device=device), Mask.explicit(seen[:, None, None])
 
+    def _set_apart(self, new: int) -> None:
+        """Make ready for one pass of the only row."""
+        slot, (length,) = self.cache.slots[0], self.lengths
+        if isinstance(slot, RowSlot) or self.end + new > slot.capacity:
+            self._move(1, length, new, margin=0, kind=Slot)
+        self.lengths = [length + new]
+
     def _make_room(self, rows: int, longest: int, new: int) -> None:
         slot = self.cache.slots[0]
         short = self.end + new > slot.capacity or self.end < longest + BUCKET
         if rows > len(slot.k) or short:
             self._move(max(_power(rows), len(slot.k)), longest, new)
 
-    def _move(self, rows: int, longest: int, new: int) -> None:
+    def _move(
+        self,
+        rows: int,
+        longest: int,
+        new: int,
+        margin: int = BUCKET,
+        kind: type[Slot] = RowSlot,
+    ) -> None:
         """All rows into fresh room of that many rows and columns, behind a margin of zeros."""
         kept, was = max(self.lengths, default=0), self.end
-        end, columns = longest + BUCKET, _columns(longest, new)
-        for slot in self.cache.slots:
-            slot.k, slot.v = (
-                _moved(t[: len(self), :, was - kept : was], _room(t, rows, columns), end)
-                for t in (slot.k, slot.v)
-            )
-            slot.length = end
+        end, columns = longest + margin, _columns(longest, new)
+
+        def moved(t: Tensor) -> Tensor:
+            return _moved(t[: len(self), :, was - kept : was], _room(t, rows, columns), end)
+
+        slots = [kind(moved(slot.k), moved(slot.v), end) for slot in self.cache.slots]
+        self.cache = KVCache(slots)
 
 
 def _moved(kept: Tensor, fresh: Tensor, end: int) -> Tensor:

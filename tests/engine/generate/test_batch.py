@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tiny_writers import KINDS, LENGTH, VOCABULARY, slow_greedy, slow_scores, watched, writer
 from torch import Tensor
 
-from qkv.attention import Rows
+from qkv.attention import Rows, RowSlot, Slot
 from qkv.engine.generate import GREEDY, Batch, Request, Sampling, Step
 from qkv.engine.generate.batch import Running
 from qkv.engine.generate.single import write_one
@@ -340,6 +340,28 @@ def test_a_model_in_training_is_left_in_training() -> None:
     found = run(Batch(model, VOCABULARY), Request(ids(1, 5), 6, GREEDY))
     assert all(part.training for part in model.modules())
     assert found == [slow_greedy(model.eval(), ids(1, 5), 6)]
+
+
+@EVERY_KIND
+def test_one_by_itself_stands_in_a_plain_cache_until_another_joins(kind: str) -> None:
+    model, batch = MODELS[kind], Batch(MODELS[kind], VOCABULARY)
+    first, second = Request(ids(1, 7), 40, GREEDY), Request(ids(2, 5), 9, GREEDY)
+    members, kinds = [batch.add(first)], list[type]()
+    written: dict[Running, list[int]] = {members[0]: []}
+    while not batch.idle:
+        if len(written[members[0]]) == 11 and len(members) == 1:
+            members.append(batch.add(second))
+            written[members[1]] = []
+        for event in batch.step():
+            assert event.choice is not None
+            written[event.running].append(event.choice.id)
+        if batch.running:
+            kinds.append(type(batch.rows.cache.slots[0]))
+    assert list(written.values()) == [
+        slow_greedy(model, request.ids, request.max_tokens) for request in (first, second)
+    ]
+    turns = [kind for kind, before in zip(kinds, [None, *kinds], strict=False) if kind != before]
+    assert turns == [RowSlot, Slot, RowSlot, Slot]  # each copy is followed by many tokens
 
 
 def test_rows_are_shown_in_multiples_so_that_kernels_meet_few_shapes() -> None:

@@ -5,14 +5,14 @@ answer does not depend on its neighbours, and what goes wrong in one ends only t
 """
 
 import torch
-from torch import Tensor
 
 from qkv.attention import Rows
-from qkv.engine.generate.choosing import choose_many
+from qkv.engine.generate.choosing import Choice, choose_many
 from qkv.engine.generate.intake import Intake, Read, Unreadable
 from qkv.engine.generate.reading import expect_writer, last_scores, reading
 from qkv.engine.generate.request import Request
 from qkv.engine.generate.running import Event, Running, event
+from qkv.engine.generate.single import following
 from qkv.model import Decoder
 
 BUDGET = 16_384  # positions that may be needed by all sequences at work
@@ -77,24 +77,29 @@ class Batch:
 
     def _decode(self) -> list[Event]:
         try:
-            scores = self._next_scores()
+            found = self._next_choices()
         except Exception as error:
             return self._lost(error)
-        events = _chosen(self.running, scores)
+        events = list(map(event, self.running, found))
         self._leave([e.running for e in events if e.done])
         return events
 
-    def _next_scores(self) -> Tensor:
+    def _next_choices(self) -> list[Choice | Exception]:
         device = self.model.embedding.weight.device
         ids = torch.tensor([[member.last] for member in self.running], device=device)
         positions, mask = self.rows.show()
         states = self.model.states(ids, mask=mask, positions=positions, cache=self.rows.cache)
-        return last_scores(self.model, states, self.vocabulary)
+        choosers = [member.chooser for member in self.running]
+        if len(choosers) == 1:
+            return [following(self.model, states, choosers[0], self.vocabulary)]
+        return choose_many(choosers, last_scores(self.model, states, self.vocabulary))
 
     def _begin(self, read: Read) -> list[Event]:
         """The first token of prompts that have been read; those that go on get a row."""
         rows = list(read.members)
-        events = _chosen(list(read.members.values()), read.scores[rows])
+        members = list(read.members.values())
+        found = choose_many([member.chooser for member in members], read.scores[rows])
+        events = list(map(event, members, found))
         for row, e in zip(rows, events, strict=True):
             if e.error is None:
                 self.intake.keep(read, row)
@@ -123,8 +128,3 @@ class Batch:
     def _no_rows(self) -> Rows:
         with reading(self.model):
             return Rows(self.model.empty_cache(1, 0))
-
-
-def _chosen(members: list[Running], scores: Tensor) -> list[Event]:
-    found = choose_many([member.chooser for member in members], scores)
-    return [event(member, choice) for member, choice in zip(members, found, strict=True)]

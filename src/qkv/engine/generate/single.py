@@ -24,7 +24,7 @@ def write_one(model: Decoder, request: Request, vocabulary: int) -> Iterator[Cho
     with reading(model):
         cache = model.empty_cache(1, request.room)
         token = torch.zeros(1, 1, dtype=torch.long, device=device)
-        choice = _following(model, read_prompt(model, request.ids, cache), chooser, vocabulary)
+        choice = following(model, read_prompt(model, request.ids, cache), chooser, vocabulary)
     for _ in range(request.max_tokens - 1):
         yield choice
         if choice.id in ends:
@@ -32,11 +32,11 @@ def write_one(model: Decoder, request: Request, vocabulary: int) -> Iterator[Cho
         with reading(model):
             chooser.add(choice.id)
             token.fill_(choice.id)
-            choice = _following(model, model.states(token, cache=cache), chooser, vocabulary)
+            choice = following(model, model.states(token, cache=cache), chooser, vocabulary)
     yield choice
 
 
-def _following(model: Decoder, states: Tensor, chooser: Chooser, vocabulary: int) -> Choice:
+def following(model: Decoder, states: Tensor, chooser: Chooser, vocabulary: int) -> Choice:
     """The token after the last position."""
     if chooser.sampling.plain and isinstance(model.output, LoopedScores):
         id, logprob = model.output.likeliest(states[0, -1], vocabulary)
