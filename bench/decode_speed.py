@@ -23,6 +23,7 @@ from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
 from qkv.engine.generate import GREEDY, NGram
+from qkv.engine.quick import int8_works
 from qkv.machine.reuse import keep_memory
 from qkv.text import Tokenizer
 from qkv.weights import open_weights
@@ -146,10 +147,11 @@ def main() -> None:
         "transformers": Peer(transformers, place, tokens),
         "qkv": Peer(ours, place, tokens, False, False),
         "qkv --compile": Peer(ours, place, tokens, False, True),
-        "qkv int8": Peer(ours, place, tokens, True, False),
-        "qkv int8, look-up": Peer(ours, place, tokens, True, False, True),
         "qkv int8 --compile": Peer(ours, place, tokens, True, True),
     }
+    if int8_works():  # else that would be float32
+        peers["qkv int8"] = Peer(ours, place, tokens, True, False)
+        peers["qkv int8, look-up"] = Peer(ours, place, tokens, True, False, True)
     packages = ["transformers"]
     with tempfile.TemporaryDirectory() as folder:
         if all(map(importlib.util.find_spec, ("llama_cpp", "gguf"))):

@@ -29,6 +29,7 @@ from scipy.stats import spearmanr
 from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
+from qkv.engine.quick import int8_works
 from qkv.machine.reuse import keep_memory
 from qkv.model import cost
 
@@ -141,9 +142,10 @@ def main() -> None:
         "sentence-transformers": Peer(sentence_transformers, place),
         "qkv": Peer(ours, place, False, False),
         "qkv --compile": Peer(ours, place, False, True),
-        "qkv int8": Peer(ours, place, True, False),
         "qkv int8 --compile": Peer(ours, place, True, True),
     }
+    if int8_works():  # else that would be float32
+        peers["qkv int8"] = Peer(ours, place, True, False)
     with tempfile.TemporaryDirectory() as folder:
         if all(map(importlib.util.find_spec, ("onnxruntime", "onnx", "onnxscript"))):
             peers["onnxruntime int8"] = Peer(onnx_int8, place, Path(folder))

@@ -9,8 +9,9 @@ from qkv.machine import cpu, matrix_speed
 
 
 def machine() -> dict[str, Any]:
+    found = cpu()
     return {
-        "cpu": cpu().name,
+        "cpu": found.name if found.features["AVX-512"] else f"{found.name} without AVX-512",
         "matrix_gflops": round(matrix_speed()),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

@@ -29,7 +29,7 @@ class Cell(NamedTuple):
 class Row(NamedTuple):
     work: str
     peer: str
-    plain: Cell
+    plain: Cell | None
     compiled: Cell | None
     goal: Goal | None
 
@@ -39,8 +39,8 @@ class Row(NamedTuple):
         if self.goal is not None:
             reached = any(self.goal.holds(cell.ratio) for cell in cells)
             said = self.goal.said if reached else f"{self.goal.said}, not reached"
-        compiled = "–" if self.compiled is None else self.compiled
-        return f"| {self.work} | {self.peer} | {self.plain} | {compiled} | {said} |"
+        plain, compiled = ("–" if cell is None else cell for cell in (self.plain, self.compiled))
+        return f"| {self.work} | {self.peer} | {plain} | {compiled} | {said} |"
 
 
 def bench_table(folder: str = "") -> str:
@@ -60,7 +60,7 @@ def at_least(goal: float) -> Goal:
 
 def _faster(
     work: str, rates: Mapping[str, float], ours: str, peer: str, unit: str, goal: Goal | None,
-    more: str = "",
+    cosines: Mapping[str, float] | None = None,
 ) -> Iterator[Row]:  # fmt: skip
     """The row of a work that both do so many of a second, if the peer took part."""
     if peer not in rates:
@@ -69,16 +69,16 @@ def _faster(
     def cell(name: str) -> Cell | None:
         if name not in rates:
             return None
-        return Cell(f"{rates[name]:,.0f}{unit}{more}", rates[name] / rates[peer])
+        near = "" if cosines is None else f", cosine {cosines[name]:.4f}"
+        return Cell(f"{rates[name]:,.0f}{unit}{near}", rates[name] / rates[peer])
 
-    plain = cell(ours)
-    assert plain is not None
-    yield Row(work, f"{peer} {rates[peer]:,.0f}{unit}", plain, cell(ours + COMPILED), goal)
+    said = f"{peer} {rates[peer]:,.0f}{unit}"
+    yield Row(work, said, cell(ours), cell(ours + COMPILED), goal)
 
 
 def _embed(found: dict[str, Any]) -> Iterator[Row]:
     short, mixed = found["captions_per_second"], found["mixed_per_second"]
-    peer, near = "sentence-transformers", f", cosine {found['cosine']['qkv int8']:.4f}"
+    peer, near = "sentence-transformers", found["cosine"]
     yield from _faster("embed captions, float32", short, "qkv", peer, "/s", at_least(1.5))
     yield from _faster("embed 8 to 256 tokens, float32", mixed, "qkv", peer, "/s", at_least(1.6))
     yield from _faster(
