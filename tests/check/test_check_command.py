@@ -139,7 +139,7 @@ def test_texts_for_a_model_without_a_tokenizer_are_refused() -> None:
         check(sound("gpt"), ["a text"])
 
 
-@pytest.mark.skipif(not int8_works(), reason="this CPU cannot multiply in 8 bits")
+@pytest.mark.skipif(not int8_works(), reason="torch does not multiply in 8 bits on this CPU")
 def test_a_model_in_8_bits_is_refused() -> None:
     with pytest.raises(UsageError, match="check it in float32"):
         check(Engine(Bundle(sound("gpt"), READER), int8=True))

@@ -370,7 +370,7 @@ def test_a_twin_with_another_weight_is_told_with_its_layer() -> None:
     assert result.place.startswith("encoder.1.attention.")
 
 
-@pytest.mark.skipif(not int8_works(), reason="this CPU cannot multiply in 8 bits")
+@pytest.mark.skipif(not int8_works(), reason="torch does not multiply in 8 bits on this CPU")
 def test_one_scale_for_a_whole_matrix_is_too_coarse(monkeypatch: Patch) -> None:
     model, draws = sound("vectors"), torch.Generator().manual_seed(1)
     with torch.no_grad():  # some outputs are much larger than others, as in real models

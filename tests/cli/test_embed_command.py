@@ -92,7 +92,7 @@ def test_a_file_and_standard_input_give_the_same_as_arguments(
     assert qkv("embed", model, "--json") == (0, said, "")
 
 
-@pytest.mark.skipif(not int8_works(), reason="this CPU cannot multiply in 8 bits")
+@pytest.mark.skipif(not int8_works(), reason="torch does not multiply in 8 bits on this CPU")
 def test_in_8_bits_vectors_are_nearly_the_same_and_not_mixed_with_others(
     qkv: Qkv, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,7 +124,7 @@ MISTAKES = {
     ("train", "language", "-o", "run", "--resume"): "is finished; there is nothing to resume",
     ("train", "language", "book.txt", "-o", "run"): "run is not empty; choose another",
     ("evaluate", "nowhere", "book.txt"): "nowhere",
-    ("evaluate", "run"): "name the files to measure with",
+    ("evaluate", "run"): "name the files to measure with, as in: qkv evaluate run other.txt",
     ("evaluate", "run", "nowhere.txt"): "nowhere.txt",
     ("evaluate", "run", "empty.txt"): "empty.txt is empty",
     ("evaluate", "run", "book.txt", "--label", "x"): "--label is not for language",

@@ -145,7 +145,7 @@ def test_what_cannot_be_opened_says_why(writer: GlassBox, tokenizer: Tokenizer) 
         writer.trace("a", target="b")
     eight = GlassBox(qkv.Bundle(writer.model, tokenizer), int8=True)
     if eight.remarks:
-        pytest.skip("this CPU cannot multiply in 8 bits")
+        pytest.skip("torch does not multiply in 8 bits on this CPU")
     with pytest.raises(UsageError, match="not one made for 8 bits"):
         eight.trace("the dog")
 

@@ -15,6 +15,7 @@ from qkv.native.build import library
 from qkv.native.learning import NEVER
 from qkv.native.learning.passes import SOURCES, Passes
 from qkv.native.loops import Loops
+from qkv.train.muon import QUINTIC, orthogonal
 
 pytestmark = [
     needs_compiler,
@@ -24,10 +25,13 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _narrow_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=["-mno-avx512f", "-mno-avx"])
+def flag(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """Registers of 256 and of 128 bits at most."""
     torch.manual_seed(0)
-    monkeypatch.setenv("CXX", " ".join([*(find_compiler() or []), "-mno-avx512f"]))
+    monkeypatch.setenv("CXX", " ".join([*(find_compiler() or []), request.param]))
+    narrow: str = request.param
+    return narrow
 
 
 def test_the_loops_products_with_narrow_registers() -> None:
@@ -41,15 +45,29 @@ def test_the_loops_products_with_narrow_registers() -> None:
         torch.testing.assert_close(loops.products(matrix, x), wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_sums_stay_in_registers_that_are_narrow() -> None:
+def test_the_loops_attention_with_narrow_registers() -> None:
+    loops = Loops(library())
+    for S, E in ((5, 3), (23, 40), (70, 64)):
+        q, k, v = torch.randn(1, 6, S, E), torch.randn(1, 2, S, E), torch.randn(1, 2, S, E)
+        wanted = F.scaled_dot_product_attention(q, k, v, scale=0.3, enable_gqa=True)
+        for found in (loops.attend(q, k, v, None, 0.3), loops.attend_texts(q, k, v, [S], 0.3)):
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    whole = torch.randint(-127, 128, (9, 37), dtype=torch.int8)
+    assert loops.sums(whole, whole).equal((whole.double() @ whole.double().T).int())
+
+
+def test_sums_stay_in_registers_that_are_narrow(flag: str) -> None:
     """In memory they take twenty times as long as torch's."""
+    if flag == "-mno-avx":
+        pytest.skip("sixteen registers of 128 bits are too few for a tile")
     loops = Loops(library())
     weight, x = torch.randn(384, 384), torch.randn(480, 384)
     matrix = Panels.of(loops.packed(weight), None, 384)
-    ours, torchs = (
-        min(seconds(product) for _ in range(20))
-        for product in (lambda: loops.products(matrix, x), lambda: F.linear(x, weight))
-    )
+    both = [
+        (seconds(lambda: loops.products(matrix, x)), seconds(lambda: F.linear(x, weight)))
+        for _ in range(20)
+    ]
+    ours, torchs = map(min, zip(*both, strict=True))
     assert ours < 6 * torchs
 
 
@@ -68,6 +86,9 @@ def test_the_passes_products_with_narrow_registers() -> None:
             for right in (b, b.mT.contiguous().mT):
                 ours = passes.multiply(left, right)
                 torch.testing.assert_close(ours, a @ b, rtol=1e-5, atol=1e-4)
+    matrices = torch.randn(3, 37, 53)
+    turned = passes.orthogonal(matrices, QUINTIC, 5)
+    torch.testing.assert_close(turned, orthogonal(matrices, 5), rtol=1e-4, atol=1e-5)
     x = torch.randn(13, 37)
     bent = passes.bend(x, ACTIVATIONS["relu2"], NEVER)
     torch.testing.assert_close(bent, F.relu(x).square())

@@ -5,8 +5,8 @@ the last column that is shown. A mask that counts distances between columns (a w
 buckets, ALiBi) is therefore right for every row, and a new key is written for all rows at once.
 What stands before a row's first key is hidden and always finite: a NaN would shine through.
 
-A row by itself begins at the first column of a plain cache: then nothing is hidden, and whatever
-is quick for one text is quick for it.
+A row that stays by itself is moved to the first column of a plain cache: then nothing is hidden,
+and whatever is quick for one text is quick for it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from qkv.attention.cache import KVCache, Slot
 from qkv.attention.mask import Mask
 from qkv.errors import CacheError
 
+PATIENCE = 4  # passes of a row by itself before it is worth the copy to move it
 BUCKET = 16  # keys are shown in multiples of this, so that kernels meet few different shapes
 
 
@@ -50,6 +51,7 @@ class Rows:
         """No row yet, of the same layers, heads and widths as that cache."""
         self.cache = KVCache([RowSlot(_room(s.k, 0, 0), _room(s.v, 0, 0)) for s in like.slots])
         self.lengths: list[int] = []
+        self.alone = 0  # passes of a single row, since there were others
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -91,9 +93,10 @@ class Rows:
         """Make ready for one pass of `cache` that appends `new` keys to every row.
 
         -> the positions of the new tokens (B, new), and the mask that hides what is no key of
-        the row; a row by itself needs neither.
+        the row; one that stays by itself needs neither.
         """
-        if len(self) == 1:
+        self.alone = self.alone + 1 if len(self) == 1 else 0
+        if self.alone > PATIENCE:
             self._set_apart(new)
             return None, None
         self._make_room(len(self), max(self.lengths), new)
@@ -137,8 +140,8 @@ class Rows:
         def moved(t: Tensor) -> Tensor:
             return _moved(t[: len(self), :, was - kept : was], _room(t, rows, columns), end)
 
-        slots = [kind(moved(slot.k), moved(slot.v), end) for slot in self.cache.slots]
-        self.cache = KVCache(slots)
+        for i, slot in enumerate(self.cache.slots):  # each gives up its old room at once
+            self.cache.slots[i] = kind(moved(slot.k), moved(slot.v), end)
 
 
 def _moved(kept: Tensor, fresh: Tensor, end: int) -> Tensor:

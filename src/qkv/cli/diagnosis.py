@@ -64,7 +64,8 @@ def _notes(found: Examination) -> list[str]:
         )
     if found.speed and found.speed.int8_gops is None:
         said.append(
-            "this CPU has no VNNI: --int8 needs --compile, and without it is taken for float32"
+            "torch multiplies in 8 bits only with AVX-512 VNNI, which is not here: --int8 needs "
+            "--compile, and without it is taken for float32"
         )
     if found.compiler is None:
         said.append("there is no C++ compiler, which only --compile of a model's answers needs")

@@ -47,9 +47,8 @@ def evaluate(
     from qkv.train.job.job import refuse_roles
     from qkv.train.recipe import Data, read_recipe
     from qkv.train.run import RECIPE
+    from qkv.train.story import USE
 
-    if not data and not (source and target):
-        raise UsageError(f"name the files to measure with, as in: qkv evaluate {model} test.csv")
     bundle = Bundle.load(model, device)
     if bundle.tokenizer is None:
         raise UsageError(
@@ -57,6 +56,9 @@ def evaluate(
             "with into its directory, or save it with one"
         )
     job = job_of(bundle.model)
+    if not data and not (source and target):
+        example = USE[job.name][0].format(model)
+        raise UsageError(f"name the files to measure with, as in: {example}")
     said: dict[str, Any] = {
         "text": text,
         "label": label,

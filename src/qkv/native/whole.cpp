@@ -1,4 +1,5 @@
-// Products of several rows of whole numbers, for CPUs on which torch's are slow: those without VNNI.
+// Products of several rows of whole numbers, for CPUs on which torch's are slow: those without AVX-512 VNNI.
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -11,7 +12,7 @@ using namespace qkv;
 namespace {
 
 constexpr long ROWS = 4, OUTPUTS = 2;  // whose sums stay in registers, eight of sixteen
-constexpr long STRIP = 16 * ROWS;      // rows that stay in a core's cache
+constexpr long STRIP = 16 * ROWS;      // rows that stay in a core's cache while it reads the matrix
 constexpr long NEAR = 1 << 14;         // numbers of a matrix that stay in its nearest one
 
 // All rows of a strip with some outputs.
@@ -38,18 +39,19 @@ extern "C" {
 // compiler has one instruction for sixteen such products.
 void multiply_whole(const int8_t* x, const int8_t* w, int32_t* sums, long rows, long outputs, long inputs,
                     int threads) {
-    const long strips = (rows + STRIP - 1) / STRIP;
     const long block = NEAR / inputs < OUTPUTS ? OUTPUTS : NEAR / inputs / OUTPUTS * OUTPUTS;
-    std::vector<int16_t> wide(rows * inputs);
 #pragma omp parallel num_threads(threads)
     {
-#pragma omp for
-        for (long i = 0; i < rows * inputs; i++) wide[i] = x[i];
-#pragma omp for collapse(2)
-        for (long s = 0; s < strips; s++) {
+        std::vector<int16_t> wide(fewer(STRIP, rows) * inputs);
+        long widened = -1;  // which strip that is
+#pragma omp for collapse(2) schedule(static)
+        for (long first = 0; first < rows; first += STRIP) {
             for (long c = 0; c < outputs; c += block) {
-                multiply_block(wide.data() + s * STRIP * inputs, fewer(STRIP, rows - s * STRIP), w + c * inputs,
-                               fewer(block, outputs - c), inputs, sums + s * STRIP * outputs + c, outputs);
+                const long some = fewer(STRIP, rows - first);
+                if (first != widened) std::copy_n(x + first * inputs, some * inputs, wide.data());
+                widened = first;
+                multiply_block(wide.data(), some, w + c * inputs, fewer(block, outputs - c), inputs,
+                               sums + first * outputs + c, outputs);
             }
         }
     }

@@ -33,7 +33,7 @@ from qkv.train.recompute import recompute
 from qkv.train.story import story
 
 WARMING = 3  # steps
-LOOKING = 0.3  # of a time budget: at most so much for the held-out part
+LOOKING = 0.3  # of a time budget: planned for the held-out part, at most
 LAST = 2  # the last look, which the report shows, takes as long as so many others
 RECIPE, METRICS, CHECKPOINTS = "recipe.toml", "metrics.jsonl", "checkpoints"
 

@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from tiny_writers import KINDS, LENGTH, VOCABULARY, slow_greedy, slow_scores, watched, writer
 from torch import Tensor
 
+from native import needs_compiler
 from qkv.attention import Rows, RowSlot, Slot
 from qkv.engine.generate import GREEDY, Batch, Request, Sampling, Step
 from qkv.engine.generate.batch import Running
 from qkv.engine.generate.single import write_one
+from qkv.engine.quick import quicken
+from qkv.engine.quick.single import SingleLayers
 from qkv.errors import CacheError, QkvError, UsageError
 from qkv.model import Decoder
 
@@ -361,7 +364,53 @@ def test_one_by_itself_stands_in_a_plain_cache_until_another_joins(kind: str) ->
         slow_greedy(model, request.ids, request.max_tokens) for request in (first, second)
     ]
     turns = [kind for kind, before in zip(kinds, [None, *kinds], strict=False) if kind != before]
-    assert turns == [RowSlot, Slot, RowSlot, Slot]  # each copy is followed by many tokens
+    assert turns == [RowSlot, Slot, RowSlot, Slot]
+
+
+def test_one_that_is_seldom_by_itself_stays_where_it_is() -> None:
+    batch = Batch(MODEL, VOCABULARY)
+    batch.add(Request(ids(1, 7), 40, GREEDY))
+    others = (Request(ids(s, 5), 3, GREEDY) for s in range(2, 9))
+    while not batch.idle:
+        if len(batch.running) == 1 and (other := next(others, None)) is not None:
+            batch.add(other)
+        elif len(batch.running) == 1:
+            return
+        batch.step()
+        assert type(batch.rows.cache.slots[0]) is RowSlot
+
+
+@pytest.mark.parametrize(
+    ("int8", "compiled"),
+    [
+        (False, False),
+        pytest.param(False, True, marks=needs_compiler),
+        pytest.param(True, True, marks=needs_compiler),
+    ],
+)
+def test_one_by_itself_takes_the_short_way_of_one_sequence(int8: bool, compiled: bool) -> None:
+    """Beyond the room it began with, after one that was cancelled, and one that failed."""
+    model = quicken(MODELS["llama"], int8, compiled)
+    assert isinstance(model.decoder, SingleLayers)
+    short, taken = model.decoder._one, list[int]()
+    model.decoder._one = lambda x, cache: (taken.append(cache.length), short(x, cache))[1]
+    batch, request = Batch(model, VOCABULARY), Request(ids(1, 1), 50, GREEDY)
+    for bad in (Request(ids(2, 9), 30, GREEDY), Request(ids(3, 9), 30, Sampling((Raises(25),)))):
+        running = batch.add(bad)
+        for _ in range(12):
+            batch.step()
+        if bad.sampling.plain:
+            batch.cancel(running)
+        else:
+            (failed,) = [event for _ in range(12) for event in batch.step() if event.error]
+            assert isinstance(failed.error, ZeroDivisionError)
+        assert batch.idle
+    taken.clear()
+    (found,) = run(batch, request)
+    assert len(taken) > 30
+    assert found == alone(model, request)
+    if not int8:
+        assert found == slow_greedy(MODELS["llama"], request.ids, 50)
 
 
 def test_rows_are_shown_in_multiples_so_that_kernels_meet_few_shapes() -> None:

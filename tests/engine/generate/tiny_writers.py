@@ -24,12 +24,14 @@ from qkv.model import (
     Rotary,
     Sinusoidal,
     Stack,
+    SwiGLU,
     build,
 )
 
 VOCABULARY, LENGTH = 29, 61
 KINDS: dict[str, dict[str, object]] = {
     "rotary": {"position": Rotary(), "norm": RMSNorm()},
+    "llama": {"position": Rotary(), "norm": RMSNorm(), "feed_forward": SwiGLU(width=17)},
     "learned": {"position": Learned(offset=2)},
     "waves": {"position": Sinusoidal()},
     "alibi": {"position": AlibiSlopes()},

@@ -206,7 +206,7 @@ def test_what_cannot_be_explained_is_refused_with_its_numbers() -> None:
 
 def test_no_slope_goes_through_8_bits() -> None:
     if not int8_works():
-        pytest.skip("this CPU cannot multiply in 8 bits")
+        pytest.skip("torch does not multiply in 8 bits on this CPU")
     small = quicken(glad_of_g(), int8=True)
     with pytest.raises(UsageError, match="without --int8"):
         why_label(small, bytewise(), TEXT)

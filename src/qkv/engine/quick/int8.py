@@ -182,7 +182,7 @@ class Int8Table(nn.Module):
 
 @cache
 def int8_works() -> bool:
-    """Whether torch multiplies in 8 bits here, and as quickly as that is worth it (VNNI).
+    """Whether torch multiplies in 8 bits here, and as quickly as that is worth it (AVX-512 VNNI).
 
     Where it does not, compiled loops do.
     """

@@ -75,7 +75,7 @@ def open_up(
     if served is not None:
         values["served"] = served
     if "probabilities" in found.nodes:
-        scores = values[found.name("output")]
+        scores = values[found.name("output")].cpu()
         # Of 32,000 scores torch's float32 softmax is up to 2e-5 off, on CPUs without AVX-512.
         values["probabilities"] = scores.softmax(dim=-1, dtype=torch.float64).float()
     names = [node.name for node in wanted if node.name in values]

@@ -20,7 +20,7 @@ SOURCES = tuple(
     f"learning/{name}.cpp"
     for name in ("attention", "orthogonal", "products", "rows", "surprise", "tiles")
 )
-LANES = 16  # numbers that are computed with as one
+LANES = 16  # a multiple of this is whole lanes on any CPU
 
 
 class Chance(NamedTuple):
@@ -106,6 +106,7 @@ class Passes:
         self._norm_back = _typed(found.norm_back, *[P] * 7, L, L, N)
         self.quick_products: int = _typed(found.quick_products, result=L)()
         self._multiply = _typed(found.multiply, P, L, L, P, L, N, P, *[L] * 4, N, N)
+        self.quick_turns = bool(_typed(found.quick_turns, result=N)())
         self._orthogonal = _typed(found.orthogonal, P, P, L, L, L, P, N, N)
         self._scored = _typed(found.scored, P, P, P, P, F, F, *[P] * 4, *[L] * 3, N)
         self._attend = _typed(found.attend, *[P] * 6, L, N)

@@ -12,7 +12,7 @@ from qkv.train.muon import QUINTIC, Muon
 def loop_muon(optimisers: Iterable[torch.optim.Optimizer]) -> None:
     """Let those of them that are Muon go through the passes."""
     for optimiser in optimisers:
-        if isinstance(optimiser, Muon):
+        if isinstance(optimiser, Muon) and passes().quick_turns:
             optimiser.turn = orthogonal
 
 
