@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -98,15 +99,17 @@ def test_a_model_without_a_tokenizer_cannot_read_text() -> None:
         Engine(Bundle(build(ENCODERS["mean vector"]))).embed(["x"])
 
 
-def test_where_the_cpu_cannot_multiply_in_8_bits_it_says_so(
-    encoder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def without_vnni(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
     int8_works.cache_clear()
-    try:
-        engine = qkv.load(encoder, int8=True)
-    finally:
-        int8_works.cache_clear()
+    yield
+    int8_works.cache_clear()
+
+
+@pytest.mark.usefixtures("without_vnni")
+def test_where_the_cpu_cannot_multiply_in_8_bits_it_says_so(encoder: Path) -> None:
+    engine = qkv.load(encoder, int8=True)
     assert engine.remarks == [
         "this CPU multiplies in 8 bits only with compiled loops (--compile); float32 is used "
         "instead"
@@ -115,16 +118,10 @@ def test_where_the_cpu_cannot_multiply_in_8_bits_it_says_so(
 
 
 @needs_compiler
-def test_compiled_loops_multiply_in_8_bits_on_any_cpu(
-    encoder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
-    int8_works.cache_clear()
-    try:
-        engine = qkv.load(encoder, int8=True, compile=True)
-        small = engine.embed(TEXTS)
-    finally:
-        int8_works.cache_clear()
+@pytest.mark.usefixtures("without_vnni")
+def test_compiled_loops_multiply_in_8_bits_on_any_cpu(encoder: Path) -> None:
+    engine = qkv.load(encoder, int8=True, compile=True)
+    small = engine.embed(TEXTS)
     assert engine.remarks == []
     assert engine.model.embedding.weight.dtype == torch.int8
     plain = qkv.load(encoder).embed(TEXTS)
