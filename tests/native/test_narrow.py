@@ -57,7 +57,7 @@ def test_the_loops_attention_with_narrow_registers() -> None:
 
 
 def test_sums_stay_in_registers_that_are_narrow(flag: str) -> None:
-    """In memory they take twenty times as long as torch's."""
+    """In memory they take seven to eleven times as long as torch's."""
     if flag == "-mno-avx":
         pytest.skip("sixteen registers of 128 bits are too few for a tile")
     loops = Loops(library())
