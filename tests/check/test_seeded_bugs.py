@@ -14,6 +14,7 @@ from torch import Tensor
 
 import qkv.bundle.bundle as bundle_file
 import qkv.engine.quick.int8 as int8_file
+from native import needs_int8
 from qkv.attention import Mask, Part, Rows, Slot, Tile, attend
 from qkv.attention.mask import Documents, Packed, Padding
 from qkv.bundle import Bundle
@@ -29,7 +30,6 @@ from qkv.check.padding import PADDING
 from qkv.check.round_trip import ROUND_TRIP
 from qkv.check.saved import SAVED
 from qkv.check.twin import TWIN
-from qkv.engine.quick import int8_works
 from qkv.engine.texts import Texts
 from qkv.model import Layers
 from qkv.model.padding import visible
@@ -370,7 +370,7 @@ def test_a_twin_with_another_weight_is_told_with_its_layer() -> None:
     assert result.place.startswith("encoder.1.attention.")
 
 
-@pytest.mark.skipif(not int8_works(), reason="torch does not multiply in 8 bits on this CPU")
+@needs_int8
 def test_one_scale_for_a_whole_matrix_is_too_coarse(monkeypatch: Patch) -> None:
     model, draws = sound("vectors"), torch.Generator().manual_seed(1)
     with torch.no_grad():  # some outputs are much larger than others, as in real models

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from native import needs_int8
 from qkv.bundle import Bundle
 from qkv.cli.pace import Pace, known_total
 from qkv.engine.engine import Engine
-from qkv.engine.quick import int8_works
 from qkv.model import (
     Embedding,
     EncoderOnly,
@@ -92,7 +92,7 @@ def test_a_file_and_standard_input_give_the_same_as_arguments(
     assert qkv("embed", model, "--json") == (0, said, "")
 
 
-@pytest.mark.skipif(not int8_works(), reason="torch does not multiply in 8 bits on this CPU")
+@needs_int8
 def test_in_8_bits_vectors_are_nearly_the_same_and_not_mixed_with_others(
     qkv: Qkv, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import torch
 from odd_models import DECODERS, ENCODERS, TRANSLATORS
 
 import qkv
-from native import needs_compiler
+from native import INT8_WAYS, needs_compiler
 from qkv.bundle import Bundle
 from qkv.engine.engine import Engine
 from qkv.engine.generate import GREEDY
@@ -147,19 +147,7 @@ print(private() - before)
 """
 
 
-@pytest.mark.parametrize(
-    "compile",
-    [
-        pytest.param(
-            False,
-            marks=pytest.mark.skipif(
-                not int8_works(), reason="torch does not multiply in 8 bits on this CPU"
-            ),
-        ),
-        pytest.param(True, marks=needs_compiler),
-    ],
-    ids=["torch", "loops"],
-)
+@pytest.mark.parametrize("compile", INT8_WAYS)
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_in_8_bits_the_weights_take_less_than_a_third(
     encoder: Path, tmp_path: Path, compile: bool

@@ -8,10 +8,10 @@ import torch
 from odd_models import ALL, DECODERS, ENCODERS, GROUPED, LENGTH, TRANSLATORS, VOCABULARY
 from torch import Tensor, nn
 
-from native import needs_compiler
+from native import INT8_WAYS, needs_compiler, needs_int8
 from qkv.attention import KVCache, Mask
 from qkv.engine.quick import quicken
-from qkv.engine.quick.int8 import Int8, PackedInt8, int8_works
+from qkv.engine.quick.int8 import Int8, PackedInt8
 from qkv.engine.quick.linear import Matrix, Packed, Plain
 from qkv.engine.quick.looped import LoopedInt8, LoopedPlain
 from qkv.engine.quick.single import SingleLayers
@@ -33,21 +33,14 @@ from qkv.model.output import NextToken
 B, T, S = 3, 11, 13
 LENGTHS = torch.tensor([T, 5, 1])
 LOOPED = [LoopedPlain, LoopedInt8]
-NEEDS_VNNI = pytest.mark.skipif(
-    not int8_works(), reason="torch does not multiply in 8 bits on this CPU"
-)
-PACKED_INT8 = pytest.param(PackedInt8, marks=NEEDS_VNNI)
+PACKED_INT8 = pytest.param(PackedInt8, marks=needs_int8)
 PRODUCTS = pytest.mark.parametrize(
     "product", [Packed, Int8, PACKED_INT8, *(pytest.param(p, marks=needs_compiler) for p in LOOPED)]
 )
 COMPILED = pytest.mark.parametrize(
     "compiled", [False, pytest.param(True, marks=needs_compiler)], ids=["torch", "loops"]
 )
-COMPILED_INT8 = pytest.mark.parametrize(
-    "compiled",
-    [pytest.param(False, marks=NEEDS_VNNI), pytest.param(True, marks=needs_compiler)],
-    ids=["torch", "loops"],
-)
+COMPILED_INT8 = pytest.mark.parametrize("compiled", INT8_WAYS)
 
 
 def lively(config: Config) -> nn.Module:

@@ -61,12 +61,8 @@ class Int8(nn.Module):
         if len(rows) == 1:
             return self.one(rows[0], 1.0).view(*x.shape[:-1], -1)
         size = sizes(rows)
-        out = (
-            self.sums(whole_numbers(rows, size))
-            .to(x.dtype)
-            .mul_(size.div_(LARGEST))
-            .mul_(self.weight.scale)
-        )
+        sums = self.sums(whole_numbers(rows, size))
+        out = sums.to(x.dtype).mul_(size.div_(LARGEST)).mul_(self.weight.scale)
         return _plus(out, self.bias).view(*x.shape[:-1], len(self.weight.scale))
 
     def sums(self, whole: Tensor) -> Tensor:
