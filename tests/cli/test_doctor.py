@@ -54,9 +54,7 @@ def test_eight_bits_are_measured_where_they_work(found: Examination) -> None:
 
     assert found.speed is not None
     assert (found.speed.int8_gops is not None) == int8_works()
-    narrow = bool(
-        torch.cpu.get_capabilities().get("avx_vnni")
-    )  # which torch's products are not for
+    narrow = bool(torch.cpu.get_capabilities().get("avx_vnni"))  # too narrow for torch's products
     assert found.cpu.features["VNNI"] == (torch.cpu._is_vnni_supported() or narrow)
 
 
