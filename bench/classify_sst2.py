@@ -19,10 +19,9 @@ from training import learn
 
 from qkv.bundle import Bundle
 from qkv.data import read_labelled
-from qkv.train.job.classify import judge_labels
+from qkv.train.jobs.classify import judge_labels
 from qkv.train.plan import Wish
-from qkv.train.recipe import Data
-from qkv.train.settings import read_settings
+from qkv.train.recipe import Data, read_settings
 
 SEEDS = (0, 1, 2)
 TAUGHT = (

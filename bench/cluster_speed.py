@@ -22,7 +22,7 @@ import numpy as np
 from machine import machine
 
 from qkv.engine.cluster import cluster
-from qkv.measure import bag_of_words_vectors, score_clusters
+from qkv.metrics import bag_of_words_vectors, score_clusters
 
 TEXTS, WIDTH, GROUPS = 100_000, 384, 40
 ASKED: dict[str, dict[str, Any]] = {

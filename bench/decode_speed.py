@@ -23,8 +23,8 @@ from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
 from qkv.engine.generate import GREEDY, NGram
-from qkv.engine.quick import int8_works
-from qkv.machine.reuse import keep_memory
+from qkv.engine.optimized import int8_works
+from qkv.machine.resources import keep_memory
 from qkv.text import Tokenizer
 from qkv.weights import open_weights
 

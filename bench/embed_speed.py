@@ -29,8 +29,8 @@ from scipy.stats import spearmanr
 from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
-from qkv.engine.quick import int8_works
-from qkv.machine.reuse import keep_memory
+from qkv.engine.optimized import int8_works
+from qkv.machine.resources import keep_memory
 from qkv.model import cost
 
 Embed = Callable[[list[str]], np.ndarray]

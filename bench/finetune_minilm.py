@@ -23,11 +23,10 @@ from training import learn
 
 from qkv.bundle import Bundle
 from qkv.data import read_labelled
-from qkv.train.job import find_job
-from qkv.train.job.classify import judge_labels
+from qkv.train.jobs import find_job
+from qkv.train.jobs.classify import judge_labels
 from qkv.train.plan import Wish
-from qkv.train.recipe import Data
-from qkv.train.settings import read_settings
+from qkv.train.recipe import Data, read_settings
 
 MINUTES = {"sst2": 4.7}  # as asked; the others take as many epochs as the job does by itself
 SETTINGS: dict[str, tuple[str, ...]] = {}

@@ -22,7 +22,7 @@ from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
 from qkv.engine.generate import GREEDY, Batch, Prompter, Request
-from qkv.machine.reuse import keep_memory
+from qkv.machine.resources import keep_memory
 
 OPENINGS = [
     "Once upon a time", "One day", "The little dog", "Tom and Mia", "In the big forest",

@@ -16,8 +16,7 @@ from machine import machine
 from training import learn
 
 from qkv.train.plan import Wish
-from qkv.train.recipe import Data
-from qkv.train.settings import read_settings
+from qkv.train.recipe import Data, read_settings
 
 FREE = ()
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from machine import machine
 
 from qkv.model.output import Factors
-from qkv.task.loss import scored_cross_entropy
+from qkv.tasks.loss import scored_cross_entropy
 
 TOKENS, WIDTH, VOCABULARY = 8192, 512, 32_000
 

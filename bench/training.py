@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from qkv.bundle import Bundle
-from qkv.machine.reuse import keep_memory
+from qkv.machine.resources import keep_memory
 from qkv.train.plan import Wish, prepare
 from qkv.train.run import Evaluated, Run
 

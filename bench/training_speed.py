@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from machine import machine, matrix_speed
 
-from qkv.machine.reuse import keep_memory
+from qkv.machine.resources import keep_memory
 from qkv.model import (
     GELU,
     DecoderOnly,
@@ -28,11 +28,10 @@ from qkv.model import (
     build,
     cost,
 )
-from qkv.task.language import LanguageTask, Windows
-from qkv.train.loop import Trainer
-from qkv.train.optimiser import AdamW
+from qkv.tasks.token_tasks import LanguageTask, Windows
+from qkv.train.optimizer import AdamW, Constant
 from qkv.train.run import quickened
-from qkv.train.schedule import Constant
+from qkv.train.trainer import Trainer
 
 ROWS, LENGTH, VOCABULARY, WIDTH, LAYERS, HEADS = 16, 256, 65, 384, 6, 6
 REPEATS = 7

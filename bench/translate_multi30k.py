@@ -20,10 +20,9 @@ from machine import machine
 from training import learn
 
 from qkv.bundle import Bundle
-from qkv.train.job import find_job
+from qkv.train.jobs import find_job
 from qkv.train.plan import Wish
-from qkv.train.recipe import Data
-from qkv.train.settings import read_settings
+from qkv.train.recipe import Data, read_settings
 
 
 def main() -> None:

@@ -22,9 +22,9 @@ from machine import machine
 from turns import Peer, by_turns
 
 from qkv.bundle import Bundle
-from qkv.engine.beam import beam_search
-from qkv.engine.quick import int8_works, quicken
-from qkv.machine.reuse import keep_memory
+from qkv.engine.beam.search import beam_search
+from qkv.engine.optimized import int8_works, quicken
+from qkv.machine.resources import keep_memory
 from qkv.model import Translator
 
 VOCABULARY, WIDTH, LAYERS, HEADS, HIDDEN = 8000, 512, 6, 8, 2048

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import torch
 
-from qkv.train.loop import Step
-from qkv.train.open import begin
 from qkv.train.plan import Wish, prepare
 from qkv.train.recipe import Data
-from qkv.train.run import Run
+from qkv.train.run import Run, begin
+from qkv.train.trainer import Step
 
 
 def learn(job: str, file: Path, place: Path, steps: int, **options: object) -> None:

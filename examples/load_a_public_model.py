@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import qkv
-from qkv.bundle.export import export
+from qkv.bundle.bundle import export
 from qkv.text import Tokenizer
 
 

@@ -89,7 +89,7 @@ def commands(_: str | None) -> str:
 
 
 def layouts(_: str | None) -> str:
-    from qkv.layout import LAYOUTS
+    from qkv.checkpoints import LAYOUTS
 
     rows = ["| layout | `model_type` | classes |", "|---|---|---|"]
     for layout in LAYOUTS:

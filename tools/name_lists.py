@@ -11,9 +11,9 @@ from typing import Any, is_typeddict
 from pydantic import BaseModel
 
 PACKAGES = (
-    "qkv", "qkv.attention", "qkv.model", "qkv.text", "qkv.data", "qkv.bundle", "qkv.layout",
+    "qkv", "qkv.attention", "qkv.model", "qkv.text", "qkv.data", "qkv.bundle", "qkv.checkpoints",
     "qkv.engine.embed", "qkv.engine.classify", "qkv.engine.generate", "qkv.engine.translate",
-    "qkv.engine.cluster", "qkv.measure", "qkv.explain.trace", "qkv.explain.why",
+    "qkv.engine.cluster", "qkv.metrics", "qkv.explain.trace", "qkv.explain.attribution",
     "qkv.explain.export", "qkv.check", "qkv.errors",
 )  # fmt: skip
 LONG = 60  # characters of a default

@@ -26,8 +26,7 @@ def draw_all(folder: Path = PICTURES) -> None:
 
 
 def lemma(path: Path) -> None:
-    from qkv.explain.lemma import measure
-    from qkv.explain.lemma_picture import draw_lemma
+    from qkv.explain.lemma import draw_lemma, measure
 
     draw_lemma(measure(), path)
 

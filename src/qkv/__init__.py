@@ -12,7 +12,7 @@ Importing the package is cheap: a name below brings in torch only when it is fir
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from qkv.garbage import kept
+from qkv.gc_pause import kept
 
 __version__ = "0.1.0"
 

@@ -72,7 +72,7 @@ def assert_agree(problem: Problem, kernel: object = fused) -> None:
 @pytest.fixture
 def strips_of(monkeypatch: pytest.MonkeyPatch) -> object:
     """Sets how many queries the fused kernel takes at a time."""
-    module = importlib.import_module("qkv.attention.fused")  # the name in the package: a function
+    module = importlib.import_module("qkv.attention.attend")  # the name in the package: a function
     return lambda size: monkeypatch.setattr(module, "STRIP", size)
 
 
@@ -240,7 +240,7 @@ def test_the_capped_kernel_agrees_for_every_mask_in_strips_and_whole(
     kind: str, dtype: torch.dtype, size: int, data: st.DataObject
 ) -> None:
     problem, cap = data.draw(problems(dtype, kind)), 0.8
-    module = importlib.import_module("qkv.attention.fused")
+    module = importlib.import_module("qkv.attention.attend")
     usual, module.STRIP = module.STRIP, size
     try:
         expected = backward(problem, lambda *given: reference(*given, cap).output)

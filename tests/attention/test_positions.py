@@ -18,7 +18,7 @@ from qkv.attention import (
     rotation,
     sinusoids,
 )
-from qkv.attention.rotary import stretch_base, stretch_by_wavelength, stretch_linear
+from qkv.attention.positions import stretch_base, stretch_by_wavelength, stretch_linear
 
 CPU = torch.device("cpu")
 DOUBLE = torch.float64

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from native import needs_int8
 from sound_models import READER, engine, sound
 
-from native import needs_int8
 from qkv.bundle import Bundle
 from qkv.check import CHECKS, check
-from qkv.check.batch import BATCH
-from qkv.check.int8 import INT8
-from qkv.check.samples import MOST
-from qkv.check.subject import Subject
+from qkv.check.batching import BATCH
+from qkv.check.model_under_test import MOST, Subject
+from qkv.check.optimized import INT8
 from qkv.cli.check import quick_check
 from qkv.engine.engine import Engine
-from qkv.engine.quick import int8_works
+from qkv.engine.optimized import int8_works
 from qkv.errors import UsageError
 from qkv.model import Layers
 
@@ -166,7 +165,7 @@ def test_at_the_end_of_another_command_a_violation_is_a_warning(
 
 
 def test_of_a_large_model_the_quick_form_makes_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qkv.check.subject.LARGE", 1000)
+    monkeypatch.setattr("qkv.check.model_under_test.LARGE", 1000)
     report = check(engine(sound("gpt")), quick=True)
     left_out = {result.name for result in report.checks if not result.applies}
     assert report.ok

@@ -29,9 +29,9 @@ from test_gpt_nano_sort import nano
 from test_transliteration import Transliterator
 
 from qkv.check import CHECKS, Report, check
+from qkv.checkpoints import LAYOUTS
 from qkv.engine.engine import Engine
-from qkv.engine.quick import int8_works
-from qkv.layout import LAYOUTS
+from qkv.engine.optimized import int8_works
 from qkv.model import (
     Config,
     Stack,

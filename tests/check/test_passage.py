@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from odd_models import DECODERS, ENCODERS, TRANSLATORS
 from sound_models import sound
 
-from qkv.check.asking import ask
-from qkv.check.parting import beginnings, last_ones, parting
-from qkv.check.passage import joined, passed, row, span
-from qkv.check.report import Finding, Report, Result, Tally
-from qkv.check.samples import Reading
+from qkv.check.divergence import beginnings, joined, last_ones, parting, passed, row, span
+from qkv.check.model_under_test import Reading, ask
+from qkv.check.result import Finding, Report, Result, Tally
 from qkv.model import build
 
 TEXT = Reading((5, 3, 8, 1, 13, 2, 7))

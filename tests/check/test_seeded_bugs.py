@@ -7,37 +7,31 @@ from typing import Any
 
 import pytest
 import torch
+from native import needs_int8
 from sound_models import CONFIGS, READER, assert_red, engine, result_of, sound
 from tokenizers import Tokenizer as Backend
 from tokenizers import normalizers
 from torch import Tensor
 
 import qkv.bundle.bundle as bundle_file
-import qkv.engine.quick.int8 as int8_file
-from native import needs_int8
+import qkv.engine.optimized.quantized as int8_file
 from qkv.attention import Mask, Part, Rows, Slot, Tile, attend
 from qkv.attention.mask import Documents, Packed, Padding
 from qkv.bundle import Bundle
 from qkv.check import CHECKS, check
-from qkv.check.batch import BATCH
-from qkv.check.cached import CACHED
-from qkv.check.causal import CAUSAL
+from qkv.check.attention_checks import FUSED, SOFTMAX
+from qkv.check.batching import BATCH, CACHED
 from qkv.check.gradients import ACCUMULATED, GRADIENTS
-from qkv.check.int8 import INT8
-from qkv.check.kernels import FUSED, SOFTMAX
-from qkv.check.packed import PACKED
-from qkv.check.padding import PADDING
-from qkv.check.round_trip import ROUND_TRIP
-from qkv.check.saved import SAVED
-from qkv.check.twin import TWIN
-from qkv.engine.texts import Texts
+from qkv.check.masking import CAUSAL, PACKED, PADDING
+from qkv.check.optimized import INT8, TWIN
+from qkv.check.storage import ROUND_TRIP, SAVED
+from qkv.engine.batching import Texts
 from qkv.model import Layers
-from qkv.model.padding import visible
-from qkv.task.classify import ClassifyTask
-from qkv.task.language import LanguageTask
-from qkv.task.translate import TranslateTask
+from qkv.model.view import visible
+from qkv.tasks.text_tasks import ClassifyTask
+from qkv.tasks.token_tasks import LanguageTask, TranslateTask
 from qkv.text import Tokenizer
-from qkv.train.loop import Trainer
+from qkv.train.trainer import Trainer
 
 Patch = pytest.MonkeyPatch
 
@@ -185,7 +179,7 @@ def test_a_cache_that_forgets_to_follow_its_beams_is_named(name: str, monkeypatc
 
 def test_the_short_way_of_the_twin_is_checked_too(monkeypatch: Patch) -> None:
     monkeypatch.setattr(
-        "qkv.engine.quick.single.Line.fed_forward", lambda line, x: x + 0.1 * x.mean()
+        "qkv.engine.optimized.decode_step.Line.fed_forward", lambda line, x: x + 0.1 * x.mean()
     )
     # The first layer is computed wrongly, so the second keeps wrong keys: after 16 tokens.
     place = "decoder.1.attention.key_turned"
@@ -347,7 +341,7 @@ def test_a_tokenizer_that_drops_a_letter_is_told_with_the_first_that_is_lost() -
 
 
 def test_a_lossy_tokenizer_that_drops_a_letter_is_told_too() -> None:
-    from qkv.check.samples import TEXTS
+    from qkv.check.model_under_test import TEXTS
 
     learned = Tokenizer.train("wordpiece", TEXTS, 120)
     assert result_of(ROUND_TRIP, sound("gpt"), learned).ok

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qkv.cli import names
+from qkv.cli import options as names
 
 QKV = Path(sys.executable).with_name("qkv")
 PATH = f"{QKV.parent}{os.pathsep}{os.environ['PATH']}"
@@ -102,12 +102,12 @@ def test_the_names_are_those_of_what_they_name() -> None:
     from qkv.data.built_in import BUILT_IN
     from qkv.device import resolve
     from qkv.engine.embed import LONG
-    from qkv.engine.translate.plan import Long
+    from qkv.engine.translate.segments import Long
     from qkv.explain.examples import EXAMPLES
     from qkv.model import presets
     from qkv.model.presets import SIZES
     from qkv.text import KINDS
-    from qkv.train.job import JOBS
+    from qkv.train.jobs import JOBS
 
     assert tuple(JOBS) == names.JOBS
     assert tuple(BUILT_IN) == names.CORPORA

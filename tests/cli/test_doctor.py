@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from qkv.cli.diagnosis import diagnose
-from qkv.cli.doctor import doctor
-from qkv.cli.examination import Examination, examine
+from qkv.cli.doctor import Examination, diagnose, doctor, examine
 from qkv.machine import Cores, Room, cpu, disk, memory, packages
-from qkv.machine.cgroup import allowed_cores, allowed_memory
 from qkv.machine.packages import EXTRAS, WORKSHOP
+from qkv.machine.resources import allowed_cores, allowed_memory
 
 ALONE = "import sys; from qkv.cli.doctor import doctor; sys.exit(doctor(json=True))"
 
@@ -50,7 +48,7 @@ def test_json_is_one_object_with_the_same_facts(capsys: pytest.CaptureFixture[st
 
 
 def test_eight_bits_are_measured_where_they_work(found: Examination) -> None:
-    from qkv.engine.quick import int8_works
+    from qkv.engine.optimized import int8_works
 
     assert found.speed is not None
     assert (found.speed.int8_gops is not None) == int8_works()

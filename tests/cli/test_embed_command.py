@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from native import needs_int8
+
 from qkv.bundle import Bundle
-from qkv.cli.pace import Pace, known_total
+from qkv.cli.progress import Pace, known_total
 from qkv.engine.engine import Engine
 from qkv.model import (
     Embedding,
@@ -96,7 +96,7 @@ def test_a_file_and_standard_input_give_the_same_as_arguments(
 def test_in_8_bits_vectors_are_nearly_the_same_and_not_mixed_with_others(
     qkv: Qkv, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qkv.engine.embed.stream.TEXTS", 2)
+    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 2)
     assert qkv("embed", model, *TEXTS, "--int8", "-o", tmp_path / "a.npy")[0] == 0
     cosines = (np.load(tmp_path / "a.npy") * wanted(model, TEXTS)).sum(axis=1)
     assert cosines[[0, 2, 3, 4, 5]].min() > 0.99
@@ -120,7 +120,7 @@ def test_a_file_of_vectors(qkv: Qkv, model: Path, tmp_path: Path, raw: bool) -> 
 def test_interrupted_it_says_how_to_go_on_and_goes_on(
     qkv: Qkv, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qkv.engine.embed.stream.TEXTS", 2)
+    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 2)
     path, texts = tmp_path / "a.npy", tmp_path / "texts.txt"
     texts.write_text("one\ntwo\nthree\nfour\n" + LONG + "\n")
     code, out, err = qkv("embed", model, "--file", texts, "-o", path)
@@ -141,7 +141,7 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
 def test_another_model_does_not_go_on_with_it(
     qkv: Qkv, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qkv.engine.embed.stream.TEXTS", 2)
+    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 2)
     other = bundle(tmp_path / "other", TextVector(unit=False))
     qkv("embed", model, "one", "two", LONG, "-o", tmp_path / "a.npy")
     code, _, err = qkv("embed", other, "one", "two", LONG, "-o", tmp_path / "a.npy", "--resume")
@@ -231,7 +231,7 @@ def test_the_pace_is_told_on_plain_lines_only_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter([100.0, 101.0, 112.0, 113.0, 124.0])
-    monkeypatch.setattr("qkv.cli.pace.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("qkv.cli.progress.time.perf_counter", lambda: next(clock))
     pace = Pace(5000)
     for done in (1000, 1100, 2200, 2300, 3400):  # 1,000 were done before
         pace(done)

@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import pytest
 import torch
-
 from native import needs_compiler
+
 from qkv.bundle import Bundle
+from qkv.kernels import loops
 from qkv.model import (
     Decoder,
     DecoderOnly,
@@ -23,7 +24,6 @@ from qkv.model import (
     build,
     preset,
 )
-from qkv.native import loops
 from qkv.text import Tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwx"

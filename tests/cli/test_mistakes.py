@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from qkv.bundle import Bundle
-from qkv.cli.app import Misunderstood, app
-from qkv.cli.misunderstood import misunderstood
+from qkv.cli.app import Misunderstood, app, misunderstood
 from qkv.model import (
     Classify,
     DecoderOnly,

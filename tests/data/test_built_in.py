@@ -20,8 +20,8 @@ from qkv.data import (
     read_texts,
     write_built_in,
 )
-from qkv.data.docstrings import Docstring, beginnings, docstrings, pages
-from qkv.data.reviews import ADJECTIVES, EFFECTS
+from qkv.data.built_in import Docstring, beginnings, docstrings, pages
+from qkv.data.synthetic import ADJECTIVES, EFFECTS
 from qkv.errors import DataError
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qkv.data import Documents, Piece, part, read_texts, split
-from qkv.data.pieces import LENGTH, whole
+from qkv.data.documents import LENGTH, whole
 from qkv.errors import DataError
 
 LONG = "".join(f"line {i} of a long text\n" for i in range(LENGTH // 7))

@@ -17,8 +17,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers
 
 from qkv.data import Documents, Encoded, Piece, cache_folder, encode, part
+from qkv.data.documents import LENGTH
 from qkv.data.encoded import CHUNK
-from qkv.data.pieces import LENGTH
 from qkv.errors import DataError
 from qkv.text import Tokenizer
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qkv.data import read_labelled, read_pairs
-from qkv.data.grouping import LEAST, PADDING, Ids, near_length, padding
+from qkv.data.encoded import LEAST, PADDING, Ids, near_length, padding
 from qkv.text import Tokenizer
 
 

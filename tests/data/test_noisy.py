@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from qkv.data.encoded import Encoded
-from qkv.data.noisy import Noisy
+from qkv.data.encoded import Encoded, Noisy
 from qkv.text import Tokenizer
 
 TEXTS = ["the cat sat on the mat", "", "a dog and the cats", "<mask> the barn", "birds sang " * 7]

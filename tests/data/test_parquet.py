@@ -19,7 +19,7 @@ from qkv.data import (
     read_scored,
     read_texts,
 )
-from qkv.data.parquet import ROWS
+from qkv.data.table import ROWS
 from qkv.errors import DataError
 
 arrow = pytest.importorskip("pyarrow", reason="needs pyarrow: the extra qkv[parquet]")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.data.pieces import LENGTH, Piece, pieces_of, whole
+from qkv.data.documents import LENGTH, Piece, pieces_of, whole
 from qkv.text import KINDS, Tokenizer
 
 TEXTS = [

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from odd_models import ENCODERS, LENGTH, VOCABULARY
 
-from qkv.engine.answer import answers, pooled
-from qkv.engine.cores import spread
-from qkv.engine.quick import quicken
+from qkv.engine.batching import answers, pooled, spread
+from qkv.engine.optimized import quicken
 from qkv.errors import ShapeError, UsageError
 from qkv.model import Learned, build
 from qkv.model.output import Classify, TextVector

@@ -20,8 +20,8 @@ from tiny_translators import (
     translator,
 )
 
-from qkv.engine.beam import beam_search, usual_longest
-from qkv.engine.hypothesis import Hypothesis
+from qkv.engine.beam.search import beam_search, usual_longest
+from qkv.engine.beam.survivors import Hypothesis
 from qkv.errors import QkvError, ShapeError, UsageError
 from qkv.model import Learned, Rotary, Translator
 

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from tiny_translators import POSITIONS, START, translator
 from torch import Tensor
 
-from qkv.engine import beam_tree
-from qkv.engine.answering import answering
-from qkv.engine.beam import beam_search
-from qkv.engine.beam_rows import Rows
-from qkv.engine.beam_tree import Tree
+from qkv.engine.batching import answering
+from qkv.engine.beam import states as beam_tree
+from qkv.engine.beam.search import beam_search
+from qkv.engine.beam.states import Rows, Tree
 from qkv.model import AlibiSlopes, Learned, Local, RelativeBuckets, Rotary, Translator
 
 V = 13

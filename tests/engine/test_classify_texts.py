@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.engine.answer import answers
+from qkv.engine.batching import answers
 from qkv.engine.classify import Classifier, classify
 from qkv.errors import DataError, QkvError, UsageError
 from qkv.model import (
@@ -22,8 +22,8 @@ from qkv.model import (
     preset,
 )
 from qkv.text import Tokenizer
-from qkv.train.job.classify import guess_labels
-from qkv.train.job.sentences import cut_texts
+from qkv.train.jobs.classify import guess_labels
+from qkv.train.jobs.text_data import cut_texts
 
 LABELS = ("bad", "so-so", "good", "splendid", "none")
 LENGTH = 19
@@ -106,7 +106,7 @@ def test_texts_that_did_not_fit_are_counted() -> None:
 
 def test_portions_keep_the_order_and_tell_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, told = classify(MODEL, READER, TEXTS), list[int]()
-    monkeypatch.setattr("qkv.engine.embed.stream.TEXTS", 17)
+    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 17)
     parts = classify(MODEL, READER, iter(TEXTS), progress=told.append)
     assert told == [0, 17, 34, 43]
     assert [answer.text for answer in parts] == TEXTS

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from native import INT8_WAYS, needs_compiler
 from odd_models import DECODERS, ENCODERS, TRANSLATORS
 
 import qkv
-from native import INT8_WAYS, needs_compiler
 from qkv.bundle import Bundle
 from qkv.engine.engine import Engine
 from qkv.engine.generate import GREEDY
-from qkv.engine.quick.int8 import int8_works
+from qkv.engine.optimized.quantized import int8_works
 from qkv.errors import UsageError
 from qkv.model import GELU, EncoderOnly, Learned, MultiHead, Stack, TextVector, build
 from qkv.model.embedding import Embedding

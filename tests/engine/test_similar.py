@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qkv.bundle import Bundle
-from qkv.engine.answer import answers
+from qkv.engine.batching import answers
 from qkv.engine.similar import similar
 from qkv.errors import DataError, UsageError
 from qkv.model import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from qkv.engine.hypothesis import Hypothesis
+from qkv.engine.beam.survivors import Hypothesis
 from qkv.model import (
     AlibiSlopes,
     Embedding,

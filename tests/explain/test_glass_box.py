@@ -8,10 +8,9 @@ import torch
 
 import qkv
 from qkv.errors import UsageError
-from qkv.explain.answer import answer_of
-from qkv.explain.glass_box import GlassBox, fingerprint
+from qkv.explain.glass_box import GlassBox, answer_of, fingerprint
 from qkv.explain.trace import NoPosition, TokenReplaced, recomputed
-from qkv.explain.trace.difference import difference
+from qkv.explain.trace.recompute import difference
 from qkv.model import (
     Classify,
     DecoderOnly,

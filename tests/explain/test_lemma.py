@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from qkv.errors import UsageError
-from qkv.explain.lemma import KEYS, WIDTHS, Lemma, measure
-from qkv.explain.lemma_picture import draw_lemma
-from qkv.explain.lemma_text import lemma_text
+from qkv.explain.lemma import KEYS, WIDTHS, Lemma, draw_lemma, lemma_text, measure
 
 
 @pytest.fixture(scope="module")

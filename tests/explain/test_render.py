@@ -5,14 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from qkv.explain.answers import compare
 from qkv.explain.examples import EXAMPLES, POEM, notes
-from qkv.explain.render.json import json
-from qkv.explain.render.latex import latex
-from qkv.explain.render.markdown import markdown
-from qkv.explain.render.page import Look
-from qkv.explain.render.text import text
-from qkv.explain.walk import walk
+from qkv.explain.render.formats import json, latex, markdown
+from qkv.explain.render.sections import Look
+from qkv.explain.render.terminal_text import text
+from qkv.explain.walk import compare, walk
 
 MASKED = replace(POEM, causal=True)
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from qkv.explain.examples import EXAMPLES, POEM
-from qkv.explain.render.page import Look, cell_lines, sections
-from qkv.explain.render.text import text
-from qkv.explain.rounding import drifts
-from qkv.explain.walk import walk
+from qkv.explain.render.sections import Look, cell_lines, sections
+from qkv.explain.render.terminal_text import text
+from qkv.explain.walk import drifts, walk
 from qkv.explain.worksheet import Worksheet
 
 Table = list[list[str]]

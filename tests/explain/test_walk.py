@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from qkv.attention import Steps
 from qkv.errors import UsageError
 from qkv.explain.examples import EXAMPLES, POEM
-from qkv.explain.render.text import say
+from qkv.explain.render.terminal_text import say
 from qkv.explain.walk import walk
 from qkv.explain.worksheet import Worksheet
 

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from qkv.errors import WorksheetError
-from qkv.explain.answers import compare
 from qkv.explain.examples import POEM, notes
-from qkv.explain.render.page import Look, cell_lines
-from qkv.explain.render.text import text
-from qkv.explain.walk import walk
+from qkv.explain.render.sections import Look, cell_lines
+from qkv.explain.render.terminal_text import text
+from qkv.explain.walk import compare, walk
 from qkv.explain.worksheet import TEMPLATE, parse_worksheet, read_worksheet
 
 WORDS = 'tokens = ["p", "q"]\n'

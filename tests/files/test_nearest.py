@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from qkv.files import unwritten
-from qkv.files.nearest import did_you_mean, nearest
+from qkv.files.safe_io import did_you_mean, nearest
 
 THERE = ("reviews.csv", "reviews.tsv", "book.txt", "Tickets.txt", ".hidden.txt")
 MEANT = {

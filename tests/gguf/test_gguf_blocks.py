@@ -7,7 +7,7 @@ from written_gguf import Kind, gguf, write
 
 from qkv.errors import BundleError
 from qkv.gguf import open_gguf
-from qkv.gguf.blocks import KINDS, READ
+from qkv.gguf.quants import KINDS, READ
 
 ROWS, WIDTH = 37, 512
 
@@ -38,7 +38,7 @@ def test_the_sizes_of_all_kinds_are_the_library_s() -> None:
 
 @pytest.mark.parametrize("name", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
 def test_quantised_values_are_unpacked_to_the_bit(name, values, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("qkv.gguf.file.CHUNK", 2048)  # several chunks, the last one shorter
+    monkeypatch.setattr("qkv.gguf.metadata.CHUNK", 2048)  # several chunks, the last one shorter
     kind = Kind[name]
     found = open_gguf(write(tmp_path / "x.gguf", "llama", [("a", values, kind)]))
     expected = gguf.quants.dequantize(gguf.quants.quantize(values, kind), kind)

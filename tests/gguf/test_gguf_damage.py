@@ -26,7 +26,7 @@ from raw_gguf import (
 
 from qkv.errors import BundleError
 from qkv.gguf import open_gguf
-from qkv.gguf.cursor import MOST_VALUES
+from qkv.gguf.header import MOST_VALUES
 
 HUGE = 2**63
 KEY = "k"

@@ -18,8 +18,8 @@ from written_gguf import (
 
 from qkv.errors import BundleError
 from qkv.gguf import open_gguf
-from qkv.gguf.rope import llama3_divisors
-from qkv.gguf.weights import in_halves
+from qkv.gguf.hf_config import llama3_divisors
+from qkv.gguf.model import in_halves
 
 IDS = torch.tensor([[1, 17, 5, 99, 42, 3, 3, 64, 8, 0, 77]])
 

@@ -11,7 +11,7 @@ from written_gguf import gguf, write
 
 from qkv.errors import BundleError
 from qkv.gguf import open_gguf
-from qkv.gguf.byte_level import CUTS
+from qkv.gguf.vocabulary import CUTS
 
 TEXTS = [
     "Once upon a time, there was a little girl named Lily. She loved to play outside.",

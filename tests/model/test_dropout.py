@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from qkv.model.dropout import Dropout
+from qkv.model.norm import Dropout
 
 
 @pytest.mark.parametrize("p", [0.05, 0.1, 0.3, 0.5, 0.9])

@@ -8,7 +8,7 @@ from odd_models import ALL, DECODERS, ENCODERS, TRANSLATORS, TYPES, VOCABULARY, 
 from torch import Tensor, nn
 
 from qkv.model import Choice, Config, build
-from qkv.model.position.rotary import Unstretched
+from qkv.model.position.rope import Unstretched
 
 B, T, S = 4, 11, 13
 LENGTHS = torch.tensor([T, 5, 1, 0])

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from qkv.report.progress import read_progress, smoothed, thinned
+from qkv.report.summary import read_progress, smoothed, thinned
 
 
 def _evaluation(step, best=False, **scores):

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from qkv.errors import UsageError
-from qkv.measure import score_labels
+from qkv.metrics import score_labels
 from qkv.report import Story, Table, write_report
 
 HOSTILE = "<script>alert('1')</script> & \"co\" </td></table><img src=x onerror=alert(2)>"

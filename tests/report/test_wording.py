@@ -5,8 +5,7 @@ import math
 import pytest
 
 from qkv.report import Story
-from qkv.report.progress import read_progress
-from qkv.report.wording import course, figure, verdict
+from qkv.report.summary import course, figure, read_progress, verdict
 
 
 def _story(ours, theirs, metric="accuracy", higher=True):

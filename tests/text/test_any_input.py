@@ -16,8 +16,8 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from qkv.errors import DataError
 from qkv.text import KINDS, Tokenizer
-from qkv.text.public import read_tokenizer
-from qkv.text.seams import LONG, PART, Seams
+from qkv.text.pretrained import read_tokenizer
+from qkv.text.tokenizer import LONG, PART, Seams
 
 PAGE = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 PUBLIC = ["minilm", "stories260K", "stories15M"]

@@ -9,7 +9,7 @@ from published import open_with_peer, write, write_bytes
 
 from qkv.errors import DataError
 from qkv.text import Marks, Tokenizer, read_tokenizer
-from qkv.text.chat import render
+from qkv.text.chat_template import render
 
 CHATML = """\
 {% for message in messages %}

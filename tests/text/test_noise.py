@@ -13,7 +13,7 @@ from tokenizers import models, pre_tokenizers
 
 from qkv.errors import QkvError
 from qkv.text import KINDS, Tokenizer
-from qkv.text.noise import NOISY, SOME
+from qkv.text.bpe_dropout import NOISY, SOME
 
 SPECIAL = ["<pad>", "<unknown>", "<start>", "<end>", "<mask>"]
 TEXTS = [

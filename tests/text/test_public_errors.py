@@ -16,7 +16,7 @@ from published import BRACKETS, PUBLISHED, minilm, write, write_bytes, write_wor
 from qkv.errors import DataError
 from qkv.files import LARGEST
 from qkv.text import has_tokenizer, read_tokenizer
-from qkv.text.public import FILES
+from qkv.text.pretrained import FILES
 
 
 def refused(directory: Path, *parts: str) -> str:

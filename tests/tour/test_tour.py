@@ -10,12 +10,10 @@ import torch
 from rich.cells import cell_len
 from tiny_tours import STEPS, Stops, tiny_pace, weights, whole
 
-from qkv.tour.commands import for_ones_own, for_these
-from qkv.tour.folder import PARTS, Folder
-from qkv.tour.looks import judgements, renderings
-from qkv.tour.outcome import Outcome
 from qkv.tour.pace import FULL, QUICK, Pace
-from qkv.tour.training import train
+from qkv.tour.results import Outcome, judgements, renderings
+from qkv.tour.terminal import for_ones_own, for_these
+from qkv.tour.tour import PARTS, Folder, train
 from qkv.train.run import Event, Run
 
 CPU = torch.device("cpu")

@@ -10,8 +10,8 @@ from tiny_tours import tiny_pace
 
 from qkv.cli import tour as command
 from qkv.cli.progress import Stop
-from qkv.tour.clock import Clock, Moment
-from qkv.tour.folder import MARK, PARTS, REPORT, RESULTS, Folder
+from qkv.tour.pace import Clock, Moment
+from qkv.tour.tour import MARK, PARTS, REPORT, RESULTS, Folder
 
 Ran = Callable[..., tuple[int, str, str]]
 
@@ -127,7 +127,7 @@ def test_lines_come_seldom_where_they_cannot_be_overwritten(
 
 def test_the_clock_says_what_is_left_from_what_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     now, heard = [0.0], list[Moment]()
-    monkeypatch.setattr("qkv.tour.clock.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("qkv.tour.pace.time.perf_counter", lambda: now[0])
     clock = Clock({"a": 10.0, "b": 20.0, "c": 5.0}, heard.append)
     clock.begin("a", "")
     assert heard[-1].left == 35  # nothing known yet: as on a quiet machine

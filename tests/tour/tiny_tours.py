@@ -4,12 +4,10 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from qkv.data.reviews import reviews
+from qkv.data.synthetic import reviews
 from qkv.tour import pace
-from qkv.tour.clock import Moment
-from qkv.tour.folder import Folder
-from qkv.tour.pace import Pace, Part
-from qkv.tour.run import tour
+from qkv.tour.pace import Moment, Pace, Part
+from qkv.tour.tour import Folder, tour
 from qkv.train.plan import Wish
 from qkv.train.recipe import Data
 

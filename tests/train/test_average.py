@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from qkv.train.average import Average
+from qkv.train.trainer import Average
 
 
 def model() -> nn.Module:

@@ -9,7 +9,7 @@ from tiny_runs import data_for, labelled, pairs, sentences, trained, wish_for, w
 
 from qkv.bundle import Bundle
 from qkv.errors import QkvError
-from qkv.train.job import find_job
+from qkv.train.jobs import find_job
 from qkv.train.plan import prepare
 from qkv.train.recipe import Data
 
@@ -287,7 +287,7 @@ def test_scores_of_any_range_are_brought_between_0_and_1(tmp_path: Path) -> None
 
 
 def test_titles_say_what_two_columns_hold(tmp_path: Path) -> None:
-    from qkv.train.job.embed import kind_of
+    from qkv.train.jobs.embed import kind_of
 
     rows = [f"text {i},other {i % 3}" for i in range(9)]
     assert kind_of(columns(tmp_path / "a.csv", *rows, title="text,label")) == "labels"

@@ -7,11 +7,18 @@ import torch
 from qkv.data import Encoded
 from qkv.errors import TrainingError
 from qkv.model import build, preset
-from qkv.task.language import LanguageTask, Windows, window_starts, windows
-from qkv.train.loop import Trainer
-from qkv.train.muon import Muon, orthogonal
-from qkv.train.optimiser import AdamW, MuonAdamW
-from qkv.train.schedule import Constant, Cosine, InverseRoot, Linear
+from qkv.tasks.token_tasks import LanguageTask, Windows, window_starts, windows
+from qkv.train.optimizer import (
+    AdamW,
+    Constant,
+    Cosine,
+    InverseRoot,
+    Linear,
+    Muon,
+    MuonAdamW,
+    orthogonal,
+)
+from qkv.train.trainer import Trainer
 
 TEXT = Encoded.of([np.random.default_rng(0).integers(5, 60, 900).tolist()], 60)
 

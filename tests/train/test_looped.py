@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from native import needs_compiler
 from tiny_runs import CPU, JOBS, data_for, fingerprint, start, wish_for
 from torch import Tensor
 
-from native import needs_compiler
 from qkv.errors import UsageError
-from qkv.machine import compiler
+from qkv.kernels.training import NEVER, Chance, passes
+from qkv.machine import resources as compiler
 from qkv.model import Model
-from qkv.native.learning import NEVER, Chance, passes
 from qkv.text import Tokenizer
-from qkv.train.looped.layers import LoopedLayers
+from qkv.train.fused_model import LoopedLayers
 from qkv.train.plan import Wish, prepare_again
 from qkv.train.recipe import read_recipe
 from qkv.train.run import RECIPE, Evaluated, Run
@@ -100,7 +100,8 @@ def test_with_dropout_slopes_are_those_of_the_masks_that_were_drawn(
     torch.manual_seed(3)
     loss, ours = slopes(run, run.trainer.model, parts)
 
-    from qkv.train.looped import functions, rows
+    from qkv.train import fused_model as rows
+    from qkv.train import fused_ops as functions
 
     def dropped(x: Tensor, chance: Chance) -> Tensor:
         return x * passes().join(None, torch.ones_like(x), chance) if chance.dropped else x

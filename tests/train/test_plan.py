@@ -21,8 +21,8 @@ from tiny_runs import (
 
 from qkv.errors import QkvError
 from qkv.model import preset
-from qkv.train.job.corpus import Corpus, Streams
-from qkv.train.lesson import Lesson
+from qkv.train.jobs.base import Lesson
+from qkv.train.jobs.text_data import Corpus, Streams
 from qkv.train.plan import Wish, prepare
 from qkv.train.recipe import evaluations, read_toml
 from qkv.train.run import METRICS, RECIPE
@@ -319,7 +319,7 @@ def test_labels_have_the_order_of_numbers_and_then_of_words(tmp_path: Path) -> N
 
 def test_every_label_is_held_out_in_proportion_and_none_is_lost(tmp_path: Path) -> None:
     from qkv.data import read_labelled
-    from qkv.train.job.classify import split_by_label
+    from qkv.train.jobs.classify import split_by_label
 
     data = written(tmp_path / "texts.csv", labelled(60, "aaab") + "one of a kind,c\n")
     examples = read_labelled([Path(data.files[0])])

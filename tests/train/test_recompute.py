@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from qkv.model import Model, build, preset
-from qkv.train.recompute import recompute
+from qkv.train.trainer import recompute
 
 B, T, S = 3, 11, 7
 

@@ -7,8 +7,15 @@ from tiny_runs import data_for, wish_for
 
 from qkv.errors import QkvError
 from qkv.train.plan import prepare
-from qkv.train.recipe import Recipe, make_recipe, read_recipe
-from qkv.train.settings import check_names, in_every_stack, laid_over, read_settings
+from qkv.train.recipe import (
+    Recipe,
+    check_names,
+    in_every_stack,
+    laid_over,
+    make_recipe,
+    read_recipe,
+    read_settings,
+)
 
 
 def test_values_are_read_as_in_toml_and_plain_text_needs_no_quotes() -> None:

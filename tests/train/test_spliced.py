@@ -8,10 +8,9 @@ import torch
 from tiny_runs import CPU, data_for, fingerprint, start, trained, whole, wish_for
 
 from qkv.errors import ConfigError
-from qkv.train.job.classify import ClassifyLesson
-from qkv.train.open import reopen
+from qkv.train.jobs.classify import ClassifyLesson
 from qkv.train.plan import Wish, prepare
-from qkv.train.run import Evaluated
+from qkv.train.run import Evaluated, reopen
 
 TAUGHT = {"task": {"counted": 0.5, "spliced": 1.5}}
 

@@ -13,7 +13,7 @@ from torch import Tensor
 import qkv.weights
 from qkv.errors import BundleError
 from qkv.weights import Weights, open_weights
-from qkv.weights.tensors import PIECE
+from qkv.weights.safetensors_file import PIECE
 
 from .written import content, entry, same
 

@@ -1,15 +1,22 @@
 """Attention as pure functions on tensors: kernels, masks, heads, positions and the cache."""
 
-from qkv.attention.attend import attend
-from qkv.attention.cache import NO_SLOT, CrossSlot, KVCache, NoSlot, Slot
-from qkv.attention.fused import fused
-from qkv.attention.heads import join_heads, project_factored, project_slices, split_heads
+from qkv.attention.attend import attend, fused
+from qkv.attention.cache import NO_SLOT, CrossSlot, KVCache, NoSlot, Rows, RowSlot, Slot
 from qkv.attention.mask import SEE_ALL, Mask, Part, Tile
+from qkv.attention.multi_head import join_heads, project_factored, project_slices, split_heads
+from qkv.attention.positions import (
+    UNTURNED,
+    Alibi,
+    Buckets,
+    Rotation,
+    Unturned,
+    alibi_slopes,
+    distance_buckets,
+    frequencies,
+    rotation,
+    sinusoids,
+)
 from qkv.attention.reference import Steps, reference, soft_cap, softmax
-from qkv.attention.relative import Alibi, Buckets, alibi_slopes, distance_buckets
-from qkv.attention.rotary import UNTURNED, Rotation, Unturned, frequencies, rotation
-from qkv.attention.rows import Rows, RowSlot
-from qkv.attention.sinusoid import sinusoids
 
 __all__ = [
     "NO_SLOT",

@@ -16,19 +16,23 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 
 from qkv.bundle.manifest import MANIFEST, publish, settled, sha256_of, verify
+from qkv.checkpoints import Card, is_checkpoint, read_checkpoint
+from qkv.checkpoints.save import Written, write_checkpoint
 from qkv.device import resolve
 from qkv.errors import BundleError, ConfigError
 from qkv.files import read_json
-from qkv.garbage import kept
-from qkv.layout import Card, is_checkpoint, read_checkpoint
+from qkv.gc_pause import kept
 from qkv.model import Model, read_config, skeleton
-from qkv.model.choice import one_line
+from qkv.model.config import one_line
 from qkv.text import Tokenizer
 from qkv.weights import Weights, open_weights
+
+# FOLDED bundle/export: A bundle as a public checkpoint, written whole or not at all.
 
 CONFIG, WEIGHTS, TOKENIZER, CARD = (
     "config.json", "model.safetensors", "tokenizer.json", "import.json",
 )  # fmt: skip
+
 READ = {".json", ".safetensors", ".txt", ".model", ".spm", ".jinja", ".gguf"}  # of a checkpoint
 
 
@@ -149,3 +153,17 @@ def _fill(model: Model, weights: Weights, path: Path) -> None:
             )
     filled = {name: weights.mapped(name) for name in weights}
     model.load_state_dict(filled, strict=True, assign=True)
+
+
+def export(bundle: Bundle, place: Path) -> Written:
+    """Write the directory that other programs read, and say in which layout."""
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise BundleError(f"{place} holds something already; choose another place")
+    preferred = None if bundle.card is None else bundle.card.layout
+    written: list[Written] = []
+
+    def write(staging: Path) -> None:
+        written.append(write_checkpoint(bundle.model, bundle.tokenizer, staging, preferred))
+
+    publish(place, write, sealed=False)
+    return written[0]

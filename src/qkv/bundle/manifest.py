@@ -9,6 +9,7 @@ copy exists on disk; `recover` puts it back if the machine stopped in between.
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -18,11 +19,91 @@ from typing import Any, TypeVar
 
 from safetensors import SafetensorError
 
-from qkv.bundle.no_model import MANIFEST as MANIFEST
-from qkv.bundle.no_model import no_model
 from qkv.errors import BundleError, ConfigError
 from qkv.files import is_there, read_json, shown, unwritten
+from qkv.files.safe_io import nearest
 from qkv.text.tokenizer import BESIDE
+
+# FOLDED bundle/no_model: What stands where a model was looked for and there is none, and what
+#   to do about it.
+
+_MANIFEST_NAME, _CONFIG_NAME = "MANIFEST.json", "config.json"
+
+RECIPE = "recipe.toml"  # of a training
+
+_WEIGHTS_NAME = (
+    ".safetensors",
+    ".gguf",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".h5",
+    ".onnx",
+    ".msgpack",
+)
+
+ON_A_HUB = re.compile(r"[\w.-]+/[\w.-]+")  # somebody/some-model
+
+
+def no_model(place: Path) -> str:
+    """One sentence for a path that is neither a bundle nor a public checkpoint."""
+    if not place.exists():
+        return _absent_no_model(place)
+    return _no_directory(place) if not place.is_dir() else _no_model_in(place)
+
+
+def _absent_no_model(place: Path) -> str:
+    said = f"{place} is not a directory that exists"
+    near = nearest(place)
+    if near is not None:
+        return f'{said}; did you mean "{near}"?'
+    if ON_A_HUB.fullmatch(str(place)) and not place.parent.is_dir():
+        return (
+            f"{said}; one of your own is made by qkv train, and one from a hub is fetched first, "
+            f"as with: hf download {place} --local-dir {place.name}"
+        )
+    return f"{said}; give that of a model made by qkv train, or of a downloaded one"
+
+
+def _no_directory(place: Path) -> str:
+    if place.suffix.lower() == ".gguf":
+        return f"{place} does not begin as a GGUF file does; it is damaged, so get it again"
+    if place.suffix.lower() in _WEIGHTS_NAME or place.name in (_MANIFEST_NAME, _CONFIG_NAME):
+        return f"{place} is not a directory but a file of one; give the directory: {place.parent}"
+    return f"{place} is not a directory but a file; give the directory of a model, or a .gguf file"
+
+
+def _no_model_in(place: Path) -> str:
+    names = sorted(entry.name for entry in place.iterdir())
+    if not names:
+        return f"{place} is no model: it is empty; give the directory of one"
+    if RECIPE in names:
+        return (
+            f"{place} is no model yet: its training has not ended; go on with: "
+            f"qkv train JOB -o {place} --resume"
+        )
+    inside = [name for name in names if _is_model(place / name)]
+    if inside:
+        more = f" or {len(inside) - 1} others in it" if len(inside) > 1 else ""
+        return f"{place} is no model but holds some; give {place / inside[0]}{more}"
+    weights = [name for name in names if Path(name).suffix.lower() in _WEIGHTS_NAME]
+    if weights and _CONFIG_NAME not in names:
+        return (
+            f"{place} is no model: it holds weights ({weights[0]}) but no {_CONFIG_NAME}, "
+            "which says what they are; put the one they came with beside them"
+        )
+    return (
+        f"{place} is no model: it has neither the {_MANIFEST_NAME} of a bundle nor the "
+        f"{_CONFIG_NAME} of a public checkpoint"
+    )
+
+
+def _is_model(place: Path) -> bool:
+    return place.is_dir() and ((place / _MANIFEST_NAME).exists() or (place / _CONFIG_NAME).exists())
+
+
+MANIFEST = _MANIFEST_NAME
 
 FORMAT = 1  # of the directory; a reader refuses what is newer than itself
 

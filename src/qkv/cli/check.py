@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from qkv.cli.options import File, ModelPath, Threads, opened
 from qkv.cli.progress import say
-from qkv.cli.running import ModelPath, Threads, opened
-from qkv.cli.texts import File
 
 if TYPE_CHECKING:
     from qkv.check import Report, Result
@@ -41,8 +40,8 @@ def check(
     """
     from json import dumps
 
-    from qkv.check.samples import MOST
-    from qkv.cli.texts import given_texts
+    from qkv.check.model_under_test import MOST
+    from qkv.cli.options import given_texts
     from qkv.errors import UsageError
 
     given = iter(()) if file is None else given_texts(None, file)

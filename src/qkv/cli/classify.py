@@ -4,10 +4,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.long_texts import LongTexts, chosen, tell_long
-from qkv.cli.pace import Pace, known_total
-from qkv.cli.running import BatchTokens, Compile, Int8, ModelPath, Threads, opened
-from qkv.cli.texts import File, Json, Texts, given_texts, told
+from qkv.cli.options import (
+    BatchTokens,
+    Compile,
+    File,
+    Int8,
+    Json,
+    LongTexts,
+    ModelPath,
+    Texts,
+    Threads,
+    chosen,
+    given_texts,
+    opened,
+    tell_long,
+    told,
+)
+from qkv.cli.progress import Pace, known_total
 
 if TYPE_CHECKING:
     from qkv.engine.classify import Classification

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.pace import Pace
-from qkv.cli.progress import say
-from qkv.cli.running import Compile, Int8, ModelPath, Threads, opened
-from qkv.cli.texts import Json
-from qkv.cli.wish import Text
+from qkv.cli.options import Compile, Int8, Json, ModelPath, Threads, opened
+from qkv.cli.progress import Pace, say
+from qkv.cli.train_args import Text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,8 +88,7 @@ def cluster(
 
 def _read(file: Path, text: str | None) -> list[str]:
     """The texts in order; lines without any are left out, and that is told."""
-    from qkv.data.endings import is_table
-    from qkv.data.lines import lines
+    from qkv.data.files import is_table, lines
     from qkv.data.read import read_lines
     from qkv.errors import DataError
 
@@ -108,9 +105,9 @@ def _read(file: Path, text: str | None) -> list[str]:
 
 
 def _embedded(engine: "Engine", texts: list[str]) -> "NDArray[np.float32]":
-    from qkv.cli.long_texts import tell_long
+    from qkv.cli.options import tell_long
     from qkv.engine.embed import embed
-    from qkv.engine.embed.vectors import borrowed
+    from qkv.engine.embed.embedder import borrowed
 
     start, pace = time.perf_counter(), Pace(len(texts))
     found = embed(engine.quick, engine.tokenizer, texts, long="average", progress=pace)

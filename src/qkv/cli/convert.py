@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from qkv.cli.names import FORMATS, one_of
+from qkv.cli.options import FORMATS, one_of
 from qkv.cli.progress import say, show
 
 
@@ -44,10 +44,10 @@ def import_(
 
     from qkv.bundle import Bundle
     from qkv.bundle.manifest import MANIFEST
+    from qkv.checkpoints import read_checkpoint, self_test
     from qkv.cli.check import quick_check
     from qkv.engine.engine import Engine
     from qkv.errors import BundleError
-    from qkv.layout import read_checkpoint, self_test
 
     if (output / MANIFEST).exists():
         raise BundleError(f"{output} holds a bundle already; choose another place")
@@ -91,7 +91,7 @@ def export(
       qkv export runs/book --to hf -o out/book
     """
     from qkv.bundle import Bundle
-    from qkv.bundle.export import export as write
+    from qkv.bundle.bundle import export as write
     from qkv.errors import UsageError, unknown
 
     if to != "hf":

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from qkv.cli.names import CORPORA, either, one_of
+from qkv.cli.options import CORPORA, either, one_of
 
 
 def data(

@@ -1,14 +1,38 @@
 """`qkv doctor`: what this machine has, how fast it is, and what is missing for what."""
 
-from typing import TYPE_CHECKING, Annotated
+import platform
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 
+import qkv
 from qkv.cli.progress import say, show
+from qkv.files.safe_io import cache_home
+from qkv.machine import (
+    Cores,
+    Cpu,
+    Package,
+    Room,
+    cores,
+    cpu,
+    disk,
+    matrix_speed,
+    memory,
+    rate,
+    reading_speed,
+)
+from qkv.machine import packages as look_for_packages
+from qkv.machine.packages import EXTRAS
+from qkv.machine.resources import find_compiler
 
-if TYPE_CHECKING:
-    from qkv.cli.examination import Examination
-    from qkv.machine import Room
+# FOLDED cli/examination: What `qkv doctor` looks at: the machine, the packages, torch, and how
+#   fast it all is.
+# FOLDED cli/diagnosis: What an examination means: what is broken, what is missing for what, and
+#   what to do.
 
 
 def doctor(
@@ -26,9 +50,6 @@ def doctor(
     """
     from dataclasses import asdict
     from json import dumps
-
-    from qkv.cli.diagnosis import diagnose
-    from qkv.cli.examination import examine
 
     say("looking, and measuring for about two seconds")
     found = examine()
@@ -105,9 +126,217 @@ def _speeds(found: "Examination") -> list[tuple[str, str]]:
 
 
 def _room(room: "Room") -> str:
-    from qkv.cli.diagnosis import as_bytes
 
     if room.total is None:
         return "not told by this system"
     free = "" if room.free is None else f", {as_bytes(room.free)} free"
     return f"{as_bytes(room.total)}{free}"
+
+
+SHOWN_BY_ALL = "−√×→ᵀ"  # what answers are written with besides letters
+
+ROWS, SIZE = 512, 1024  # of the product in 8 bits
+
+
+@dataclass(frozen=True)
+class Torch:
+    version: str
+    threads: int
+    mkl: bool
+    onednn: bool
+    devices: tuple[str, ...]  # besides the CPU
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Measured with all threads; None where there is nothing to measure."""
+
+    float32_gflops: float
+    int8_gops: float | None
+    reading_gb: float  # a second
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All that was found."""
+
+    python: str
+    executable: str
+    qkv: str
+    cpu: Cpu
+    cores: Cores
+    memory: Room
+    cache: str
+    cache_disk: Room
+    encoding: str
+    shows_signs: bool  # the terminal: − and √ as they are
+    columns: int
+    packages: tuple[Package, ...]
+    installed: bool  # qkv itself, with the list of what it needs
+    compiler: str | None  # of C++, for --compile
+    torch: Torch | None
+    speed: Speed | None
+
+
+def examine() -> Examination:
+    """Look at everything; a part that is broken is left out, and said in `packages`."""
+    found = _packages()
+    works = not any(p.name == "torch" and p.trouble for p in found or ())
+    place, encoding = cache_home(), sys.stdout.encoding or "unknown"
+    return Examination(
+        python=platform.python_version(),
+        executable=sys.executable,
+        qkv=qkv.__version__,
+        cpu=cpu(),
+        cores=cores(),
+        memory=memory(),
+        cache=str(place),
+        cache_disk=disk(place),
+        encoding=encoding,
+        shows_signs=_can_be_written(SHOWN_BY_ALL, encoding),
+        columns=shutil.get_terminal_size((80, 24)).columns,
+        packages=tuple(found or ()),
+        installed=found is not None,
+        compiler=" ".join(find_compiler() or ()) or None,
+        torch=_torch() if works else None,
+        speed=_speed() if works else None,
+    )
+
+
+def _packages() -> list[Package] | None:
+    """None if qkv runs without being installed, so that nothing says what it needs."""
+    from importlib.metadata import PackageNotFoundError
+
+    try:
+        return look_for_packages()
+    except PackageNotFoundError:
+        return None
+
+
+def _torch() -> Torch | None:
+    try:
+        import torch
+    except (ImportError, OSError):
+        return None
+    cuda = (torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count()))
+    devices = [f"cuda:{n} {name}" for n, name in enumerate(cuda)]
+    if torch.backends.mps.is_available():
+        devices.append("mps")
+    return Torch(
+        version=torch.__version__,
+        threads=torch.get_num_threads(),
+        mkl=bool(torch.backends.mkl.is_available()),  # type: ignore[no-untyped-call]
+        onednn=bool(torch.backends.mkldnn.is_available()),  # type: ignore[no-untyped-call]
+        devices=tuple(devices),
+    )
+
+
+def _speed() -> Speed | None:
+    try:
+        import torch
+
+        from qkv.engine.optimized.linear import Matrix
+        from qkv.engine.optimized.quantized import PackedInt8, int8_works
+    except (ImportError, OSError):
+        return None
+    whole = None
+    with torch.inference_mode():
+        if int8_works():
+            product = PackedInt8(Matrix(torch.randn(SIZE, SIZE), None))
+            rows = torch.randn(ROWS, SIZE)
+            whole = rate(lambda: product(rows), 2 * ROWS * SIZE * SIZE / 1e9)
+        return Speed(matrix_speed(), whole, reading_speed())
+
+
+def _can_be_written(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+FEW = 1_000_000_000  # bytes of free memory or disk that are worth a word
+
+NO_CUDA = " --index-url https://download.pytorch.org/whl/cpu"  # else several gigabytes are fetched
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Sentences; only what is broken keeps qkv from working."""
+
+    broken: list[str]
+    missing: list[str]
+    notes: list[str]
+
+    @property
+    def verdict(self) -> str:
+        if self.broken:
+            return "qkv cannot work here until what is broken is mended."
+        if self.missing:
+            return "qkv works here: it trains, answers and explains; only what is named is missing."
+        return "qkv works here, with everything it can make use of."
+
+
+def diagnose(found: Examination) -> Diagnosis:
+    return Diagnosis(_broken(found), _missing(found), _notes(found))
+
+
+def _broken(found: Examination) -> list[str]:
+    """What keeps qkv from working, each with the command that mends it."""
+    if not found.installed:
+        return [
+            "qkv runs without being installed, so nothing says what it needs; in its checkout run: "
+            f"{shlex.quote(found.executable)} -m pip install -c constraints.txt -e ."
+        ]
+    bad = [p for p in found.packages if p.extra is None and p.trouble]
+    return [f"{p.name}: {p.trouble}; run: {_install(found, [p])}" for p in bad]
+
+
+def _missing(found: Examination) -> list[str]:
+    """For each extra that is not whole: the packages, what they are for, how to get them."""
+    lines = []
+    for extra, purpose in EXTRAS.items():
+        absent = [p for p in found.packages if p.extra == extra and p.trouble]
+        if absent:
+            names = ", ".join(p.name for p in absent)
+            lines.append(f"{names}, for {purpose}; run: {_install(found, absent)}")
+    return lines
+
+
+def _notes(found: Examination) -> list[str]:
+    """What works, but slower or less well than it could."""
+    said, usable = [], found.cores.usable
+    if found.torch and found.torch.threads > usable:
+        said.append(
+            f"torch computes with {found.torch.threads} threads where {usable} can run at once; "
+            f"set OMP_NUM_THREADS={usable}, or pass --threads {usable}"
+        )
+    if found.speed and found.speed.int8_gops is None:
+        said.append(
+            "torch multiplies in 8 bits only with AVX-512 VNNI, which is not here: --int8 needs "
+            "--compile, and without it is taken for float32"
+        )
+    if found.compiler is None:
+        said.append("there is no C++ compiler, which only --compile of a model's answers needs")
+    if found.torch and not found.torch.onednn:
+        said.append("this torch is built without oneDNN, so products are slower")
+    for name, room in (("memory", found.memory), (f"disk at {found.cache}", found.cache_disk)):
+        if room.free is not None and room.free < FEW:
+            said.append(f"only {as_bytes(room.free)} of {name} are free")
+    if not found.shows_signs:
+        said.append(
+            f"the terminal writes {found.encoding}, so − and √ become plain; "
+            "set PYTHONIOENCODING=utf-8 if it can show them"
+        )
+    return said
+
+
+def _install(found: Examination, wanted: list[Package]) -> str:
+    names = " ".join(shlex.quote(p.requirement) for p in wanted)
+    where = NO_CUDA if any(p.name == "torch" for p in wanted) else ""
+    return f"{shlex.quote(found.executable)} -m pip install {names}{where}"
+
+
+def as_bytes(number: int) -> str:
+    return f"{number / 1e9:,.1f} GB" if number >= FEW else f"{number / 1e6:,.0f} MB"

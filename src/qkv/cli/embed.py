@@ -6,11 +6,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qkv.cli.long_texts import LongTexts, chosen, tell_long
-from qkv.cli.pace import Pace, known_total
-from qkv.cli.progress import say
-from qkv.cli.running import BatchTokens, Compile, Int8, ModelPath, Threads, opened
-from qkv.cli.texts import File, Json, Texts, given_texts, told
+from qkv.cli.options import (
+    BatchTokens,
+    Compile,
+    File,
+    Int8,
+    Json,
+    LongTexts,
+    ModelPath,
+    Texts,
+    Threads,
+    chosen,
+    given_texts,
+    opened,
+    tell_long,
+    told,
+)
+from qkv.cli.progress import Pace, known_total, say
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +61,7 @@ def embed(
       cat sentences.txt | qkv embed runs/vectors --json --long truncate
     """
     from qkv.engine.embed import Embedder
-    from qkv.engine.embed.vectors import borrowed
+    from qkv.engine.embed.embedder import borrowed
 
     way = chosen(long)
     _expect(output, resume, force, json)

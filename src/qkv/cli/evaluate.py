@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qkv.cli.progress import say
-from qkv.cli.wish import Device, Label, Score, Source, Target, Text
+from qkv.cli.train_args import Device, Label, Score, Source, Target, Text
 
 if TYPE_CHECKING:
-    from qkv.train.lesson import Judged
+    from qkv.train.jobs.base import Judged
 
 
 def evaluate(
@@ -43,11 +43,10 @@ def evaluate(
 
     from qkv.bundle import Bundle
     from qkv.errors import UsageError
-    from qkv.train.job import job_of
-    from qkv.train.job.job import refuse_roles
+    from qkv.train.jobs import job_of
+    from qkv.train.jobs.base import refuse_roles
     from qkv.train.recipe import Data, read_recipe
-    from qkv.train.run import RECIPE
-    from qkv.train.story import USE
+    from qkv.train.run import RECIPE, USE
 
     bundle = Bundle.load(model, device)
     if bundle.tokenizer is None:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qkv.cli.exclusive import only_one
-from qkv.cli.names import EXAMPLES, one_of
+from qkv.cli.options import EXAMPLES, one_of, only_one
 from qkv.errors import UsageError, WorksheetError
 
 if TYPE_CHECKING:
-    from qkv.explain.render.page import Look
+    from qkv.explain.render.sections import Look
     from qkv.explain.worksheet import Worksheet
 
 
@@ -149,10 +148,9 @@ def explain(
 
     With answers in the worksheet, each wrong cell is marked and the exit code is 1.
     """
-    from qkv.explain.answers import compare
-    from qkv.explain.render.page import Look
-    from qkv.explain.render.verdict import notes_verdict, verdict
-    from qkv.explain.walk import walk
+    from qkv.explain.render.formats import notes_verdict, verdict
+    from qkv.explain.render.sections import Look
+    from qkv.explain.walk import compare, walk
     from qkv.explain.worksheet import TEMPLATE
 
     if model is not None:
@@ -189,8 +187,7 @@ def explain(
 
 def _of_model(given: dict[str, Any]) -> int:
     """A model's own numbers instead of an example's."""
-    from qkv.cli.explain_model import explain_model
-    from qkv.cli.explain_wish import Wish
+    from qkv.cli.explain_model import Wish, explain_model
 
     for name in ("example", "worksheet", "worksheet_template", "notes", "mask", "heads"):
         only_one({"--model": given["model"], f"--{name.replace('_', '-')}": given[name]})
@@ -265,12 +262,9 @@ def _cell(cell: str | None) -> tuple[str, str] | None:
 def _render(
     look: "Look", sheet: "Worksheet", written: Format, cell: tuple[str, str] | None, notes: bool
 ) -> str:
-    from qkv.explain.render.json import json
-    from qkv.explain.render.latex import latex
-    from qkv.explain.render.markdown import markdown
-    from qkv.explain.render.page import cell_lines
-    from qkv.explain.render.text import text
-    from qkv.explain.render.verdict import notes_verdict, verdict
+    from qkv.explain.render.formats import json, latex, markdown, notes_verdict, verdict
+    from qkv.explain.render.sections import cell_lines
+    from qkv.explain.render.terminal_text import text
 
     if written is Format.json:
         return json(look, judged=bool(sheet.answers), cell=cell)

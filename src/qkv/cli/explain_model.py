@@ -1,17 +1,161 @@
 """`qkv explain TEXT --model DIR`: the walk, the answer and its reasons, for any model."""
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from qkv.cli.explain_files import PICTURES, check_output, write
-from qkv.cli.explain_wish import Wish, edits_of
+from qkv.cli.progress import say
+from qkv.errors import UsageError
 
 if TYPE_CHECKING:
     from qkv.explain.glass_box import GlassBox
-    from qkv.explain.head import Place
+    from qkv.explain.trace import Edit
+
+if TYPE_CHECKING:
+    from qkv.explain.attribution.attribute import Reason
+    from qkv.explain.head_walk import Place
     from qkv.explain.trace import Trace
-    from qkv.explain.why.ask import Reason
+
+if TYPE_CHECKING:
+    from qkv.explain.attribution.attribute import Reason
+    from qkv.explain.glass_box import GlassBox
+    from qkv.explain.head_walk import Place
+    from qkv.explain.trace import Trace
+
+# FOLDED cli/explain_wish: What is to be shown of a model: the options of `qkv explain --model`,
+#   and the edits they name.
+# FOLDED cli/explain_files: `qkv explain … -o FILE`: a page, a picture, a trace, or one value,
+#   by the file's ending.
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be shown of a model."""
+
+    model: Path
+    text: str
+    target: str | None
+    layer: int | None
+    head: int | None
+    cross: bool
+    side: str
+    steps: tuple[str, ...]
+    cell: tuple[str, str] | None
+    top: int
+    precision: int
+    format: str
+    why: bool
+    label: str | None
+    token: str | None
+    against: str | None
+    no_scale: bool
+    no_mask: bool
+    no_position: bool
+    heads_off: tuple[str, ...]
+    replaced: tuple[str, ...]
+    output: Path | None
+    tensor: str | None
+    width: int
+
+
+def edits_of(box: "GlassBox", wish: Wish) -> list["Edit"]:
+    """What is changed, in the order of the options."""
+    from qkv.explain.trace import NoMask, NoPosition, NoScale
+
+    kinds = {NoScale: wish.no_scale, NoMask: wish.no_mask, NoPosition: wish.no_position}
+    found: list[Edit] = [kind() for kind, asked in kinds.items() if asked]
+    found += [_head_off(box, wish, written) for written in wish.heads_off]
+    return found + [_replaced(box, written) for written in wish.replaced]
+
+
+def _head_off(box: "GlassBox", wish: Wish, written: str) -> "Edit":
+    from qkv.explain.trace import HeadOff
+
+    layer, dot, head = written.partition(".")
+    if not (dot and layer.isdecimal() and head.isdecimal()):
+        raise UsageError(f"--head-off {written} should be LAYER.HEAD, as in 0.3")
+    stack = wish.side or ("decoder" if hasattr(box.model.config, "decoder") else "encoder")
+    return HeadOff(stack, int(layer), int(head), "cross" if wish.cross else "attention")
+
+
+def _replaced(box: "GlassBox", written: str) -> "Edit":
+    from qkv.explain.trace import TokenReplaced
+    from qkv.model import Translator
+
+    position, equals, token = written.partition("=")
+    if not equals or not position.removeprefix("-").isdecimal():
+        raise UsageError(f"--replace {written} should be POSITION=TOKEN, as in 2=cat")
+    ids = box.tokenizer.encode(token)
+    if len(ids) != 1:
+        raise UsageError(
+            f"--replace puts one token in the place of another, but “{token}” is {len(ids)}; "
+            "explain the changed text instead"
+        )
+    sequence = "source" if isinstance(box.model, Translator) else "text"
+    return TokenReplaced(int(position), ids[0], token, sequence)
+
+
+PICTURES, TABLES = (".png", ".svg", ".pdf"), (".csv", ".npy", ".md", ".tex")
+
+
+def check_output(wish: Wish) -> None:
+    """What can be told before anything is computed."""
+    if wish.output is None:
+        return
+    ending = wish.output.suffix.lower()
+    known = (".html", ".safetensors", *PICTURES, *TABLES)
+    if ending not in known:
+        raise UsageError(
+            f'cannot write "{wish.output.name}"; end it with one of {", ".join(known)}'
+        )
+    if ending in TABLES and wish.tensor is None:
+        raise UsageError(
+            f"{ending} holds one value; name it with --tensor, as in "
+            "--tensor decoder.0.attention.weights"
+        )
+    if wish.output.is_dir():
+        raise UsageError(f"{wish.output} is a folder; name a file in it")
+    if not wish.output.parent.is_dir():
+        raise UsageError(f"{wish.output.parent} is not a folder; make it first")
+
+
+def write(trace: "Trace", reason: "Reason | None", place: "Place", wish: Wish) -> None:
+    """The file, in the form that its ending names; a place that takes none is the user's fault."""
+    from qkv.files import unwritten
+
+    assert wish.output is not None
+    try:
+        _write(trace, reason, place, wish)
+    except OSError as error:
+        raise UsageError(unwritten(wish.output, error)) from error
+    say(f"wrote {wish.output}")
+
+
+def _write(trace: "Trace", reason: "Reason | None", place: "Place", wish: Wish) -> None:
+    assert wish.output is not None
+    ending = wish.output.suffix.lower()
+    if ending == ".html":
+        from qkv.explain.page import write_page
+        from qkv.explain.page.page_sections import sections
+
+        write_page(trace, wish.output, why=() if reason is None else sections(reason))
+    elif ending == ".safetensors":
+        trace.save(wish.output)
+    elif ending in PICTURES:
+        from qkv.explain.export.pictures import draw_head, draw_heads
+
+        if wish.head is None and wish.layer is None:
+            draw_heads(trace, wish.output)
+        else:
+            which = "cross" if place.part == "cross" else place.stack
+            draw_head(trace, place.layer, place.head, wish.output, which)
+    else:
+        from qkv.explain.export import write_tensor
+
+        assert wish.tensor is not None
+        write_tensor(trace, wish.tensor, wish.output, head=wish.head, digits=wish.precision)
 
 
 def explain_model(wish: Wish) -> int:
@@ -37,7 +181,7 @@ def explain_model(wish: Wish) -> int:
 def _tell_reason(reason: "Reason", wish: Wish) -> int:
     from json import dumps
 
-    from qkv.explain.why.text import lines
+    from qkv.explain.attribution.attribution_text import lines
 
     if wish.format == "json":
         typer.echo(dumps(reason.json(), ensure_ascii=False))
@@ -57,7 +201,7 @@ def _reason(box: "GlassBox", wish: Wish) -> "Reason":
 
 
 def _place(box: "GlassBox", wish: Wish) -> "Place":
-    from qkv.explain.head import place_of
+    from qkv.explain.head_walk import place_of
     from qkv.explain.trace import graph
     from qkv.model import Stack
 
@@ -71,7 +215,7 @@ def _place(box: "GlassBox", wish: Wish) -> "Place":
 
 def _kept(box: "GlassBox", wish: Wish, place: "Place") -> list[str]:
     """What has to be computed for this wish, and no more."""
-    from qkv.explain.head import values_of
+    from qkv.explain.head_walk import values_of
     from qkv.explain.trace import graph
 
     found = graph(box.model)
@@ -92,13 +236,11 @@ def _ends(trace: "Trace") -> list[str]:
 
 def _shown(trace: "Trace", before: "Trace | None", place: "Place", wish: Wish) -> str:
     """The walk through one head and the answer, in the wished format."""
-    from qkv.explain.head import walk_head
-    from qkv.explain.render.json import model_json
-    from qkv.explain.render.latex import latex
-    from qkv.explain.render.markdown import markdown
-    from qkv.explain.render.model_text import model_text
-    from qkv.explain.render.page import Look, cell_lines
-    from qkv.explain.trace.difference import difference
+    from qkv.explain.head_walk import walk_head
+    from qkv.explain.render.formats import latex, markdown, model_json
+    from qkv.explain.render.sections import Look, cell_lines
+    from qkv.explain.render.terminal_text import model_text
+    from qkv.explain.trace.recompute import difference
 
     walk = walk_head(trace, place)
     usual = tuple(step.name for step in walk if not step.given or step.axes[0])
@@ -118,7 +260,7 @@ def _shown(trace: "Trace", before: "Trace | None", place: "Place", wish: Wish) -
 
 def _with_origin(page: str, trace: "Trace", wish: Wish) -> str:
     """The page, and in comments where its numbers come from."""
-    from qkv.explain.export.provenance import comment_lines, provenance
+    from qkv.explain.export.tables import comment_lines, provenance
 
     told = comment_lines(provenance(trace))
     if wish.format == "latex":
@@ -128,7 +270,7 @@ def _with_origin(page: str, trace: "Trace", wish: Wish) -> str:
 
 def _crop(weights: Any, top: int) -> Any:
     """The last queries and the keys they look at most, so many of each, and so many features."""
-    from qkv.explain.render.page import Crop
+    from qkv.explain.render.sections import Crop
 
     rows, keys = weights.shape
     if not top:

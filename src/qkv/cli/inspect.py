@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qkv.cli.texts import given_texts
+from qkv.cli.options import given_texts
 from qkv.errors import UsageError
 
 
@@ -52,9 +52,9 @@ def _card(model: Path, json: bool) -> None:
     from json import dumps
 
     from qkv.bundle import Bundle
+    from qkv.checkpoints.config_fields import options_of
+    from qkv.checkpoints.load import said
     from qkv.cli.progress import show
-    from qkv.layout.card import said
-    from qkv.layout.options import options_of
 
     bundle = Bundle.load(model)
     facts: dict[str, Any] = dict(options_of(bundle.model.config))
@@ -73,12 +73,11 @@ def _card(model: Path, json: bool) -> None:
 def _heads(model: Path, texts: list[str] | None, file: Path | None, json: bool) -> None:
     from json import dumps
 
-    from qkv.cli.pace import Pace, known_total
-    from qkv.cli.progress import say
+    from qkv.cli.progress import Pace, known_total, say
     from qkv.engine.engine import Engine
-    from qkv.explain.heads import SAMPLES
-    from qkv.explain.heads import heads as judge
-    from qkv.explain.heads.table import table
+    from qkv.explain.head_stats import SAMPLES
+    from qkv.explain.head_stats import heads as judge
+    from qkv.explain.head_stats.patterns import table
     from qkv.model import TextVector
 
     engine = Engine.load(model)

@@ -25,9 +25,7 @@ def lemma(
     """
     from json import dumps
 
-    from qkv.explain.lemma import measure
-    from qkv.explain.lemma_picture import check_picture, draw_lemma
-    from qkv.explain.lemma_text import lemma_text
+    from qkv.explain.lemma import check_picture, draw_lemma, lemma_text, measure
 
     if output is not None:
         check_picture(output)

@@ -4,11 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.running import Compile, Int8, ModelPath, Threads, opened
-from qkv.cli.texts import Json
+from qkv.cli.options import Compile, Int8, Json, ModelPath, Threads, opened
 
 if TYPE_CHECKING:
-    from qkv.explain.why import SimilarReason
+    from qkv.explain.attribution import SimilarReason
 
 SHOWN = 10  # pairs, to people who did not say how many
 
@@ -46,7 +45,7 @@ def similar(
     """
     from json import dumps
 
-    from qkv.explain.why import why_similar
+    from qkv.explain.attribution import why_similar
     from qkv.model import Encoder
 
     engine = opened(model, int8, threads, compile_)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.names import DEVICES, one_of
+from qkv.cli.options import DEVICES, one_of
 from qkv.cli.progress import Stop, say
 
 if TYPE_CHECKING:
-    from qkv.tour.clock import Moment
+    from qkv.tour.pace import Moment
 
 CORES = 2  # more do not help models this small
 EVERY = 10.0  # seconds between two lines where the last one cannot be overwritten
@@ -50,10 +50,10 @@ def tour(
 
     from qkv.device import resolve
     from qkv.machine import cores
-    from qkv.machine.reuse import keep_memory
-    from qkv.tour.folder import Folder
+    from qkv.machine.resources import keep_memory
     from qkv.tour.pace import FULL, QUICK
-    from qkv.tour.run import tour as lines
+    from qkv.tour.tour import Folder
+    from qkv.tour.tour import tour as lines
 
     where, pace = resolve(device), QUICK if quick else FULL
     folder = Folder(output, pace.name)

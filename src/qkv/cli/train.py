@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qkv.cli.progress import Stop, Teller, say
-from qkv.cli.wish import Asked, begin, make_wish, takes_a_wish
+from qkv.cli.train_args import Asked, begin, make_wish, takes_a_wish
 from qkv.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
     from qkv.train.plan import Wish
     from qkv.train.run import Run
+
+if TYPE_CHECKING:
+    from qkv.train.forecast import Forecast
+
+# FOLDED cli/plan: `qkv plan`: what a training would cost here, before it starts.
 
 
 @takes_a_wish
@@ -46,7 +51,7 @@ def train(
       qkv train language -o runs/book --resume
     """
     from qkv.bundle.manifest import recover
-    from qkv.machine.reuse import keep_memory
+    from qkv.machine.resources import keep_memory
 
     where = begin(asked)
     keep_memory()
@@ -63,9 +68,9 @@ def train(
 def _started(output: Path, wish: "Wish", minutes: float | None, device: "torch.device") -> "Run":
     from qkv.bundle.manifest import MANIFEST
     from qkv.train.forecast import refuse_too_large
-    from qkv.train.open import begin as begin_run
     from qkv.train.plan import prepare
     from qkv.train.run import RECIPE, Run
+    from qkv.train.run import begin as begin_run
 
     if output.is_file():
         raise TrainingError(f"{output} is a file, and a model is a folder; choose another place")
@@ -86,8 +91,7 @@ def _started(output: Path, wish: "Wish", minutes: float | None, device: "torch.d
 
 def _resumed(output: Path, job: str, device: "torch.device") -> "Run":
     from qkv.bundle.manifest import MANIFEST
-    from qkv.train.open import reopen
-    from qkv.train.run import RECIPE
+    from qkv.train.run import RECIPE, reopen
 
     if (output / MANIFEST).exists():
         raise TrainingError(f"the run in {output} is finished; there is nothing to resume")
@@ -149,3 +153,57 @@ def _follow(run: "Run", minutes: float | None) -> None:
     say(f"read {place / 'report.html'}")
     if not quick_check(Engine.load(place)):
         raise typer.Exit(1)
+
+
+@takes_a_wish
+def plan(
+    asked: Asked,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Say what `qkv train` with the same arguments would cost: memory, time, padding, advice.
+
+    The data is read, and a few steps are taken for five seconds and thrown away.
+
+    \b
+    Examples:
+      qkv plan language book.txt
+      qkv plan classify reviews.csv --size medium --epochs 5
+    """
+    from qkv.train.forecast import forecast
+    from qkv.train.plan import prepare
+
+    where = begin(asked)
+    found = forecast(prepare(make_wish(asked)), where)
+    if asked["minutes"] is not None:
+        found = found.in_minutes(asked["minutes"])
+    if json:
+        from dataclasses import asdict
+        from json import dumps
+
+        typer.echo(dumps(asdict(found)))
+    else:
+        _show(found)
+
+
+def _show(found: "Forecast") -> None:
+    rows = [
+        ("parameters", f"{found.parameters:,}"),
+        ("memory", f"{found.memory_bytes / 1e6:,.0f} MB, besides torch itself"),
+        ("speed", f"{found.tokens_a_second:,.0f} tokens/s, measured"),
+        ("steps", f"{found.steps:,} of {1000 * found.seconds_a_step:,.0f} ms"),
+        ("epochs", f"{found.steps / found.steps_an_epoch:.1f}"),
+        ("time", f"{found.minutes:.1f} minutes, evaluations not counted"),
+        ("tokens per parameter", f"{found.tokens_per_parameter:.1f}"),
+        *found.facts,
+    ]
+    room = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        typer.echo(f"{name:<{room}}  {value}")
+    typer.echo("tokens an example")
+    most = max(1, *(count for _, count in found.lengths))
+    for name, count in found.lengths:
+        typer.echo(f"  {name:>11}  {'█' * round(30 * count / most):<30} {count:,}")
+    for remark in found.remarks:
+        typer.echo(f"note: {remark}")
+    for line in found.advice:
+        typer.echo(f"advice: {line}")

@@ -8,10 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qkv.cli.names import LONG_TRANSLATIONS, either, one_of
+from qkv.cli.options import (
+    LONG_TRANSLATIONS,
+    Compile,
+    File,
+    Int8,
+    Json,
+    ModelPath,
+    Texts,
+    Threads,
+    either,
+    given_texts,
+    one_of,
+    opened,
+)
 from qkv.cli.progress import say
-from qkv.cli.running import Compile, Int8, ModelPath, Threads, opened
-from qkv.cli.texts import File, Json, Texts, given_texts
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:

@@ -4,13 +4,18 @@ No torch here; what comes out are plain strings, and arrays of token ids.
 """
 
 from qkv.data.built_in import BUILT_IN, built_in, check_place, write_built_in
-from qkv.data.documents import Documents
+from qkv.data.documents import Documents, Part, Piece, overlap, part, split
 from qkv.data.encoded import Encoded, encode
-from qkv.data.examples import Labelled, Pair, ScoredPair
-from qkv.data.part import Part, part
-from qkv.data.pieces import Piece
-from qkv.data.read import read_labelled, read_lines, read_pairs, read_scored, read_texts
-from qkv.data.split import overlap, split
+from qkv.data.read import (
+    Labelled,
+    Pair,
+    ScoredPair,
+    read_labelled,
+    read_lines,
+    read_pairs,
+    read_scored,
+    read_texts,
+)
 from qkv.data.token_cache import cache_folder
 
 __all__ = [

@@ -1,17 +1,66 @@
 """The documents of files as a stream: as many as there are, and none of them kept in memory."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
-from qkv.data.endings import is_table
-from qkv.data.files import find_files
-from qkv.data.lines import document_lines
-from qkv.data.pieces import Piece, pieces_of
+from qkv.data.files import document_lines, find_files, is_table
 from qkv.data.table import table_rows
 from qkv.errors import DataError
+
+# FOLDED data/pieces: A document in pieces short enough to be worked on one by one, and where it
+#   may be cut.
+#
+#   A cut must not be seen in the tokens. Words may hold the space before them and a run of
+#   white
+#   space is one word, so the place behind a line break is safe if the characters on both
+#   sides of
+#   that line break are no white space. A document without such a place is one piece.
+# FOLDED data/split: Held-out examples: which ones they are, and whether training has seen them
+#   after all.
+# FOLDED data/part: Which part of the documents is trained on and which is held out, without
+#   keeping either.
+
+LENGTH = 1 << 13  # longer pieces are encoded no faster, and fewer at once
+
+
+class Piece(NamedTuple):
+    """A stretch of a document; the pieces of one come in order, without others between them."""
+
+    text: str
+    document: int  # counted from 0
+    last: bool
+
+
+def pieces_of(lines: Iterable[str], document: int, length: int = LENGTH) -> Iterator[Piece]:
+    """The document of these lines, each with its "\\n", as pieces of `length` or somewhat more."""
+    held: list[str] = []
+    size = 0
+    for line in lines:
+        if size >= length and _may_part(held[-1], line):
+            yield Piece("".join(held), document, False)
+            held, size = [], 0
+        held.append(line)
+        size += len(line)
+    yield Piece("".join(held), document, True)
+
+
+def whole(pieces: Iterable[Piece]) -> Iterator[str]:
+    """The documents these are the pieces of, one at a time."""
+    held: list[str] = []
+    for piece in pieces:
+        held.append(piece.text)
+        if piece.last:
+            yield "".join(held)
+            held = []
+
+
+def _may_part(line: str, following: str) -> bool:
+    return len(line) > 1 and not line[-2].isspace() and not following[0].isspace()
 
 
 @dataclass(frozen=True)
@@ -119,3 +168,100 @@ def _stamp(path: Path) -> tuple[int, int]:
 def _check_stamp(path: Path, stamp: tuple[int, int]) -> None:
     if not path.exists() or _stamp(path) != stamp:
         raise DataError(f"{path} was changed while it was in use; start again")
+
+
+T = TypeVar("T")
+
+
+def split(items: Sequence[T], seed: int, share: float = 0.1) -> tuple[list[T], list[T]]:
+    """The items to train on and those held out, each in their old order.
+
+    A pure function of its arguments. However small the share, each side gets an item.
+    """
+    held = held_out_places(len(items), seed, share)
+    return (
+        [item for i, item in enumerate(items) if i not in held],
+        [item for i, item in enumerate(items) if i in held],
+    )
+
+
+def held_out_places(count: int, seed: int, share: float) -> set[int]:
+    """Which of so many items `split` holds out, counted from 0."""
+    check_share(share)
+    if count < 2:
+        raise DataError(
+            f"cannot hold anything out of {count} example{'' if count == 1 else 's'}; "
+            "two are needed at least"
+        )
+    held = min(max(round(count * share), 1), count - 1)
+    return set(random.Random(seed).sample(range(count), held))
+
+
+def check_share(share: float) -> None:
+    if not 0 < share < 1:
+        raise DataError(f"the share to hold out must lie between 0 and 1, not at {share}")
+
+
+def overlap(train: Iterable[str], held_out: Iterable[str]) -> list[str]:
+    """The held-out texts that also stand in training, each once, as it is first held out.
+
+    Texts that differ only in their white space are the same text.
+    """
+    firsts: dict[str, str] = {}
+    for text in held_out:
+        firsts.setdefault(_folded(text), text)
+    leaked = {folded for text in train if (folded := _folded(text)) in firsts}
+    return [text for folded, text in firsts.items() if folded in leaked]
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split())
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the documents, read anew each time they are iterated.
+
+    `key` names their content: equal keys, equal pieces joined.
+    """
+
+    key: str
+    read: Callable[[], Iterator[Piece]]
+
+    def __iter__(self) -> Iterator[Piece]:
+        return self.read()
+
+
+def part(documents: Documents, share: float, seed: int) -> tuple[Part, Part]:
+    """Training and held out: whole documents, chosen as `split` does; or the end of the only one.
+
+    Of an only document the last `share` of its characters is held out; a side may then be empty.
+    """
+    check_share(share)
+    if documents.documents == 1:
+        cut = int(documents.characters * (1.0 - share))
+        stretches = ((0, cut), (cut, documents.characters))
+        reads = [partial(_stretch, documents, *stretch) for stretch in stretches]
+    else:
+        held = held_out_places(documents.documents, seed, share)
+        reads = [partial(_chosen, documents, held, wanted) for wanted in (False, True)]
+    key = f"{documents.sha256} share {share} seed {seed}"
+    return Part(f"{key} training", reads[0]), Part(f"{key} held out", reads[1])
+
+
+def _chosen(documents: Documents, held: set[int], wanted: bool) -> Iterator[Piece]:
+    return (piece for piece in documents if (piece.document in held) is wanted)
+
+
+def _stretch(documents: Documents, start: int, stop: int) -> Iterator[Piece]:
+    """The characters from `start` to before `stop` of the only document."""
+    if start == stop:
+        yield Piece("", 0, True)
+        return
+    end = 0
+    for piece in documents:
+        begin, end = end, end + len(piece.text)
+        if text := piece.text[max(start - begin, 0) : stop - begin]:
+            yield Piece(text, 0, end >= stop)
+        if end >= stop:
+            return

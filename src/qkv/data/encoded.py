@@ -1,5 +1,6 @@
 """Texts as token ids: encoded once, however many they are, and never all in memory."""
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -9,14 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qkv.data.pieces import Piece, whole
+from qkv.data.documents import Piece, whole
 from qkv.data.token_cache import cache_folder, entry_name, open_entry, write_entry
 from qkv.errors import DataError
 from qkv.text import Tokenizer
 
+# FOLDED data/noisy: Encoded texts whose words are cut anew in every epoch.
+# FOLDED data/grouping: Batches of texts that are nearly equally long, so that next to nothing
+#   is padding.
+
 # Characters encoded at a time: enough pieces for many cores. More are no faster and need more
 # memory, as the library takes more than a hundred bytes a token.
 CHUNK = 1 << 17
+
 SEAM = ("one line\n", "and one more")
 
 
@@ -141,3 +147,126 @@ def _joined(
 
 def _id_type(vocabulary: int) -> np.dtype[Any]:
     return np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.int32)
+
+
+STREAM = 1  # keeps these draws apart from those of the order and of the steps
+
+
+class Noisy:
+    """Texts with subword noise: the ids of an epoch are a pure function of the seed and its number.
+
+    A text that would not fit into `room` tokens is cut plainly in that epoch. So is, always, one
+    whose plain ids are not those of its words: `stiff` of them, in which tokens were found that
+    had been added to a published vocabulary.
+    """
+
+    def __init__(
+        self,
+        texts: Iterable[str],
+        plain: Encoded,
+        tokenizer: Tokenizer,
+        noise: float,
+        room: int,
+        seed: tuple[int, int],
+    ) -> None:
+        """`seed` is that of the run, and a number for these texts among those of the run."""
+        self.plain, self.noise, self.room, self.seed = plain, noise, room, seed
+        numbers, words, ends = dict[str, int](), array("i"), array("q", [0])
+        for text in texts:
+            words.extend(numbers.setdefault(word, len(numbers)) for word in tokenizer.words(text))
+            ends.append(len(words))
+        self.words, self.ends = np.array(words, np.int32), np.array(ends, np.int64)
+        self.cutter = tokenizer.cutter(list(numbers))
+        self._stiff = _different(self._cut(0.0, np.random.default_rng(0)), plain)
+        self._made: tuple[int, Encoded] | None = None
+
+    @property
+    def stiff(self) -> int:
+        return int(self._stiff.sum())
+
+    def epoch(self, number: int) -> Encoded:
+        """The texts as they are read in that epoch; the last one asked for is kept."""
+        if self._made is None or self._made[0] != number:
+            seed, which = self.seed
+            draws = np.random.default_rng((seed, number, which, STREAM))
+            noisy = self._cut(self.noise, draws)
+            plainly = self._stiff | (noisy.lengths > self.room)
+            self._made = number, _chosen(plainly, self.plain, noisy)
+        return self._made[1]
+
+    def _cut(self, noise: float, draws: np.random.Generator) -> Encoded:
+        ids, starts = self.cutter.cut(self.words, noise, draws)
+        return Encoded(ids.astype(self.plain.ids.dtype), starts[self.ends])
+
+
+def _different(one: Encoded, other: Encoded) -> NDArray[np.bool_]:
+    """Which texts have not the same ids in both."""
+    if np.array_equal(one.starts, other.starts) and np.array_equal(one.ids, other.ids):
+        return np.zeros(len(one), np.bool_)
+    return np.array([not np.array_equal(a, b) for a, b in zip(one, other, strict=True)])
+
+
+def _chosen(first: NDArray[np.bool_], one: Encoded, other: Encoded) -> Encoded:
+    """Each text from the one where `first`, else from the other."""
+    if not first.any():
+        return other
+    ids = np.concatenate([one.ids, other.ids])
+    begins = np.where(first, one.starts[:-1], other.starts[:-1] + len(one.ids))
+    lengths = np.where(first, one.lengths, other.lengths)
+    starts = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
+    places = np.arange(starts[-1]) + np.repeat(begins - starts[:-1], lengths)
+    return Encoded(ids[places], starts)
+
+
+Ids = NDArray[np.int64]
+
+PADDING = 0.03  # the share of one batch at which it is closed early,
+
+LEAST = 0.3  # once it has this share of its budget
+
+
+def near_length(lengths: Ids, budget: int, draws: np.random.Generator) -> list[Ids]:
+    """Every example once, in batches of at most `budget` tokens with their padding.
+
+    lengths (N, sides): one side for a text, two for a text and its translation. An example longer
+    than the budget is a batch of its own. Equal lengths are drawn in another order, and so are
+    the batches: the result is a pure function of the arguments and the draws.
+    """
+    order = draws.permutation(len(lengths))
+    order = order[_by_length(lengths[order])]
+    cuts = _cuts(lengths[order], budget)
+    batches = np.split(order, cuts)
+    return [batches[i] for i in draws.permutation(len(batches))]
+
+
+def padding(lengths: Ids, batches: list[Ids]) -> float:
+    """The share of all tokens computed that is padding."""
+    computed = sum(len(batch) * int(lengths[batch].max(axis=0).sum()) for batch in batches)
+    return 1.0 - int(lengths.sum()) / max(1, computed)
+
+
+def _by_length(lengths: Ids) -> Ids:
+    """Sorted by the last side; among equals by the one before, up and down by turns.
+
+    So neighbours differ little on every side, also where one length gives way to the next.
+    """
+    last = lengths[:, -1]
+    if lengths.shape[1] == 1:
+        return np.argsort(last, kind="stable")
+    turns = np.where(last[:, None] % 2 == 0, lengths[:, :-1], -lengths[:, :-1])
+    return np.lexsort((*turns.T, last))
+
+
+def _cuts(lengths: Ids, budget: int) -> list[int]:
+    """Before which examples a new batch begins."""
+    cuts, start, longest, real = list[int](), 0, [0] * lengths.shape[1], 0
+    for i, sides in enumerate(lengths.tolist()):
+        grown = [max(pair) for pair in zip(longest, sides, strict=True)]
+        computed = (i - start + 1) * sum(grown)
+        padded = computed - real - sum(sides)
+        wasteful = computed > LEAST * budget and padded > PADDING * computed
+        if i > start and (computed > budget or wasteful):
+            cuts.append(i)
+            start, grown, real = i, sides, 0
+        longest, real = grown, real + sum(sides)
+    return cuts

@@ -1,12 +1,44 @@
 """Which files are meant by a file, a folder or a pattern such as "reviews/*.txt"."""
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from qkv.data.endings import TABLES, either
 from qkv.errors import DataError
-from qkv.files.nearest import did_you_mean
+from qkv.files.safe_io import did_you_mean
+
+# FOLDED data/endings: What a file holds, told from the ending of its name.
+# FOLDED data/foreign: Files that are no text at all, told by how they begin, and what to do
+#   with each.
+# FOLDED data/lines: The lines of a UTF-8 file, split on "\n" and nothing else.
+#
+#   `str.splitlines` and text mode also break at characters that may stand inside a sentence,
+#   such as
+#   a form feed or U+2028; files whose lines must stay parallel, or numbered, cannot afford
+#   that.
+
+WRITTEN = (".csv", ".tsv", ".jsonl")  # the tables that are also written here
+
+TABLES = (*WRITTEN, ".parquet")
+
+# Of other programs: how to make a table of it.
+OTHERS = {
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save its sheet as .csv"),
+    ".json": "write one object a line and call it .jsonl",
+    ".gz": "unpack it first, with gunzip",
+    ".zip": "unpack it first",
+    ".txt": "give it a line with the names of its columns, and call it .csv or .tsv",
+}
+
+
+def is_table(path: Path) -> bool:
+    return path.suffix.lower() in TABLES
+
+
+def either(endings: Iterable[str]) -> str:
+    """The endings in a sentence."""
+    *others, last = endings
+    return f"{', '.join(others)} or {last}"
 
 
 def find_files(paths: Sequence[Path], folders: bool) -> list[Path]:
@@ -49,3 +81,82 @@ def _texts_in(folder: Path) -> list[Path]:
 
 def _refuse_folder(folder: Path) -> list[Path]:
     raise DataError(f"{folder} is a folder; name files that end in {either(TABLES)}")
+
+
+BEGINNINGS: dict[bytes, str] = {
+    b"\xff\xfe": "UTF-16; save the file as UTF-8",
+    b"\xfe\xff": "UTF-16; save the file as UTF-8",
+    b"%PDF-": "a PDF; save its text as a .txt",
+    b"PK\x03\x04": "a zip, as .docx and .xlsx are; save a document as .txt, a sheet as .csv",
+    b"\xd0\xcf\x11\xe0": "an old Office file; save a document as .txt, a sheet as .csv",
+    b"\x1f\x8b": "packed by gzip; unpack it first, with gunzip",
+    b"BZh": "packed by bzip2; unpack it first, with bunzip2",
+    b"\xfd7zXZ\x00": "packed by xz; unpack it first, with unxz",
+    b"\x28\xb5\x2f\xfd": "packed by zstd; unpack it first, with unzstd",
+    b"PAR1": "Parquet; let its name end in .parquet",
+    b"\x89PNG": "a picture; text is needed",
+    b"\xff\xd8\xff": "a picture; text is needed",
+    b"GIF8": "a picture; text is needed",
+    b"SQLite format 3\x00": "a database; export a table of it as .csv",
+    b"{\\rtf": "rich text; save it as plain text, .txt",
+    b"\x93NUMPY": "an array of NumPy; text is needed",
+    b"GGUF": "a model; text is needed",
+}
+
+
+def refuse_foreign(first: bytes, name: str) -> None:
+    """A DataError if a file whose first line is this holds no text."""
+    for beginning, kind in BEGINNINGS.items():
+        if first.startswith(beginning):
+            raise DataError(f"{name} line 1: this is {kind}")
+
+
+def document_lines(path: Path) -> Iterator[str]:
+    """Each line with a "\\n" for its end; a byte order mark is left out."""
+    for line in raw_lines(path):
+        yield line.replace("\r\n", "\n")
+
+
+def lines(path: Path) -> Iterator[str]:
+    """Each line without its end."""
+    for line in raw_lines(path):
+        yield without_end(line)
+
+
+def raw_lines(path: Path) -> Iterator[str]:
+    """Each line with the end it has in the file; only a byte order mark is left out."""
+    try:
+        with path.open("rb") as file:  # bytes are split on \n only, and read line by line
+            yield from decoded(file, str(path))
+    except FileNotFoundError:
+        raise no_such_file(path) from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder; name a file in it") from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
+    """The lines of bytes that are called by that name where one of them is at fault."""
+    try:
+        for number, line in enumerate(stream, start=1):
+            yield _decoded(line, name, number)
+    except OSError as error:
+        raise DataError(f"cannot read {name}: {error.strerror or error}") from error
+
+
+def without_end(line: str) -> str:
+    return line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
+
+
+def _decoded(line: bytes, name: str, number: int) -> str:
+    if number == 1:
+        refuse_foreign(line, name)
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{name} line {number}: byte {error.start + 1} of the line, 0x{line[error.start]:02x}, "
+            "is not UTF-8; save the file as UTF-8"
+        ) from None
+    return text.removeprefix("\ufeff") if number == 1 else text

@@ -2,16 +2,40 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from qkv.data.documents import file_pieces, find_documents
-from qkv.data.endings import TABLES, either, is_table
-from qkv.data.examples import Labelled, Pair, ScoredPair
-from qkv.data.files import find_files
-from qkv.data.lines import lines
-from qkv.data.pieces import whole
+from qkv.data.documents import file_pieces, find_documents, whole
+from qkv.data.files import TABLES, either, find_files, is_table, lines
 from qkv.data.table import place_in, read_table, table_rows
 from qkv.errors import DataError
+
+# FOLDED data/examples: What one example is, when it is more than a text.
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A text and the name of its class."""
+
+    text: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A text and its translation."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class ScoredPair:
+    """Two texts and how alike their meanings are, on the scale of their file."""
+
+    source: str
+    target: str
+    score: float
 
 
 def read_texts(paths: Sequence[Path], text: str | None = None) -> list[str]:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qkv.errors import DataError
-from qkv.files.cache import cache_home
+from qkv.files.safe_io import cache_home
 from qkv.text import Tokenizer
 
 FORMAT = 1  # of an entry; another number means other files

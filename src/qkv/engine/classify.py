@@ -6,11 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qkv.engine.answer import answers
-from qkv.engine.embed.embedder import expect_budget, several
-from qkv.engine.embed.stream import portions
-from qkv.engine.embed.windows import Long, read
-from qkv.engine.purpose import purpose_of
+from qkv.engine.batching import answers
+from qkv.engine.embed.embedder import Long, expect_budget, portions, read, several
+from qkv.engine.engine import purpose_of
 from qkv.errors import QkvError, UsageError
 from qkv.model import Classify, Encoder, Model
 from qkv.text import Tokenizer

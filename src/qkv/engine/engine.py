@@ -12,19 +12,18 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from qkv.bundle import Bundle
-from qkv.engine.purpose import purpose_of
-from qkv.engine.quick import has_twin, int8_works, quicken
+from qkv.checkpoints import Card
+from qkv.engine.optimized import has_twin, int8_works, quicken
 from qkv.errors import UsageError
-from qkv.layout import Card
-from qkv.model import Decoder, Encoder, Model, Translator
-from qkv.native import loops
+from qkv.kernels import loops
+from qkv.model import Classify, Decoder, Encoder, Model, TextVector, Translator
 from qkv.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -34,6 +33,27 @@ if TYPE_CHECKING:
     from qkv.engine.generate import Generating, Generation
     from qkv.engine.similar import Similarity
     from qkv.engine.translate import Translation
+
+# FOLDED engine/purpose: What a model is for, in words: said where it is asked for something
+#   else.
+
+
+class Purpose(NamedTuple):
+    it_is: str
+    command: str  # what suits it
+
+
+def purpose_of(model: Model) -> Purpose:
+    """Told from the family and, of an encoder, from the output."""
+    if isinstance(model, Decoder):
+        return Purpose("a decoder, which writes text", "qkv generate")
+    if not isinstance(model, Encoder):
+        return Purpose("an encoder–decoder, which turns a text into another", "qkv translate")
+    if isinstance(model.config.output, Classify):
+        return Purpose("a classifier", "qkv classify")
+    if isinstance(model.config.output, TextVector):
+        return Purpose("an encoder that gives vectors", "qkv embed")
+    return Purpose("an encoder that fills in hidden tokens", "qkv embed")
 
 
 Family = TypeVar("Family", Encoder, Decoder, Translator)

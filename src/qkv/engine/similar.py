@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from qkv.engine.answering import answering
-from qkv.engine.cluster.words import tokens_of_words
-from qkv.engine.embed.vectors import with_vectors
+from qkv.engine.batching import answering
+from qkv.engine.cluster.clustering import tokens_of_words
+from qkv.engine.embed.embedder import with_vectors
 from qkv.errors import DataError
 from qkv.model import Encoder, First, Last, Max, Model, TextVector
 from qkv.text import Tokenizer

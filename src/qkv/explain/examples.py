@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from qkv.errors import UsageError, unknown
-from qkv.explain.matrix import Matrix
+from qkv.explain.operation import Matrix
 from qkv.explain.worksheet import Answer, Worksheet
 
 

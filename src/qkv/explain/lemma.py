@@ -7,6 +7,7 @@ softmax of wide vectors is a hard choice that passes on almost no gradient.
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -16,10 +17,19 @@ from torch import Tensor
 
 from qkv.attention import softmax
 from qkv.errors import UsageError
+from qkv.explain.operation import figure
+
+# FOLDED explain/lemma_text: The lemma for the terminal: a table, a text plot and the derivation
+#   in words, in 80 columns.
+# FOLDED explain/lemma_picture: The lemma as a picture: the variance against its theory, and
+#   what happens to the softmax.
 
 WIDTHS = tuple(2**i for i in range(11))  # 1 … 1024
+
 CONFIDENCE = 0.999  # that all intervals of the table hold at once
+
 KEYS, QUERIES = 16, 1000  # one softmax row chooses among so many keys; rows averaged over
+
 FEWEST, CHUNK = 1000, 4096
 
 DERIVATION = """\
@@ -151,3 +161,118 @@ def _softness_of(scores: Tensor) -> Softness:
         largest=float(weights.amax(dim=1).mean()),
         gradient=float(slopes.clamp(min=0).sqrt().mean()),
     )
+
+
+BAR = 14
+
+
+def lemma_text(lemma: Lemma) -> str:
+    """The whole page."""
+    return "\n".join(
+        [
+            "If the components of q and k are independent with mean 0 and variance 1,",
+            "then q·k has mean 0 and variance d_k, and q·k ÷ √d_k has variance 1.",
+            "",
+            *_table(lemma),
+            "",
+            *_plot(lemma),
+            "",
+            "Why",
+            DERIVATION,
+        ]
+    )
+
+
+def _table(lemma: Lemma) -> list[str]:
+    return [
+        "      mean of q·k   sum of the   variance of q·k             variance",
+        " d_k  and its ±     means qᵢkᵢ   and ÷ d_k, interval         of q·k ÷ √d_k",
+        *(_line(row) for row in lemma.rows),
+        "   …  theory: 0     the same     theory: d_k  1              theory: 1",
+        "",
+        f"{lemma.samples:,} draws of q and k, seed {lemma.seed}. At {CONFIDENCE:.1%} confidence, "
+        "all of this at once:",
+        "the means lie within ± of 0, the ratios inside their intervals around 1.",
+    ]
+
+
+def _line(row: Row) -> str:
+    off = (row.mean_high - row.mean_low) / 2
+    mark = " " if row.low <= row.ratio <= row.high else "!"
+    mean, total = (figure(value, 3) for value in (row.mean, row.sum_of_means))
+    return (
+        f"{row.d_k:4d} {mean:>7} ±{off:.3f}  {total:>10}  {row.variance:10.2f} "
+        f"{row.ratio:6.3f}{mark} {row.low:.3f}–{row.high:.3f}  {row.scaled_variance:10.3f}"
+    )
+
+
+def _plot(lemma: Lemma) -> list[str]:
+    lines = [
+        f"What the missing division does to a softmax over {KEYS} keys",
+        "",
+        "      largest weight                             entropy        gradient",
+        f" d_k  {'without ÷√d_k':<{BAR + 7}}{'with':<{BAR + 8}}without  with  without  with",
+    ]
+    for row in lemma.rows:
+        hard, soft = row.unscaled, row.scaled
+        lines.append(
+            f"{row.d_k:4d}  {_bar(hard.largest)}{_bar(soft.largest)} "
+            f"{hard.entropy:6.2f} {soft.entropy:5.2f}   {hard.gradient:6.3f} {soft.gradient:5.3f}"
+        )
+    return lines
+
+
+def _bar(share: float) -> str:
+    return f"{share:.2f} {'█' * round(share * BAR):<{BAR}}  "
+
+
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def check_picture(path: Path) -> None:
+    """The path must end in a format that can be drawn, in a folder that exists."""
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(f'cannot draw "{path.name}"; end it with one of {", ".join(FORMATS)}')
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent} is not a folder; make it first")
+
+
+def draw_lemma(lemma: Lemma, path: Path) -> None:
+    """Write the picture in the format that the path ends with."""
+    check_picture(path)
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    widths = [row.d_k for row in lemma.rows]
+    # The same bytes for the same numbers: no date, no random ids.
+    with mpl.rc_context({"svg.hashsalt": "qkv", "font.size": 9}):
+        picture = Figure(figsize=(9.0, 3.6), layout="constrained")
+        variance, weight = picture.subplots(1, 2)
+
+        low = [row.variance - row.variance_low for row in lemma.rows]
+        high = [row.variance_high - row.variance for row in lemma.rows]
+        measured = [row.variance for row in lemma.rows]
+        variance.plot(widths, widths, color="0.6", label="theory: d_k")
+        variance.errorbar(widths, measured, yerr=[low, high], fmt="o", label="q·k")
+        scaled = [row.scaled_variance for row in lemma.rows]
+        variance.plot(widths, scaled, "s", color="C2", label="q·k ÷ √d_k")
+        variance.axhline(1.0, color="0.6", linestyle="--", label="theory: 1")
+        variance.set(xscale="log", yscale="log", xlabel="d_k", ylabel="variance")
+        variance.set_title("The variance of q·k is d_k")
+
+        for name, marker, colour in (("unscaled", "o", "C0"), ("scaled", "s", "C2")):
+            largest = [getattr(row, name).largest for row in lemma.rows]
+            label = "without ÷ √d_k" if name == "unscaled" else "with ÷ √d_k"
+            weight.plot(widths, largest, f"{marker}-", color=colour, label=label)
+        weight.axhline(1 / KEYS, color="0.6", linestyle="--", label=f"all {KEYS} keys alike")
+        weight.set(xscale="log", xlabel="d_k", ylabel="largest weight", ylim=(0, 1.02))
+        weight.set_title("Without the division, softmax chooses one key")
+        for axes in (variance, weight):
+            axes.legend(frameon=False)
+        metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
+        try:
+            picture.savefig(path, dpi=150, metadata=metadata)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror or error}") from error

@@ -4,12 +4,94 @@ The numbers of a walk come from the attention kernel. An operation says the same
 time, the way a person would do it by hand; the walk holds one against the other.
 """
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from qkv.explain.matrix import Matrix, figure, rounded, school, signed
+from qkv.errors import UsageError, unknown
+
+# FOLDED explain/matrix: The small matrices people work by hand: float64, with a name for every
+#   row and column.
+# FOLDED explain/step: A walk through one attention: named steps in order, each with the
+#   operation that made it.
+
+Matrix = NDArray[np.float64]
+
+
+def labels(words: Sequence[str]) -> tuple[str, ...]:
+    """The words on one line each; one that stands twice gets a number: the, cat, the(2)."""
+    named: list[str] = []
+    for word in words:
+        label = shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in word) or '""'
+        count = 1
+        while label in named:
+            count += 1
+            label = f"{shown}({count})"
+        named.append(label)
+    return tuple(named)
+
+
+def columns(letter: str, width: int) -> tuple[str, ...]:
+    """q1, q2, …"""
+    return tuple(f"{letter}{i + 1}" for i in range(width))
+
+
+def shape(matrix: Matrix) -> str:
+    return f"{matrix.shape[0]}×{matrix.shape[1]}"
+
+
+def school(value: float, precision: int) -> float:
+    """Rounded as at school: a half goes away from zero.
+
+    What a computer cannot tell from a half is one: 1.16 × 0.61 + 0.23 × 0.13 is 0.7375, though in
+    binary a little less comes out.
+    """
+    scaled = abs(value) * 10.0**precision
+    if not scaled < 1e15:  # all digits are before the point anyway
+        return value
+    return math.copysign(math.floor(scaled + 0.5 + 1e-7) / 10.0**precision, value) + 0.0
+
+
+def rounded(matrix: Matrix, precision: int) -> Matrix:
+    """What a reader sees of it."""
+    shown = [school(cell, precision) for cell in matrix.flat]
+    return np.array(shown, dtype=np.float64).reshape(matrix.shape)
+
+
+def figure(value: float, precision: int) -> str:
+    """One number as people read it: a real minus sign, −∞ as such, no minus before zero."""
+    if np.isinf(value):
+        return "−∞" if value < 0 else "∞"
+    text = f"{school(value, precision):.{precision}f}"
+    if float(text) == 0.0:
+        text = text.removeprefix("-")
+    return text.replace("-", "−")
+
+
+def signed(value: float, precision: int) -> str:
+    """The same inside a sum or a product: a negative number in brackets."""
+    text = figure(value, precision)
+    return f"({text})" if text.startswith("−") else text
+
+
+def cosine(a: Matrix, b: Matrix) -> float:
+    """Of two vectors; one that is all zeros is like nothing."""
+    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / lengths if lengths else 0.0
+
+
+def decimals(matrix: Matrix, most: int) -> int:
+    """The fewest decimals, up to `most`, that show every number of the matrix exactly."""
+    finite = matrix[np.isfinite(matrix)]
+    for count in range(most):
+        if all(float(f"{cell:.{count}f}") == cell for cell in finite):
+            return count
+    return most
+
 
 MOST_TERMS, FEW_TERMS = 16, 6  # a sum of more than so many is told by its so many largest terms
 
@@ -201,3 +283,95 @@ def _terms(left: Shown, right: Shown, precision: int) -> Worked:
 
 def _power(exponent: str) -> str:
     return f"e^({exponent})" if " " in exponent else f"e^{exponent}"
+
+
+class Word(str):
+    """A word of the reader's text inside a sentence of ours; renderers set it apart."""
+
+
+Sentence = tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One matrix of the walk."""
+
+    name: str
+    title: str
+    equation: str
+    latex: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    value: Matrix
+    made_by: Operation
+    sentence: Sentence = ()
+    axes: tuple[str, str] = ("", "")  # what the rows and columns stand for
+
+    @property
+    def given(self) -> bool:
+        return not self.made_by.inputs
+
+    def place(self, row: int, column: int) -> str:
+        """A cell by name, as in scores(poem, write)."""
+        return f"{self.name}({self.rows[row]}, {self.columns[column]})"
+
+
+@dataclass(frozen=True)
+class Walk:
+    """All steps, in the order they are computed."""
+
+    title: str
+    steps: tuple[Step, ...]
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    def __getitem__(self, name: str) -> Step:
+        for step in self.steps:
+            if step.name == name:
+                return step
+        raise UsageError(unknown("step", name, (step.name for step in self.steps)))
+
+    def inputs(self, step: Step) -> list[Matrix]:
+        return [self[name].value for name in step.made_by.inputs]
+
+    def only(self, names: Sequence[str]) -> list[Step]:
+        """The steps of those names, in the order of the walk; all of them if none is named."""
+        asked = [self[name] for name in names]
+        return [step for step in self.steps if not names or step in asked]
+
+    def cells(
+        self, row: str, column: str, names: Sequence[str] = ()
+    ) -> list[tuple[Step, int, int]]:
+        """Every asked step that has a cell of that row and column, by label or by number.
+
+        Two numbers mean a query and a key, unless a step is named.
+        """
+        numbers = row.isdecimal() and column.isdecimal() and not names
+        found = [
+            (step, i, j)
+            for step in self.only(names)
+            if (step.axes == ("query", "key") or not numbers)
+            and (i := _index(step.rows, row)) is not None
+            and (j := _index(step.columns, column)) is not None
+        ]
+        if not found:
+            rows = dict.fromkeys(label for step in self.steps for label in step.rows)
+            columns = dict.fromkeys(label for step in self.steps for label in step.columns)
+            raise UsageError(
+                f"no step has a cell {row},{column}; rows: {', '.join(rows)}; "
+                f"columns: {', '.join(columns)}"
+            )
+        return found
+
+
+def _index(labels: tuple[str, ...], asked: str) -> int | None:
+    """The place of a label, in any case, or a place counted from 1."""
+    if asked in labels:
+        return labels.index(asked)
+    folded = [label.casefold() for label in labels]
+    if asked.casefold() in folded:
+        return folded.index(asked.casefold())
+    if asked.isdecimal() and 1 <= int(asked) <= len(labels):
+        return int(asked) - 1
+    return None

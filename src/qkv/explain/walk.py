@@ -1,26 +1,44 @@
 """From a worksheet to every step of its attention, with numbers from the attention kernel."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from qkv.attention import Mask, Steps, project_factored, reference, split_heads
-from qkv.errors import WorksheetError
+from qkv.errors import WorksheetError, unknown
 from qkv.explain import wording
-from qkv.explain.matrix import Matrix, columns, labels
 from qkv.explain.operation import (
     DividedByRoot,
     Given,
     Joined,
     Masked,
+    Matrix,
     Mixed,
     Operation,
     Product,
+    Shown,
     Similarity,
     Softmax,
+    Step,
+    Walk,
+    columns,
+    decimals,
+    labels,
+    rounded,
+    shape,
 )
-from qkv.explain.step import Step, Walk
-from qkv.explain.worksheet import Worksheet
+from qkv.explain.worksheet import Answer, Worksheet
+
+# FOLDED explain/rounding: Do the printed figures reproduce each other? A reader with a
+#   calculator should not be misled.
+#
+#   A step is computed from all digits, but a reader only has the shown ones. Wherever the
+#   shown
+#   figures would lead to another last digit, the cell is marked and both numbers are told.
+# FOLDED explain/answers: Somebody's results held against the right ones, cell by cell.
 
 
 def walk(sheet: Worksheet) -> Walk:
@@ -170,3 +188,101 @@ def _tensor(matrix: Matrix) -> Tensor:
 def _numpy(tensor: Tensor) -> Matrix:
     matrix: Matrix = tensor.numpy()
     return matrix
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A cell whose last shown digit does not follow from the figures shown above it."""
+
+    row: int
+    column: int
+    by_hand: float  # from the shown figures
+
+
+def shown_decimals(step: Step, precision: int) -> int:
+    """A given matrix is shown as it was written, if that is short enough."""
+    return decimals(step.value, precision) if step.given else precision
+
+
+def shown(
+    step: Step,
+    precision: int,
+    rows: Sequence[int] | None = None,
+    columns: Sequence[int] | None = None,
+) -> Matrix:
+    """The figures of the step as a reader sees them; of some rows and columns if not all."""
+    value = step.value if rows is None else step.value[list(rows)]
+    value = value if columns is None else value[:, list(columns)]
+    return rounded(value, shown_decimals(step, precision))
+
+
+def shown_inputs(walk: Walk, step: Step, precision: int) -> list[Shown]:
+    steps = (walk[name] for name in step.made_by.inputs)
+    return [Shown(shown(made, precision), shown_decimals(made, precision)) for made in steps]
+
+
+def drifts(walk: Walk, step: Step, precision: int) -> list[Drift]:
+    """Every cell of the step that a calculator gets differently from the figures shown."""
+    if step.given:
+        return []
+    inputs = shown_inputs(walk, step, precision)
+    by_hand = rounded(step.made_by.compute(*(i.value for i in inputs)), precision)
+    differs = by_hand != shown(step, precision)
+    return [Drift(int(i), int(j), float(by_hand[i, j])) for i, j in np.argwhere(differs)]
+
+
+def uneven_rows(step: Step, precision: int) -> list[tuple[int, float]]:
+    """Rows of weights whose shown figures do not add up to 1 exactly, with their sum."""
+    if not step.name.endswith("weights"):
+        return []
+    sums = rounded(shown(step, precision).sum(axis=1, keepdims=True), precision)[:, 0]
+    sees = (step.value != 0.0).any(axis=1).tolist()
+    return [(i, float(total)) for i, total in enumerate(sums) if sees[i] and total != 1.0]
+
+
+FEWEST_DECIMALS = 2  # an answer is never held to less
+
+
+@dataclass(frozen=True)
+class Slip:
+    """A cell that is not right."""
+
+    step: Step
+    row: int
+    column: int
+    written: float
+    decimals: int
+
+    @property
+    def right(self) -> float:
+        return float(self.step.value[self.row, self.column])
+
+    @property
+    def place(self) -> str:
+        return self.step.place(self.row, self.column)
+
+
+def compare(walk: Walk, answers: Mapping[str, Answer]) -> list[Slip]:
+    """Every wrong cell, in the order of the steps. A cell that cannot be read is not judged."""
+    names = {step.name for step in walk}
+    for name, answer in answers.items():
+        if name not in names:
+            raise WorksheetError(unknown("step in answers", name, (step.name for step in walk)))
+        if answer.value.shape != walk[name].value.shape:
+            raise WorksheetError(
+                f"answers.{name} is {shape(answer.value)} but {name} is {shape(walk[name].value)}"
+            )
+    return [slip for step in walk if step.name in answers for slip in _slips(step, answers)]
+
+
+def _slips(step: Step, answers: Mapping[str, Answer]) -> list[Slip]:
+    answer = answers[step.name]
+    count = max(answer.decimals, FEWEST_DECIMALS)
+    half_a_digit = 0.5 * 10.0**-count * (1 + 1e-9)
+    with np.errstate(invalid="ignore"):
+        wrong = ~(np.abs(answer.value - step.value) <= half_a_digit)
+    wrong &= answer.value != step.value  # −∞ is −∞
+    wrong &= ~np.isnan(answer.value)
+    return [
+        Slip(step, int(i), int(j), float(answer.value[i, j]), count) for i, j in np.argwhere(wrong)
+    ]

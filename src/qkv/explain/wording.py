@@ -5,9 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qkv.explain.matrix import Matrix
-from qkv.explain.operation import DividedByRoot, Operation, Similarity
-from qkv.explain.step import Sentence, Step, Word
+from qkv.explain.operation import DividedByRoot, Matrix, Operation, Sentence, Similarity, Step, Word
 from qkv.explain.worksheet import Worksheet
 
 # name: title, equation, the same in LaTeX

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qkv.errors import WorksheetError, unknown
-from qkv.explain.matrix import Matrix, shape
+from qkv.explain.operation import Matrix, shape
 
 TEMPLATE = """\
 # A worksheet for `qkv explain --worksheet FILE`. Change any number, word or size.

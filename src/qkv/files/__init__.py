@@ -1,18 +1,21 @@
 """Files of strangers: ordinary ones, read whole, or refused in one line before they do harm."""
 
-from qkv.files.ordinary import (
+from qkv.files.safe_io import (
     LARGEST,
     SMALL,
     is_there,
+    listed,
+    one_line,
     open_ordinary,
     read_bytes,
     read_text,
+    reason,
+    replace_file,
+    shown,
+    unwritten,
     within,
 )
-from qkv.files.replacing import replace_file
-from qkv.files.strict_json import parse_json, read_json, read_json_list
-from qkv.files.walk import Walk
-from qkv.files.wording import listed, one_line, reason, shown, unwritten
+from qkv.files.strict_json import Walk, parse_json, read_json, read_json_list
 
 __all__ = [
     "LARGEST",

@@ -9,9 +9,9 @@ are what autograd keeps with the fused kernel and without dropout, in float32, l
 from dataclasses import dataclass
 
 from qkv.errors import ConfigError
+from qkv.model.build import Config
 from qkv.model.encoder import EncoderOnly
 from qkv.model.encoder_decoder import EncoderDecoder
-from qkv.model.family import Config
 from qkv.model.stack import Stack
 
 FLOAT = 4  # bytes

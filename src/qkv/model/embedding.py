@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qkv.errors import ShapeError
-from qkv.model.choice import Choice, Count, Size
+from qkv.model.config import Choice, Count, Size
 
 
 class Embedding(Choice):

@@ -6,11 +6,11 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from qkv.attention import KVCache, Mask
-from qkv.model.choice import Choice, Size
+from qkv.model.config import Choice, Size
 from qkv.model.embedding import Embedding, Table
 from qkv.model.output import NextToken
-from qkv.model.padding import real_lengths, refuse_lengths, visible
 from qkv.model.stack import Stack
+from qkv.model.view import real_lengths, refuse_lengths, visible
 
 
 class EncoderDecoder(Choice):

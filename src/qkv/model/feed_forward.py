@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from qkv.model.choice import Choice, Size
-from qkv.model.dropout import Dropout
+from qkv.model.config import Choice, Size
+from qkv.model.norm import Dropout
 
 
 class FeedForward(nn.Module):

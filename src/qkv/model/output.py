@@ -14,13 +14,64 @@ from torch import Tensor, nn
 
 from qkv.attention import soft_cap
 from qkv.errors import ConfigError
-from qkv.model.choice import Choice, Share, Size
-from qkv.model.dropout import Dropout
+from qkv.model.config import Choice, Share, Size
 from qkv.model.embedding import Times
-from qkv.model.norm import LayerNorm, Norm, build_norm, norm_parameters
-from qkv.model.pooling import Mean, Pooling
+from qkv.model.norm import Dropout, LayerNorm, Norm, build_norm, norm_parameters
+
+# FOLDED model/pooling: From a vector for each position to one vector for the text, looking at
+#   real positions only.
+
+
+class Mean(Choice):
+    """The average of all positions."""
+
+    kind: Literal["mean"] = "mean"
+
+    def pool(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """states (B, T, D), lengths (B,) -> (B, D); zeros for an empty text."""
+        real = _real(states, lengths)
+        return (states * real).sum(dim=1) / lengths.clamp(min=1)[:, None]  # (B, D)
+
+
+class First(Choice):
+    """The first position, where BERT keeps its summary."""
+
+    kind: Literal["first"] = "first"
+
+    def pool(self, states: Tensor, lengths: Tensor) -> Tensor:
+        return states[:, 0] * (lengths > 0)[:, None]  # (B, D)
+
+
+class Last(Choice):
+    """The last real position: the only one of a decoder that has seen the whole text."""
+
+    kind: Literal["last"] = "last"
+
+    def pool(self, states: Tensor, lengths: Tensor) -> Tensor:
+        rows = torch.arange(len(states), device=states.device)
+        return states[rows, lengths.clamp(min=1) - 1] * (lengths > 0)[:, None]  # (B, D)
+
+
+class Max(Choice):
+    """The largest value of each feature."""
+
+    kind: Literal["max"] = "max"
+
+    def pool(self, states: Tensor, lengths: Tensor) -> Tensor:
+        hidden = states.masked_fill(~_real(states, lengths), -torch.inf)
+        return hidden.amax(dim=1).masked_fill((lengths == 0)[:, None], 0.0)  # (B, D)
+
+
+Pooling = Annotated[Mean | First | Last | Max, Field(discriminator="kind")]
+
+
+def _real(states: Tensor, lengths: Tensor) -> Tensor:
+    places = torch.arange(states.shape[1], device=states.device)
+    return (places < lengths[:, None])[..., None]  # (B, T, 1)
+
 
 Bend = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
+
 BENDS: dict[Bend, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
     "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
@@ -187,8 +238,8 @@ class Classify(Choice):
 
 Output = Annotated[NextToken | MaskedToken | TextVector | Classify, Field(discriminator="kind")]
 
-
 LossAndSlopes = tuple[Tensor, Tensor, Tensor, Tensor | None]
+
 """A summed loss, and its slopes by states, table and bias."""
 
 
@@ -196,7 +247,7 @@ class Factors(NamedTuple):
     """What scores are made of, for a loss that multiplies them in parts.
 
     quicker: a quicker way to the summed cross-entropy of targets (N,), all real, with a smoothing
-    and an agreement, and its slopes; see `qkv.task.loss`.
+    and an agreement, and its slopes; see `qkv.tasks.loss`.
     """
 
     states: Tensor

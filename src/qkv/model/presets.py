@@ -4,18 +4,16 @@ from collections.abc import Callable
 from functools import partial
 
 from qkv.errors import ConfigError, unknown
+from qkv.model.attention import MultiHead
+from qkv.model.build import Config
 from qkv.model.decoder import DecoderOnly
 from qkv.model.embedding import Embedding
 from qkv.model.encoder import EncoderOnly
 from qkv.model.encoder_decoder import EncoderDecoder
-from qkv.model.family import Config
 from qkv.model.feed_forward import GELU, ReLU, ReLU2, SwiGLU
-from qkv.model.heads import MultiHead
-from qkv.model.norm import LayerNorm, RMSNorm
-from qkv.model.output import Classify, MaskedToken, NextToken, Output, TextVector
-from qkv.model.pooling import First, Mean
+from qkv.model.norm import LayerNorm, PostNorm, PreNorm, RMSNorm
+from qkv.model.output import Classify, First, MaskedToken, Mean, NextToken, Output, TextVector
 from qkv.model.position import Learned, NoPosition, RelativeBuckets, Rotary, Sinusoidal
-from qkv.model.residual import PostNorm, PreNorm
 from qkv.model.stack import Stack
 
 

@@ -1,23 +1,129 @@
 """Blocks on top of each other, with the positions they share: an encoder or a decoder."""
 
 from collections.abc import Iterator
+from typing import Annotated, NamedTuple
 
 import torch
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from qkv.attention import NO_SLOT, SEE_ALL, KVCache, Mask
-from qkv.errors import CacheError, ShapeError
-from qkv.model.block import Block, ParallelBlock
-from qkv.model.choice import Choice, Share, Size
-from qkv.model.dropout import Dropout
+from qkv.errors import CacheError, ConfigError, ShapeError
+from qkv.model.attention import AttentionChoice
+from qkv.model.config import Choice, Count, Share, Size
 from qkv.model.feed_forward import FeedForwardChoice
-from qkv.model.heads import AttentionChoice
-from qkv.model.local import Local, Way
-from qkv.model.norm import LayerNorm, Norm, build_norm, norm_parameters
-from qkv.model.position import PositionChoice, Room
-from qkv.model.residual import ArrangementChoice, PreNorm
+from qkv.model.norm import (
+    ArrangementChoice,
+    Dropout,
+    Joint,
+    Keep,
+    LayerNorm,
+    Norm,
+    PreNorm,
+    build_norm,
+    norm_parameters,
+)
+from qkv.model.position import Position, PositionChoice, Room, Rotary
 from qkv.model.view import View
+
+# FOLDED model/block: One layer of every family: attention, in some decoders cross attention,
+#   and feed-forward.
+# FOLDED model/local: Layers that see only what is near, among or instead of layers that see
+#   everything.
+
+
+class Block(nn.Module):
+    """Attention mixes positions; the feed-forward changes each one by itself."""
+
+    def __init__(
+        self,
+        width: int,
+        attention: AttentionChoice,
+        feed_forward: FeedForwardChoice,
+        norm: Norm,
+        residual: ArrangementChoice,
+        dropout: float,
+        cross: bool,
+        first: bool = False,
+    ) -> None:
+        super().__init__()
+        around = residual.first_attention if first else residual.attention
+        joint = around(norm, width, dropout)
+        self.attention_in, self.attention_join, self.attention_out = joint
+        self.attention = attention.build(width)
+
+        joint = residual.cross(norm, width, dropout) if cross else _around_nothing()
+        self.cross_in, self.cross_join, self.cross_out = joint
+        self.cross = attention.build(width, cross=True) if cross else Absent()
+
+        joint = residual.feed_forward(norm, width, dropout)
+        self.feed_forward_in, self.feed_forward_join, self.feed_forward_out = joint
+        self.feed_forward = feed_forward.build(width, dropout)
+
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        mixed = self.attention(self.attention_in(x), view)
+        x = self.attention_out(self.attention_join(x, mixed))
+        read = self.cross(self.cross_in(x), view)
+        x = self.cross_out(self.cross_join(x, read))
+        changed = self.feed_forward(self.feed_forward_in(x))
+        return self.feed_forward_out(self.feed_forward_join(x, changed))
+
+
+class ParallelBlock(Block):
+    """Attention and feed-forward side by side: both read what comes in."""
+
+    def forward(self, x: Tensor, view: View) -> Tensor:
+        mixed = self.attention(self.attention_in(x), view)
+        changed = self.feed_forward(self.feed_forward_in(x))
+        x = self.attention_out(self.attention_join(x, mixed))
+        return self.feed_forward_out(self.feed_forward_join(x, changed))
+
+
+class Absent(nn.Module):
+    """The cross attention of a block that has none."""
+
+    def forward(self, x: Tensor, view: View) -> None:
+        return None
+
+
+def _around_nothing() -> Joint:
+    return Joint(nn.Identity(), Keep(), nn.Identity())
+
+
+class Way(NamedTuple):
+    """One way to look around: how far, and how positions turn what is compared."""
+
+    window: Mask
+    position: Position
+
+
+class Local(Choice):
+    """A position sees itself, `before` positions before it and `after` positions after it.
+
+    layers: those it holds for, all of them if not given. position: how these layers turn queries
+    and keys, if otherwise than the rest.
+    """
+
+    before: Count
+    after: Count = 0
+    layers: Annotated[tuple[Count, ...], Field(strict=False)] | None = None  # JSON has lists
+    position: Rotary | None = None
+
+    def fit(self, layers: int, room: Room) -> None:
+        if self.layers == ():
+            raise ConfigError("local layers are named but there is none; leave `local` out")
+        for layer in self.layers or ():
+            if layer >= layers:
+                raise ConfigError(f"local layer {layer} does not exist; there are {layers}")
+        if self.position is not None:
+            self.position.fit(room)
+
+    def covers(self, layer: int) -> bool:
+        return self.layers is None or layer in self.layers
+
+    def way(self, usual: Position, room: Room) -> Way:
+        turning = usual if self.position is None else self.position.build(room)
+        return Way(Mask.window(self.before, self.after), turning)
 
 
 class Stack(Choice):

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qkv.report.progress import Numbers, Progress, read_progress, smoothed, thinned
-from qkv.report.wording import figure, name
+from qkv.report.summary import Numbers, Progress, figure, name, read_progress, smoothed, thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

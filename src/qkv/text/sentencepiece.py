@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qkv.errors import DataError
-from qkv.text.files import read_bytes
+from qkv.text.tokenizer_files import read_bytes
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 UNIGRAM, BPE = 1, 2

@@ -20,7 +20,7 @@ from torch import Tensor
 from qkv.bundle.manifest import publish, verify
 from qkv.errors import BundleError, TrainingError
 from qkv.files import read_json
-from qkv.train.loop import Trainer
+from qkv.train.trainer import Trainer
 
 STATE, PROGRESS = "state.safetensors", "progress.json"
 KEEP = 2  # the newest ones, beside the best

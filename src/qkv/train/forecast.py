@@ -9,7 +9,7 @@ import torch
 
 from qkv.errors import TrainingError
 from qkv.model import EncoderDecoder, cost
-from qkv.train.lesson import Lesson
+from qkv.train.jobs.base import Lesson
 from qkv.train.plan import Prepared
 from qkv.train.recipe import Recipe
 from qkv.train.run import Run

@@ -9,24 +9,84 @@ from typing import Any
 import numpy as np
 import torch
 
-from qkv.bundle import Bundle
+from qkv.bundle import Bundle, hash_of
 from qkv.errors import TrainingError, UsageError, unknown
-from qkv.model import Classify, EncoderOnly, Learned, Stack, preset
-from qkv.model.family import Config
+from qkv.model import Classify, EncoderOnly, Learned, Model, Stack, build, preset
+from qkv.model.build import Config
+from qkv.model.output import Output
 from qkv.model.presets import SIZES
 from qkv.text import KINDS, Tokenizer
-from qkv.text.noise import refuse_noise
-from qkv.train.job import JOBS, find_job
-from qkv.train.job.job import Job, refuse_roles
-from qkv.train.lesson import Lesson
-from qkv.train.optimiser import AdamW
-from qkv.train.recipe import Data, Origin, Recipe, Tokens, evaluations, make_recipe
-from qkv.train.schedule import Linear
-from qkv.train.settings import Settings, check_names, in_every_stack, laid_over
-from qkv.train.start import begin, load_origin, origin_of
+from qkv.text.bpe_dropout import refuse_noise
+from qkv.train.jobs import JOBS, find_job
+from qkv.train.jobs.base import Job, Lesson, refuse_roles
+from qkv.train.optimizer import AdamW, Linear
+from qkv.train.recipe import (
+    Data,
+    Origin,
+    Recipe,
+    Settings,
+    Tokens,
+    check_names,
+    evaluations,
+    in_every_stack,
+    laid_over,
+    make_recipe,
+)
+
+# FOLDED train/start: The model a run begins with: fresh, or one that has learnt something
+#   already.
+
+
+def origin_of(directory: Path) -> Origin:
+    """The bundle or public checkpoint in that place, by path and content."""
+    return Origin(path=str(directory.absolute()), sha256=hash_of(directory))
+
+
+def load_origin(origin: Origin) -> Bundle:
+    """The bundle, refused if it is no longer the one the recipe was made with."""
+    place = Path(origin.path)
+    if not place.exists():
+        raise TrainingError(f"{place}, which this run began with, is gone; put it back to go on")
+    if origin_of(place).sha256 != origin.sha256:
+        raise TrainingError(f"{place} has changed since the recipe was made")
+    return Bundle.load(place)
+
+
+def begin(recipe: Recipe, origin: Bundle | None, device: torch.device) -> Model:
+    """Fresh weights from the seed; from an origin, all that fits is taken over.
+
+    The output is taken over too if the job is the same, with the same labels; else it begins anew.
+    """
+    model = build(recipe.model, recipe.seed, device)
+    if origin is not None:
+        weights, before = model.state_dict(), origin.model.config.output
+        other = before.kind != recipe.model.output.kind or _labels(before) != _labels(
+            recipe.model.output
+        )
+        for name, learnt in origin.model.state_dict().items():
+            if name.startswith("output.") and other:
+                continue
+            if name.endswith("position.weight") and name in weights:
+                learnt = learnt[: len(weights[name])]  # a shorter context: the first positions
+            if name in weights and weights[name].shape == learnt.shape:
+                weights[name] = learnt
+            elif not name.startswith("output."):
+                raise TrainingError(
+                    f"{recipe.origin.path if recipe.origin else 'the origin'}: {name} is "
+                    f"{tuple(learnt.shape)} there and does not fit this model"
+                )
+        model.load_state_dict(weights)
+    return model
+
+
+def _labels(output: Output) -> tuple[str, ...]:
+    return output.labels if isinstance(output, Classify) else ()
+
 
 SIZE = "small"
+
 LEAST_STEPS = 200  # of a run whose length nobody asked for
+
 FEW_CHARACTERS = 128  # the context of models whose tokens are single letters
 
 

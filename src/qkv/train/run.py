@@ -16,25 +16,62 @@ import torch
 
 from qkv.bundle import Bundle
 from qkv.bundle.bundle import TOKENIZER
-from qkv.engine.quick import has_twin
+from qkv.engine.optimized import has_twin
 from qkv.errors import TrainingError
+from qkv.files import unwritten
 from qkv.model import Layers, Model
-from qkv.report import write_report
-from qkv.task.task import Batch
+from qkv.report import Story, write_report
+from qkv.tasks.token_tasks import Batch
+from qkv.text import Tokenizer
 from qkv.text.tokenizer import BESIDE
-from qkv.train.average import Average
 from qkv.train.checkpoint import Progress, load_checkpoint, load_newest, save_checkpoint
-from qkv.train.lesson import Judged
-from qkv.train.loop import Step, Trainer
-from qkv.train.looped import loop_muon, looped
-from qkv.train.plan import Prepared
-from qkv.train.recipe import EVALUATIONS, evaluations
-from qkv.train.recompute import recompute
-from qkv.train.story import story
+from qkv.train.fused_model import loop_muon, looped
+from qkv.train.jobs.base import Job, Judged, Lesson
+from qkv.train.plan import Prepared, prepare_again
+from qkv.train.recipe import EVALUATIONS, Recipe, evaluations, read_recipe
+from qkv.train.trainer import Average, Step, Trainer, recompute
+
+# FOLDED train/story: What a finished run tells people: the facts of its report.
+# FOLDED train/open: A run in its directory: begun, so that it can be gone on with, or opened
+#   again.
+
+USE = {
+    "language": ("qkv evaluate {0} other.txt",),
+    "masked": ("qkv evaluate {0} other.txt", "qkv train classify texts.csv --from {0} -o labels"),
+    "classify": ("qkv evaluate {0} test.csv",),
+    "translate": ("qkv evaluate {0} test.tsv",),
+    "embed": ("qkv evaluate {0} test.csv",),
+}
+
+
+def story(
+    place: Path, job: Job[Any], recipe: Recipe, lesson: Lesson, judged: Judged, lines: Sequence[str]
+) -> Story:
+    """All of it; `lines` are those of metrics.jsonl."""
+    return Story(
+        title=job.title,
+        job=job.name,
+        metric=lesson.metric.name,
+        higher_is_better=lesson.metric.higher_is_better,
+        lines=[json.loads(line) for line in lines],
+        data=lesson.facts,
+        remarks=lesson.remarks,
+        scores=judged.scores,
+        baseline=(judged.baseline_is, judged.baseline) if judged.baseline else None,
+        labels=judged.labels,
+        confusion=judged.confusion,
+        samples=judged.samples,
+        use=tuple(line.format(place) for line in USE[job.name]),
+        recipe=recipe.toml(),
+    )
+
 
 WARMING = 3  # steps
+
 LOOKING = 0.3  # of a time budget: planned for the held-out part, at most
+
 LAST = 2  # the last look, which the report shows, takes as long as so many others
+
 RECIPE, METRICS, CHECKPOINTS = "recipe.toml", "metrics.jsonl", "checkpoints"
 
 
@@ -280,3 +317,22 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+def begin(run: Run) -> None:
+    """Make its directory, with all that another process needs to go on with it."""
+    place = run.directory
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        run.tokenizer.save(place / TOKENIZER)
+        (place / RECIPE).write_text(run.recipe.toml(), encoding="utf-8")  # last: all is there
+    except OSError as error:
+        raise TrainingError(unwritten(place, error)) from error
+
+
+def reopen(place: Path, device: torch.device, job: str | None = None) -> Run:
+    """The run that was begun there, before it is resumed; for that job, if one is named."""
+    recipe = read_recipe((place / RECIPE).read_text("utf-8"))
+    if job not in (None, recipe.task.kind):
+        raise TrainingError(f"the run in {place} is for {recipe.task.kind}, not for {job}")
+    return Run(prepare_again(recipe, Tokenizer.load(place / TOKENIZER)), place, device)

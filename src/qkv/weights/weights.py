@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
+from fnmatch import fnmatch
 from pathlib import Path
 from types import TracebackType
 
@@ -11,13 +12,153 @@ import torch
 from torch import Tensor
 
 from qkv.errors import BundleError
-from qkv.files import shown
-from qkv.weights.entry import Entry
-from qkv.weights.header import read_header
-from qkv.weights.index import check_shard
-from qkv.weights.places import find
-from qkv.weights.regular_file import RegularFile
-from qkv.weights.tensors import map_tensor, read_tensor
+from qkv.files import Walk, listed, shown, within
+from qkv.weights.safetensors_file import Entry, RegularFile, map_tensor, read_header, read_tensor
+
+# FOLDED weights/index: Which file of a sharded model holds which tensor:
+#   model.safetensors.index.json.
+#
+#   {"metadata": {…}, "weight_map": {"embedding.weight": "model-00001-of-00002.safetensors",
+#   …}}
+# FOLDED weights/places: Where the weights of a model are: one file, or the shards of a
+#   directory.
+#
+#   Of a directory no link may lead out; a file that the user names is the user's choice,
+#   wherever it
+#   leads.
+
+LONGEST_INDEX = 100_000_000  # bytes
+
+LONGEST_OTHER = 65_536  # characters, of members that are not read
+
+
+def read_index(path: Path) -> dict[str, set[str]]:
+    """The names of the shards, each with the names of the tensors it should hold."""
+    file = RegularFile(path)
+    if file.size > LONGEST_INDEX:
+        raise BundleError(
+            f"{path} has {file.size} bytes, and an index at most {LONGEST_INDEX}; get it again"
+        )
+    walk = Walk(file.read(0, file.size), path)
+    file.close()
+    places: dict[str, str] = {}
+
+    def member(name: str) -> None:
+        if name == "weight_map":
+            places.update(walk.strings(name))
+        else:
+            walk.value(LONGEST_OTHER)
+
+    walk.members(member)
+    walk.end()
+    if not places:
+        raise BundleError(
+            f"{path} has no weight_map that says which file holds which tensor; get it again"
+        )
+    shards: dict[str, set[str]] = {}
+    for tensor, shard in places.items():
+        shards.setdefault(shard, set()).add(tensor)
+    for shard in shards:
+        _check_name(path, shard)
+    return dict(sorted(shards.items()))
+
+
+def check_shard(path: Path, held: Set[str], shards: Mapping[str, Set[str]]) -> None:
+    """The shard at that path holds what the index says, no tensor less and none more."""
+    promised = shards[path.name]
+    if lacking := sorted(promised - held):
+        raise BundleError(
+            f"{path} lacks {listed(lacking)}, which the index promises in it; the files do not "
+            "belong together, so get them again"
+        )
+    for name in sorted(held - promised):
+        also = [shard for shard, tensors in shards.items() if name in tensors]
+        known = f"which the index places in {shown(also[0])}" if also else "not in the index"
+        raise BundleError(
+            f"{path} holds the tensor {shown(name)}, {known}; the files do not belong together, so "
+            "get them again"
+        )
+
+
+def _check_name(path: Path, shard: str) -> None:
+    """A shard is a file beside the index: a path could lead anywhere on this machine."""
+    plain = shard.isprintable() and not set(shard) & set("/\\:")
+    if not plain or not shard.endswith(".safetensors") or shard.startswith("."):
+        raise BundleError(
+            f"{path} names the file {shown(shard)}; shards must be .safetensors files beside the "
+            "index, named without a path"
+        )
+
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "pytorch_model*.bin.index.json")
+
+WANTED = f"{SINGLE}, or {INDEX} and its shards"
+
+
+def find(place: Path) -> tuple[list[Path], dict[str, set[str]] | None]:
+    """The files with the weights, and what the index promises in each if there is one."""
+    try:
+        if place.is_dir():
+            return _in_directory(place)
+        if not place.exists():
+            raise BundleError(
+                f"{place} does not exist; give a .safetensors file or a directory with {WANTED}"
+            )
+    except OSError as error:
+        raise BundleError(f"cannot look into {place}: {error.strerror or error}") from error
+    if _is_pickle(place.name):
+        raise BundleError(_no_pickles(f"{place} is a pickle file"))
+    if place.suffix != ".safetensors":
+        raise BundleError(f"{place} is not a .safetensors file; give one, or the directory of it")
+    return [place], None
+
+
+def _in_directory(place: Path) -> tuple[list[Path], dict[str, set[str]] | None]:
+    names = sorted(path.name for path in place.iterdir() if not path.name.startswith("."))
+    tensors = [name for name in names if name.endswith(".safetensors")]
+    if INDEX in names:
+        return _sharded(place, names)
+    if SINGLE in tensors:
+        tensors = [SINGLE]
+    if len(tensors) > 1:
+        raise BundleError(
+            f"{place} holds {len(tensors)} safetensors files ({listed(tensors)}) and no {INDEX} "
+            "that says how they belong together; give one of them, or get the index"
+        )
+    if tensors:
+        return [within(place / tensors[0])], None
+    pickles = [name for name in names if _is_pickle(name)]
+    if pickles:
+        raise BundleError(_no_pickles(f"{place} holds only pickle files ({listed(pickles)})"))
+    raise BundleError(f"{place} holds no weights; expected {WANTED}")
+
+
+def _sharded(place: Path, names: list[str]) -> tuple[list[Path], dict[str, set[str]]]:
+    shards = read_index(within(place / INDEX))
+    if SINGLE in names and SINGLE not in shards:
+        raise BundleError(
+            f"{place} holds {SINGLE} and also {INDEX}, which does not name it; move away the one "
+            "that does not belong to the model"
+        )
+    if missing := [shard for shard in shards if shard not in names]:
+        raise BundleError(
+            f"{place} lacks {len(missing)} of the {len(shards)} files its index names: "
+            f"{listed(missing)}; get them too"
+        )
+    return [within(place / shard) for shard in shards], shards
+
+
+def _is_pickle(name: str) -> bool:
+    return any(fnmatch(name, pattern) for pattern in PICKLES)
+
+
+def _no_pickles(found: str) -> str:
+    return (
+        f"{found}, which can run code when loaded; convert it to safetensors with the tool that "
+        "made it, e.g. save_pretrained(..., safe_serialization=True)"
+    )
 
 
 def open_weights(place: str | os.PathLike[str]) -> Weights:

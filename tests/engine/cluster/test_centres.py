@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from planted import planted, same_division
 from sklearn.cluster import KMeans
 
-from qkv.engine.cluster.centres import find_centres, means, nearest, unit
+from qkv.engine.cluster.kmeans import find_centres, means, nearest, unit
 
 
 def test_the_division_is_that_of_scikit_learn_where_there_is_one() -> None:
@@ -49,7 +49,7 @@ def test_means_are_of_length_1_and_a_label_of_nobody_gives_zeros() -> None:
 
 def test_many_vectors_start_from_a_sample_and_end_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
     _, vectors, truth = planted(groups=5, each=101)
-    monkeypatch.setattr("qkv.engine.cluster.centres.SAMPLE", 97)
+    monkeypatch.setattr("qkv.engine.cluster.kmeans.SAMPLE", 97)
     assert same_division(nearest(vectors, find_centres(vectors, 5, seed=0))[0], truth)
 
 

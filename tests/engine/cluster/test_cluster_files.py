@@ -114,7 +114,7 @@ def test_the_same_clusters_give_the_same_bytes(tmp_path: Path) -> None:
 def test_of_many_texts_a_sample_is_on_the_map_with_every_medoid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qkv.engine.cluster.places.POINTS", 13)
+    monkeypatch.setattr("qkv.engine.cluster.cluster_page.POINTS", 13)
     texts, vectors, _ = planted(groups=3, each=31)
     found = cluster(texts, vectors, k=3)
     write_clustering(found, vectors, [tmp_path / "r.html"])
@@ -133,7 +133,7 @@ def test_a_few_texts_make_a_page_too(tmp_path: Path, count: int) -> None:
 
 
 def test_every_cluster_looks_different_up_to_the_number_of_signs() -> None:
-    from qkv.engine.cluster.picture import COLOURS, SHAPES, _colour, _sign
+    from qkv.engine.cluster.cluster_page import COLOURS, SHAPES, _colour, _sign
 
     looks = {(_colour(i), _sign(i, 9, 9, "")) for i in range(len(COLOURS) * len(SHAPES))}
     assert len(looks) == len(COLOURS) * len(SHAPES)

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from qkv.engine.cluster.naming import names
-from qkv.engine.cluster.words import counted_words, tokens_of_words, word_spans
+from qkv.engine.cluster.clustering import counted_words, names, tokens_of_words, word_spans
 
 
 @pytest.mark.parametrize(

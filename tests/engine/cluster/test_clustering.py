@@ -51,7 +51,7 @@ def test_of_many_texts_hdbscan_clusters_a_sample_and_the_others_join_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     texts, vectors, truth = planted(groups=3, each=211, noise=0.3)
-    monkeypatch.setattr("qkv.engine.cluster.density.SAMPLE", 151)
+    monkeypatch.setattr("qkv.engine.cluster.choose_k.SAMPLE", 151)
     found = cluster(texts, vectors, method="hdbscan")
     inside = found.labels != OUTLIERS
     assert found.found == 3

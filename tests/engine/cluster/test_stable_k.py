@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from planted import planted
 
-from qkv.engine.cluster.stability import candidates, choose_k, largest_stable, stability
+from qkv.engine.cluster.choose_k import candidates, choose_k, largest_stable, stability
 
 
 def test_candidates_go_from_2_to_the_root_ever_further_apart() -> None:

@@ -13,7 +13,7 @@ from tiny_encoders import encoder, sentences, tokenizer
 
 from qkv.bundle import Bundle
 from qkv.cli.app import main as qkv_main
-from qkv.engine.embed import stream
+from qkv.engine.embed import embedder as stream
 
 TEXTS, KILLS = 2_000, 5
 stream.TEXTS = 64  # portions short enough to be killed in

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_encoders import LENGTH, WIDTH, WORDS, encoder, sentences, tokenizer
 
-from qkv.engine.answer import answers, pooled
+from qkv.engine.batching import answers, pooled
 from qkv.engine.embed import Embedder, embed, portions
 from qkv.errors import DataError, QkvError, UsageError
 from qkv.model import Classify, First, Last, MaskedToken, Max, TextVector, build, preset
 from qkv.text import KINDS
-from qkv.train.job.embed import embed_texts
-from qkv.train.job.sentences import cut_texts
+from qkv.train.jobs.embed import embed_texts
+from qkv.train.jobs.text_data import cut_texts
 
 TEXTS = sentences(41)
 LONG = " ".join(WORDS * 5 + WORDS[:7])  # longer than any of the models reads
@@ -108,7 +108,7 @@ def test_average_weighs_each_window_by_its_tokens(raw: bool) -> None:
 def test_a_long_text_is_refused_by_its_number_with_both_sizes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("qkv.engine.embed.stream.TEXTS", 7)
+    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 7)
     tokens = len(MARKED.encode(LONG))
     with pytest.raises(DataError, match=f"text 42 has {tokens} tokens .* at most {LENGTH - 2};"):
         embed(MODEL, MARKED, [*TEXTS, LONG])
@@ -186,7 +186,7 @@ def test_the_batch_changes_nothing_but_rounding() -> None:
 
 
 def test_progress_is_told_from_nothing_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qkv.engine.embed.stream.TEXTS", 17)
+    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 17)
     told: list[int] = []
     embed(MODEL, PLAIN, iter(TEXTS), progress=told.append)
     assert told == [0, 17, 34, 41]

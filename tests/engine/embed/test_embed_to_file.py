@@ -24,7 +24,7 @@ EMBED = Embedder(encoder(), tokenizer(marked=True))
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qkv.engine.embed.stream.TEXTS", 7)
+    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 7)
 
 
 class Stopped:
@@ -108,7 +108,7 @@ def test_stopped_between_its_last_two_deeds_it_is_finished(tmp_path: Path) -> No
     facts = json.loads(journal.read_text())
     embed_to_file(EMBED, TEXTS, path, OPTIONS, resume=True)
     whole = path.read_bytes()
-    from qkv.engine.embed.journal import Fingerprint
+    from qkv.engine.embed.vector_files import Fingerprint
 
     hashed = Fingerprint()
     hashed.add(TEXTS)

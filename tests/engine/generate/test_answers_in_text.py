@@ -26,7 +26,7 @@ from qkv.errors import DataError, UsageError
 from qkv.model import Decoder, DecoderOnly, Encoder, preset
 from qkv.model import build as build_model
 from qkv.text import Tokenizer
-from qkv.text.marks import Marks
+from qkv.text.special_tokens import Marks
 
 LETTERS = "abcdefghijklmnopqrstuvwx"
 

@@ -7,16 +7,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native import needs_compiler
 from tiny_writers import KINDS, LENGTH, VOCABULARY, slow_greedy, slow_scores, watched, writer
 from torch import Tensor
 
-from native import needs_compiler
 from qkv.attention import Rows, RowSlot, Slot
 from qkv.engine.generate import GREEDY, Batch, Request, Sampling, Step
-from qkv.engine.generate.batch import Running
-from qkv.engine.generate.single import write_one
-from qkv.engine.quick import quicken
-from qkv.engine.quick.single import SingleLayers
+from qkv.engine.generate.decode import write_one
+from qkv.engine.generate.scheduler import Running
+from qkv.engine.optimized import quicken
+from qkv.engine.optimized.decode_step import SingleLayers
 from qkv.errors import CacheError, QkvError, UsageError
 from qkv.model import Decoder
 

@@ -18,10 +18,9 @@ from qkv.engine.generate import (
     Tally,
     generate,
 )
-from qkv.engine.generate.choosing import Chooser
-from qkv.engine.generate.drafts import Guess
+from qkv.engine.generate.decode import Chooser
 from qkv.engine.generate.sampling import draw
-from qkv.engine.generate.speculative import checked, speculate
+from qkv.engine.generate.speculative import Guess, checked, speculate
 from qkv.errors import UsageError
 from qkv.text import Tokenizer
 

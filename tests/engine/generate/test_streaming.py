@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Backend
 
 from qkv.bundle import Bundle
 from qkv.engine.generate import TextStream
-from qkv.engine.generate.stopping import StopTexts
+from qkv.engine.generate.request import StopTexts
 from qkv.errors import UsageError
 from qkv.text import Tokenizer
 

@@ -8,12 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from letter_models import aligned, arabic, letters
 
-from qkv.engine.hypothesis import Hypothesis
+from qkv.engine.beam.survivors import Hypothesis
 from qkv.engine.translate import Link, Marking, Word, translate
-from qkv.engine.translate.alignment import Aligner, word_links
-from qkv.engine.translate.looks import aligning_layer, cross_weights
-from qkv.engine.translate.plan import plans
-from qkv.engine.translate.words import shares, words_of, written_spans
+from qkv.engine.translate.alignment import (
+    Aligner,
+    aligning_layer,
+    cross_weights,
+    shares,
+    word_links,
+    words_of,
+    written_spans,
+)
+from qkv.engine.translate.segments import plans
 from qkv.errors import UsageError
 from qkv.text import Tokenizer
 

@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.engine.hypothesis import Hypothesis
-from qkv.engine.translate.combine import best_combinations
+from qkv.engine.beam.survivors import Hypothesis
+from qkv.engine.translate.segments import best_combinations
 
 
 def hypothesis(score: float, length: int) -> Hypothesis:

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.engine.translate.portions import Portion, cut, joined, lines
-from qkv.engine.translate.sentences import clauses, sentences, words
+from qkv.engine.translate.segments import Portion, clauses, cut, joined, lines, sentences, words
 
 ROOM = 11
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from letter_models import LETTERS, ROOM, Arabic, arabic, letters, speller
 
-from qkv.engine.beam import beam_search
+from qkv.engine.beam.search import beam_search
 from qkv.engine.translate import Alternative, Marking, Translation, translate
 from qkv.errors import DataError, UsageError
 from qkv.model import Translator
-from qkv.train.job.translate import translate_texts
+from qkv.train.jobs.translate import translate_texts
 
 SEEDS = st.integers(0, 10_000)
 

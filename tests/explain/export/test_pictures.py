@@ -12,9 +12,8 @@ from PIL import Image
 
 from qkv.errors import UsageError
 from qkv.explain.export import draw_head, draw_heads
-from qkv.explain.export.grids import all_grids
-from qkv.explain.export.lettering import fonts_for, written
-from qkv.explain.export.mosaic import largest, mosaics
+from qkv.explain.export.drawing import fonts_for, written
+from qkv.explain.export.pictures import all_grids, largest, mosaics
 from qkv.explain.trace import NoMask, Trace
 
 WEIGHTS = ("*.weights",)

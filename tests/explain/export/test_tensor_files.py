@@ -12,9 +12,8 @@ from made_traces import ABOUT, HOSTILE, decoder_trace, translator_trace
 
 from qkv.errors import UsageError
 from qkv.explain.export import provenance, write_tensor
-from qkv.explain.export.sheet import Sheet, cube, number
-from qkv.explain.export.tables import csv_text, markdown_text, quoted
-from qkv.explain.matrix import labels
+from qkv.explain.export.tables import Sheet, csv_text, cube, markdown_text, number, quoted
+from qkv.explain.operation import labels
 from qkv.explain.trace import HeadOff, Trace
 
 MASKED = "decoder.1.attention.masked"

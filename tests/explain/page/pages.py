@@ -9,9 +9,9 @@ from odd_models import GROUPED, decoder
 
 import qkv
 from qkv.explain.glass_box import served_answer
-from qkv.explain.matrix import figure
+from qkv.explain.operation import figure
 from qkv.explain.page import write_page
-from qkv.explain.page.nodes import as_matrix
+from qkv.explain.page.payload import as_matrix
 from qkv.explain.trace import Reading, Trace, open_up
 from qkv.model import Config, Rotary, SwiGLU, Translator
 

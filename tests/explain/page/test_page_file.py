@@ -16,10 +16,10 @@ from hypothesis.extra.numpy import arrays
 from odd_models import DECODERS, ENCODERS, TRANSLATORS
 from pages import traced, written
 
-from qkv.explain.page import Section, choice, page, write_page
-from qkv.explain.page.attentions import attentions
-from qkv.explain.page.nodes import as_matrix
-from qkv.explain.page.parts import Parts, pooled
+from qkv.explain.page import Section, page, write_page
+from qkv.explain.page import size_budget as choice
+from qkv.explain.page.attentions import Parts, attentions, pooled
+from qkv.explain.page.payload import as_matrix
 from qkv.explain.trace import NoMask, NoScale
 from qkv.model import Classify, MultiHead
 

@@ -10,7 +10,7 @@ import torch
 from odd_models import decoder
 from pages import shown, traced, written
 
-from qkv.explain.page.parts import pooled
+from qkv.explain.page.attentions import pooled
 from qkv.explain.trace import Trace
 from qkv.model import LayerNorm, MultiHead, ReLU, Rotary
 

@@ -8,8 +8,7 @@ from torch import nn
 
 from qkv.errors import UsageError
 from qkv.explain.trace import Reading, Trace, graph, open_up, recomputed
-from qkv.explain.trace.again import comparable, numpy
-from qkv.explain.trace.proof import deviation
+from qkv.explain.trace.recompute import comparable, deviation, numpy
 from qkv.model import Model, Translator, build
 
 IDS = [3, 7, 1, 14, 12, 5, 7, 3, 9, 2, 11]
@@ -139,7 +138,7 @@ def test_a_wrong_wish_is_answered_with_what_there_is() -> None:
 
 
 def test_too_much_is_refused_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qkv.explain.trace.opening.ROOM", 60_000)
+    monkeypatch.setattr("qkv.explain.trace.capture.ROOM", 60_000)
     model = build(DECODERS["gpt"])
     with pytest.raises(UsageError, match=r"keep some of them.*or some queries"):
         open_up(model, Reading.of_ids(text=IDS))

@@ -8,7 +8,7 @@ import torch
 from odd_models import DECODERS, ENCODERS
 
 from qkv.errors import UsageError
-from qkv.explain.head import place_of, walk_head
+from qkv.explain.head_walk import place_of, walk_head
 from qkv.explain.trace import (
     Changed,
     HeadOff,
@@ -19,7 +19,7 @@ from qkv.explain.trace import (
     open_up,
     recomputed,
 )
-from qkv.explain.trace.opening import refuse_too_much
+from qkv.explain.trace.capture import refuse_too_much
 from qkv.model import build
 
 TEXT = Reading.of_ids(text=[3, 7, 1, 14, 12])

@@ -1,9 +1,7 @@
 """A vector for each text: of a few in memory, or of a file larger than memory on disk."""
 
-from qkv.engine.embed.embedder import Embedded, Embedder, embed
-from qkv.engine.embed.stream import portions
-from qkv.engine.embed.to_file import Written, embed_to_file, expect_place
-from qkv.engine.embed.windows import LONG, Long
+from qkv.engine.embed.embedder import LONG, Embedded, Embedder, Long, embed, portions
+from qkv.engine.embed.vector_files import Written, embed_to_file, expect_place
 
 __all__ = [
     "LONG",

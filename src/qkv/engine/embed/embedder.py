@@ -4,23 +4,182 @@ They are encoded just as `qkv train embed` and `qkv evaluate` encode them, so ve
 runs can be compared.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from qkv.engine.answer import answers
-from qkv.engine.embed.stream import portions
-from qkv.engine.embed.vectors import with_vectors
-from qkv.engine.embed.windows import Long, read
-from qkv.errors import QkvError, UsageError
-from qkv.model import Model
+from qkv.engine.batching import answers
+from qkv.engine.engine import purpose_of
+from qkv.errors import DataError, QkvError, UsageError, unknown
+from qkv.model import Classify, Encoder, Mean, Model, TextVector
+from qkv.model.output import Pooled
 from qkv.text import Tokenizer
+from qkv.text.vocab_training import refuse_half_characters
+
+# FOLDED engine/embed/stream: Texts in portions: so many that they can be grouped by length, so
+#   few that memory stays flat.
+#
+#   Where a portion ends depends on the texts alone, so work that goes on where one ended is
+#   the work
+#   that was interrupted.
+# FOLDED engine/embed/vectors: Which vector an encoder has for a text, whatever its output is.
+#
+#   | output | its vector |
+#   |---|---|
+#   | a vector | that vector |
+#   | a label | the pooled states its small network reads, as with `qkv train classify
+#   --freeze` |
+#   | a token | the mean of the states, as `qkv train embed --from` begins with |
+# FOLDED engine/embed/windows: Texts as an encoder reads them, and what becomes of those that
+#   are longer than it reads.
+
+TEXTS, CHARACTERS = 1024, 1 << 20  # a portion is closed when it has either
+
+
+def portions(texts: Iterable[str]) -> Iterator[list[str]]:
+    """All texts in their order; no portion is empty."""
+    portion: list[str] = []
+    size = 0
+    for text in texts:
+        portion.append(text)
+        size += len(text)
+        if len(portion) >= TEXTS or size >= CHARACTERS:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def with_vectors(model: Model, raw: bool) -> Encoder:
+    """The encoder, answering with a vector a text; `raw`: as it was before any normalisation.
+
+    What is not the model itself shares all of its weights.
+    """
+    if not isinstance(model, Encoder):
+        it_is, command = purpose_of(model)
+        raise UsageError(f"this model is {it_is}, so it has no vector for a text; use {command}")
+    output = model.config.output
+    if isinstance(output, TextVector):
+        if not (raw and output.unit):
+            return model
+        plain = output.model_copy(update={"unit": False})
+        assert isinstance(model.output, Pooled)
+        return _answering(model, plain, model.output.change)
+    pooling = output.pooling if isinstance(output, Classify) else Mean()
+    return _answering(model, TextVector(pooling=pooling, unit=False), nn.Identity())
+
+
+def borrowed(model: Model) -> str | None:
+    """What a person should know of the vectors, if the model was not made to give any."""
+    if isinstance(model.config.output, TextVector):
+        return None
+    it_is, _ = purpose_of(model)
+    return f"this is {it_is}; a vector is what its states make on average, not what it learnt for"
+
+
+def _answering(model: Encoder, output: TextVector, change: nn.Module) -> Encoder:
+    other = copy(model)
+    pooled = Pooled(output.pooling, change, nn.Identity()).train(model.training)
+    other._modules = {**model._modules, "output": pooled}
+    other.config = model.config.model_copy(update={"output": output})
+    return other
+
+
+Long = Literal["error", "truncate", "average"]
+
+LONG: tuple[str, ...] = get_args(Long)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The ids of texts that fit, and those of the windows of the others.
+
+    They are asked for apart, so that what is said of a text that fits does not depend on what is
+    done with the others.
+    """
+
+    fitting: list[list[int]]
+    places: list[int]  # which texts they are
+    windows: list[list[int]]
+    owners: list[int]  # which text each window is of
+    tokens: list[int]  # of the text in each window, marks aside
+
+    @property
+    def long(self) -> int:
+        """How many texts do not fit."""
+        return len(set(self.owners))
+
+    def ask(self, answer: Callable[[list[list[int]]], Tensor], width: int) -> Tensor:
+        """An answer for each text (N, width), in float64: of windows the mean, by their tokens."""
+        found = torch.zeros(len(self.places) + self.long, width, dtype=torch.float64)
+        if self.fitting:
+            found[self.places] = answer(self.fitting).double()
+        if self.windows:
+            owners, tokens = torch.tensor(self.owners), torch.tensor(self.tokens).double()
+            totals = torch.zeros(len(found)).double().index_add_(0, owners, tokens)
+            shares = tokens / totals[owners]
+            found.index_add_(0, owners, answer(self.windows).double() * shares[:, None])
+        return found
+
+
+def read(
+    tokenizer: Tokenizer, texts: Sequence[str], reads: int, long: Long, first: int = 1
+) -> Windows:
+    """The texts with the tokenizer's marks around, for a model that reads so many tokens.
+
+    A longer one is refused, cut, or taken in windows of that length, without overlap and each
+    with its marks. `first` is the number of the first text, for the message.
+    """
+    if long not in LONG:
+        raise UsageError(unknown("way with long texts", long, LONG))
+    marks = len(tokenizer.wrap((), reads))
+    room = reads - marks
+    if room < 1:
+        raise DataError(f"the model reads {reads} tokens, which the {marks} marks of a text fill")
+    made = Windows([], [], [], [], [])
+    for place, ids in enumerate(_encoded(tokenizer, texts, first)):
+        if len(ids) <= room:
+            made.fitting.append(tokenizer.wrap(ids, reads))
+            made.places.append(place)
+            continue
+        if long == "error":
+            raise DataError(_too_long(first + place, len(ids), room))
+        for begin in range(0, len(ids) if long == "average" else 1, room):
+            window = ids[begin : begin + room]
+            made.windows.append(tokenizer.wrap(window, reads))
+            made.owners.append(place)
+            made.tokens.append(len(window))
+    return made
+
+
+def _encoded(tokenizer: Tokenizer, texts: Sequence[str], first: int) -> list[list[int]]:
+    try:
+        return tokenizer.encode_many(texts)
+    except DataError:
+        for number, text in enumerate(texts, first):
+            try:
+                refuse_half_characters(text)
+            except DataError as error:
+                raise DataError(f"text {number:,}: {error}") from None
+        raise
+
+
+def _too_long(number: int, tokens: int, room: int) -> str:
+    return (
+        f"text {number:,} has {tokens:,} tokens but the model reads at most {room:,}; shorten it, "
+        f"or pass --long truncate (its beginning) or --long average (all of it, in windows)"
+    )
+
 
 Vectors = NDArray[np.float32]
+
 Progress = Callable[[int], None]  # told how many texts are done: once before, then now and again
 
 

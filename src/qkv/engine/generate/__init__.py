@@ -1,13 +1,13 @@
 """Text from a decoder-only model: one answer token by token, many at once, or for many callers."""
 
-from qkv.engine.generate.batch import Batch
-from qkv.engine.generate.drafts import Draft, DraftModel, NGram, Tally
-from qkv.engine.generate.generate import Generating, generate
-from qkv.engine.generate.handle import Handle
-from qkv.engine.generate.many import Answered, generate_each, generate_many
-from qkv.engine.generate.prompting import Options, Prompt, Prompter
-from qkv.engine.generate.request import Request
-from qkv.engine.generate.running import Event, Running
+from qkv.engine.generate.generation import (
+    Answered,
+    Generating,
+    generate,
+    generate_each,
+    generate_many,
+)
+from qkv.engine.generate.request import Options, Prompt, Prompter, Request
 from qkv.engine.generate.sampling import (
     GREEDY,
     USUAL,
@@ -21,9 +21,10 @@ from qkv.engine.generate.sampling import (
     TopK,
     TopP,
 )
-from qkv.engine.generate.service import Service
-from qkv.engine.generate.streaming import TextStream
-from qkv.engine.generate.writing import Generation, StopReason, Token
+from qkv.engine.generate.scheduler import Batch, Event, Running
+from qkv.engine.generate.service import Handle, Service
+from qkv.engine.generate.speculative import Draft, DraftModel, NGram, Tally
+from qkv.engine.generate.streaming import Generation, StopReason, TextStream, Token
 
 __all__ = [
     "GREEDY",

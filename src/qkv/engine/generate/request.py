@@ -1,13 +1,111 @@
 """One wish for an answer, in token ids: everything that decides it, as a value."""
 
 import math
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Literal, TypedDict, Unpack
 
-from qkv.engine.generate.reading import reach
+import torch
+from torch import Tensor
+
+from qkv.engine.batching import answering
+from qkv.engine.engine import purpose_of
 from qkv.engine.generate.sampling import USUAL, Sampling
-from qkv.engine.generate.stopping import check_stops
 from qkv.errors import QkvError, UsageError
-from qkv.model import Decoder
+from qkv.model import Decoder, Model, NextToken
+from qkv.text import Tokenizer
+from qkv.text.special_tokens import OWN
+
+# FOLDED engine/generate/reading: What a model must offer to write text, and how it is asked for
+#   its scores.
+# FOLDED engine/generate/stopping: Where a text ends because it was about to say something
+#   agreed upon.
+# FOLDED engine/generate/prompting: Prompts as the model was trained to read them: marks,
+#   messages, and what does not fit.
+
+CHUNK = 1024  # tokens of prompts that are read at a time
+
+UNREAD = torch.empty(0)  # lengths, which only outputs that pool the states look at
+
+
+def expect_writer(model: Model) -> None:
+    """Refuses a model that does not say which token follows."""
+    if not isinstance(model, Decoder):
+        it_is, command = purpose_of(model)
+        raise UsageError(f"this model is {it_is}, so it does not write text; use {command}")
+    if not isinstance(model.config.output, NextToken):
+        kind = model.config.output.kind.replace("_", " ")
+        raise UsageError(f"this decoder answers with a {kind}, not with the next token")
+
+
+def reach(model: Decoder) -> int:
+    """How many tokens the model reads at most."""
+    limit = model.decoder.position.limit
+    return model.config.length if limit is None else int(limit)
+
+
+def reading(model: Decoder) -> AbstractContextManager[None]:
+    """Inside, nothing is dropped at random and no gradient is kept."""
+    return answering(model) if model.training else torch.inference_mode()
+
+
+def last_scores(model: Decoder, states: Tensor, vocabulary: int) -> Tensor:
+    """The scores of the token after the last position, (B, V) float32.
+
+    Only tokens that the tokenizer knows: a table may have rows to spare.
+    """
+    return all_scores(model, states[:, -1:], vocabulary)[:, 0]
+
+
+def all_scores(model: Decoder, states: Tensor, vocabulary: int) -> Tensor:
+    """The scores of the token after each position, (B, T, V) float32."""
+    scores: Tensor = model.output(states, UNREAD, model.embedding.weight)
+    return scores[..., :vocabulary].float()
+
+
+class StopTexts:
+    """Lets text through up to the first stop text, and never the beginning of one too early."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        check_stops(stops)
+        self._stops = tuple(stops)
+        self._longest = max(map(len, self._stops), default=0)
+        self._held = ""
+
+    def push(self, piece: str) -> tuple[str, bool]:
+        """The text that may be shown now, and whether a stop text was reached behind it."""
+        if not self._stops or not piece:
+            return piece, False
+        text = self._held + piece
+        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        if places:
+            self._held = ""
+            return text[: min(places)], True
+        held = self._beginning(text)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held], False
+
+    def finish(self) -> str:
+        """What was held back: it did not become a stop text."""
+        held, self._held = self._held, ""
+        return held
+
+    def _beginning(self, text: str) -> int:
+        """How many of the last characters could be the beginning of a stop text."""
+        for count in range(min(self._longest - 1, len(text)), 0, -1):
+            end = text[len(text) - count :]
+            if any(stop.startswith(end) for stop in self._stops):
+                return count
+        return 0
+
+
+def check_stops(stops: Sequence[str]) -> None:
+    if isinstance(stops, str):
+        raise UsageError(f'stop takes a list of texts, such as ["{stops[:20]}"], not one text')
+    if "" in stops:
+        raise UsageError("a stop text is empty, so nothing could ever be written; leave it out")
 
 
 @dataclass(frozen=True)
@@ -77,3 +175,102 @@ def expect_finite(total: float) -> None:
             "the model's scores for the next token are not finite; its weights are damaged, or "
             "this prompt drives them out of range"
         )
+
+
+Prompt = str | Sequence[Mapping[str, str]]  # a text to go on with, or the messages of a chat
+
+Truncate = Literal["left"] | None
+
+ENOUGH = 200  # tokens of an answer, if nothing is said
+
+
+class Options(TypedDict, total=False):
+    """How a prompt is to be answered; whatever is left out is as usual.
+
+    max_tokens: as many as usual, or as there is room for, if not given.
+    seed: a random one if not given.
+    stop: texts before which the answer ends.
+    truncate: "left" forgets the beginning of a prompt that leaves no room; without it such a
+    prompt is refused.
+    """
+
+    max_tokens: int | None
+    sampling: Sampling
+    seed: int | None
+    stop: Sequence[str]
+    truncate: Truncate
+
+
+@dataclass(frozen=True)
+class Prompter:
+    """Makes requests for one model."""
+
+    model: Decoder
+    tokenizer: Tokenizer
+
+    def __post_init__(self) -> None:
+        expect_writer(self.model)
+
+    def request(self, prompt: Prompt, number: int = 0, **options: Unpack[Options]) -> Request:
+        """What is asked for, refused if it does not fit the model.
+
+        number: answers to one prompt that differ in this are drawn independently.
+        """
+        max_tokens, seed = options.get("max_tokens"), options.get("seed")
+        truncate, stop = options.get("truncate"), options.get("stop", ())
+        check_stops(stop)
+        if truncate not in (None, "left"):
+            raise UsageError(
+                f'cannot truncate a prompt on the side "{truncate}": only "left" is known, which '
+                "forgets its beginning"
+            )
+        ids, limit = self.ids(prompt), reach(self.model)
+        if truncate == "left":
+            ids = self._cut(ids, limit, max_tokens)
+        if len(ids) > limit:
+            raise UsageError(too_long(len(ids), limit))
+        if max_tokens is None:
+            max_tokens = max(1, min(ENOUGH, limit - len(ids)))
+        seed = secrets.randbits(32) if seed is None else seed
+        ends = frozenset(self.tokenizer.stops)
+        sampling = options.get("sampling", USUAL)
+        asked = Request(tuple(ids), max_tokens, sampling, seed, number, ends, tuple(stop))
+        asked.check(self.model)
+        return asked
+
+    def ids(self, prompt: Prompt) -> list[int]:
+        """The prompt as ids, with the marks that stand before a text in training."""
+        t = self.tokenizer
+        if not isinstance(prompt, str):
+            if not prompt:
+                raise UsageError("a chat has no messages; give one of the user at least")
+            return t.encode(t.chat(prompt), special=True)
+        return [*t.before, *t.encode(prompt)] or [self._nothing()]
+
+    def _nothing(self) -> int:
+        """What a text without a beginning starts from.
+
+        Our own language models have met no start mark: they go on from the end of another text,
+        as their training's samples do.
+        """
+        t = self.tokenizer
+        if t.marks == OWN:
+            return t.end
+        if t.marks.start is None:
+            raise UsageError("the prompt is empty and this model has no start mark; give a text")
+        return t.start
+
+    def _cut(self, ids: list[int], limit: int, max_tokens: int | None) -> list[int]:
+        if max_tokens is None and len(ids) < limit:
+            return ids
+        answer = min(ENOUGH, limit // 2) if max_tokens is None else max_tokens
+        room, marks = limit - answer, len(self.tokenizer.before)
+        if len(ids) <= room:
+            return ids
+        if room <= marks:
+            raise UsageError(
+                f"max_tokens={answer} leaves no room for a prompt: the model reads at most {limit}"
+            )
+        begins = tuple(ids[:marks]) == self.tokenizer.before
+        kept = self.tokenizer.before if begins else ()
+        return [*kept, *ids[len(ids) - room + len(kept) :]]

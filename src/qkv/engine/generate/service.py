@@ -6,20 +6,138 @@ with Service(model, tokenizer) as service:
     handle.result(timeout=10)
 """
 
+import queue
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
-from qkv.engine.generate.batch import BUDGET, KEPT
-from qkv.engine.generate.desk import Desk, Update
-from qkv.engine.generate.handle import Handle
-from qkv.engine.generate.prompting import Options, Prompt
-from qkv.engine.generate.request import Request
-from qkv.engine.generate.writing import Writing
+from qkv.engine.generate.request import Options, Prompt, Prompter, Request
+from qkv.engine.generate.scheduler import BUDGET, KEPT, Batch, Event, Running
+from qkv.engine.generate.streaming import Generation, Token, Writing
 from qkv.errors import UsageError
 from qkv.model import Decoder
 from qkv.text import Tokenizer
+
+# FOLDED engine/generate/desk: A batch whose answers are texts: what `generate_many` and the
+#   service stand on.
+# FOLDED engine/generate/handle: An answer that somebody else is writing.
+
+
+class Update(NamedTuple):
+    """A writing has one more token, or has failed; its `stop_reason` says if it is finished."""
+
+    writing: Writing
+    token: Token | None
+    error: Exception | None
+
+    @property
+    def last(self) -> bool:
+        return self.error is not None or self.writing.stop_reason is not None
+
+
+class Desk:
+    """Requests go in, tokens with their text come out."""
+
+    def __init__(
+        self,
+        model: Decoder,
+        tokenizer: Tokenizer,
+        budget: int = BUDGET,
+        kept: int = KEPT,
+    ) -> None:
+        self.prompter = Prompter(model, tokenizer)
+        self.batch = Batch(model, tokenizer.size, budget, kept)
+        self._writings: dict[Running, Writing] = {}
+        self._running: dict[Writing, Running] = {}
+
+    @property
+    def idle(self) -> bool:
+        return self.batch.idle
+
+    @property
+    def waiting(self) -> int:
+        """How many requests have not begun to be read."""
+        return len(self.batch.intake.waiting)
+
+    def add(self, request: Request) -> Writing:
+        writing = Writing(request, self.prompter.tokenizer)
+        running = self.batch.add(request)
+        self._writings[running], self._running[writing] = writing, running
+        return writing
+
+    def cancel(self, writing: Writing) -> None:
+        """Forget it at once; nothing happens if it is finished."""
+        running = self._running.pop(writing, None)
+        if running is not None:
+            del self._writings[running]
+            self.batch.cancel(running)
+
+    def step(self) -> list[Update]:
+        updates = []
+        for event in self.batch.step():
+            writing = self._writings.get(event.running)
+            if writing is not None:
+                updates.append(_update(writing, event))
+                if updates[-1].last:
+                    self.cancel(writing)  # a stop text ends it before the batch would
+        return updates
+
+
+def _update(writing: Writing, event: Event) -> Update:
+    if event.choice is None:
+        return Update(writing, None, event.error)
+    try:
+        return Update(writing, writing.push(event.choice), None)
+    except Exception as error:  # ends this one, not the others
+        return Update(writing, None, error)
+
+
+class Handle:
+    """What a caller holds. One thread may iterate it; any number may wait for it."""
+
+    def __init__(self, request: Request, cancel: Callable[["Handle"], None]) -> None:
+        self.request = request
+        self._cancel = cancel
+        self._tokens: queue.SimpleQueue[Token | None] = queue.SimpleQueue()
+        self._done = threading.Event()
+        self._found: Generation | BaseException | None = None
+
+    def __iter__(self) -> Iterator[Token]:
+        """The tokens as they come; raises what went wrong, and just ends if it was cancelled."""
+        while (token := self._tokens.get()) is not None:
+            yield token
+        self._tokens.put(None)  # who iterates again finds the end
+        if isinstance(self._found, BaseException) and not isinstance(self._found, CancelledError):
+            raise self._found
+
+    @property
+    def done(self) -> bool:
+        return self._done.is_set()
+
+    def result(self, timeout: float | None = None) -> Generation:
+        """The whole answer; raises what went wrong, CancelledError, or TimeoutError."""
+        if not self._done.wait(timeout):
+            raise TimeoutError(f"the answer is not finished after {timeout:g} seconds")
+        if isinstance(self._found, Generation):
+            return self._found
+        assert self._found is not None
+        raise self._found
+
+    def cancel(self) -> None:
+        """Stop writing and free what it keeps in memory; nothing happens if it is finished."""
+        self._cancel(self)
+
+    def add(self, token: Token) -> None:
+        """One more token, from the thread that writes."""
+        self._tokens.put(token)
+
+    def end(self, found: Generation | BaseException) -> None:
+        """The last word, from the thread that writes."""
+        self._found = found
+        self._done.set()
+        self._tokens.put(None)
 
 
 class Service:

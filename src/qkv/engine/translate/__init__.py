@@ -1,10 +1,8 @@
 """Texts into texts of another language: translations, their alternatives and word alignments."""
 
-from qkv.engine.translate.alignment import Link
-from qkv.engine.translate.marking import Marking
-from qkv.engine.translate.translate import translate
-from qkv.engine.translate.translation import Alternative, Translation
-from qkv.engine.translate.words import Word
+from qkv.engine.translate.alignment import Link, Word
+from qkv.engine.translate.segments import Marking
+from qkv.engine.translate.translator import Alternative, Translation, translate
 
 __all__ = [
     "Alternative",

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qkv.errors import UsageError
-from qkv.explain.export.lettering import fonts_for, written
-from qkv.explain.export.provenance import caption, provenance
-from qkv.explain.matrix import labels
+from qkv.explain.export.tables import caption, provenance
+from qkv.explain.operation import labels
 from qkv.explain.trace import Trace
-from qkv.explain.trace.operation import Array
+from qkv.explain.trace.operations import Array
 from qkv.files import reason
 
 if TYPE_CHECKING:
@@ -24,9 +24,64 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
+# FOLDED explain/export/lettering: Letters for pictures: which fonts there are, and what is
+#   written for a letter that none has.
+
+OWN = "DejaVu Sans"  # comes with matplotlib, so a picture is the same on every machine
+
+# Asked for only if a text needs them: fonts that often are there, for letters the first one lacks.
+OTHERS = (
+    "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans SC",
+    "Noto Sans JP", "Noto Sans KR", "Source Han Sans SC", "WenQuanYi Zen Hei", "Hiragino Sans",
+    "Droid Sans Fallback", "PingFang SC", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic",
+    "Malgun Gothic", "Arial Unicode MS", "Noto Sans Devanagari", "Noto Sans Bengali",
+    "Noto Sans Tamil", "Noto Sans Thai", "Noto Sans Ethiopic", "Noto Emoji", "Symbola",
+)  # fmt: skip
+
+LONGEST = 18  # characters of a token beside a row
+
+
+def fonts_for(texts: Iterable[str]) -> list[str]:
+    """Families to write these texts with: the first one alone if it has every letter."""
+    needed = {letter for text in texts for letter in text if ord(letter) > 126}
+    needed -= _letters(OWN)
+    chosen = [OWN]
+    for family in OTHERS if needed else ():
+        had = needed & _letters(family)
+        if had:
+            chosen.append(family)
+            needed -= had
+    return chosen
+
+
+def written(text: str, fonts: Iterable[str]) -> str:
+    """The text with the number of a letter, as in ‹8a69›, where no font has it."""
+    known = frozenset[str]().union(*(_letters(family) for family in fonts))
+    return "".join(letter if letter in known else f"‹{ord(letter):x}›" for letter in text)
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+@cache
+def _letters(family: str) -> frozenset[str]:
+    """What a font has; nothing if it is not installed."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    try:
+        path = findfont(FontProperties(family=[family]), fallback_to_default=False)
+    except ValueError:
+        return frozenset()
+    return frozenset(c for c in map(chr, get_font(path).get_charmap()) if c.isprintable())
+
+
 INK, PALE, HIDDEN = "0.15", "0.45", "0.95"
+
 SHADES = ("#ffffff", "#d6e6f4", "#7fb3d8", "#2b74b3", "#0b3167")
+
 DOTS = 150  # an inch
+
 SMALL = 6.5  # points
 
 

@@ -1,5 +1,6 @@
 """Every value of a forward pass by name, with the operation that made it."""
 
+from qkv.explain.trace.capture import Reading, open_up
 from qkv.explain.trace.edits import (
     Changed,
     Edit,
@@ -9,10 +10,8 @@ from qkv.explain.trace.edits import (
     NoScale,
     TokenReplaced,
 )
-from qkv.explain.trace.graph import Graph, graph
-from qkv.explain.trace.node import Node
-from qkv.explain.trace.opening import Reading, open_up
-from qkv.explain.trace.proof import Proof, recomputed
+from qkv.explain.trace.graph import Graph, Node, graph
+from qkv.explain.trace.recompute import Proof, recomputed
 from qkv.explain.trace.trace import Trace
 
 __all__ = [

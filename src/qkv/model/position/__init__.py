@@ -4,9 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from qkv.model.position.learned import Learned
-from qkv.model.position.relative import AlibiSlopes, RelativeBuckets
-from qkv.model.position.rotary import (
+from qkv.model.position.rope import (
     LinearStretch,
     NtkStretch,
     Rotary,
@@ -14,8 +12,15 @@ from qkv.model.position.rotary import (
     Unstretched,
     WavelengthStretch,
 )
-from qkv.model.position.scheme import NoPosition, Position, Room
-from qkv.model.position.sinusoidal import Sinusoidal
+from qkv.model.position.schemes import (
+    AlibiSlopes,
+    Learned,
+    NoPosition,
+    Position,
+    RelativeBuckets,
+    Room,
+    Sinusoidal,
+)
 
 PositionChoice = Annotated[
     NoPosition | Sinusoidal | Learned | Rotary | AlibiSlopes | RelativeBuckets,

@@ -1,0 +1,168 @@
+"""A twin of a model that gives the same answers sooner.
+
+Its parts are the model's own, but for those a quicker one can stand for: three projections become
+one product, a gate and its values become one, matrices lie in the order they are read in, or are
+kept in 8 bits. Everything else is shared with the model. A twin in float32 has copies of the
+matrices it joins, and of those it packs.
+"""
+
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import nn
+
+from qkv.engine.optimized.decode_step import SingleLayers, SteppedLayers, fits, steps
+from qkv.engine.optimized.fused import (
+    BentFeedForward,
+    JoinedFeedForward,
+    QuickRMSNorm,
+    QuickToHeads,
+    Scores,
+    joined,
+    plain_kind,
+    same_weights,
+)
+from qkv.engine.optimized.kernel_modules import (
+    LoopedFeedForward,
+    LoopedInt8,
+    LoopedPlain,
+    LoopedScores,
+    LoopedTable,
+    PanelFeedForward,
+    activation_number,
+    in_turn,
+    layer_norms,
+    looped_kind,
+)
+from qkv.engine.optimized.linear import Matrix, Packed, Plain
+from qkv.engine.optimized.quantized import Int8, Int8Table, PackedInt8, StripFeedForward
+from qkv.model import Encoder, Model
+from qkv.model.attention import Attention, ToHeads
+from qkv.model.embedding import Table
+from qkv.model.feed_forward import FeedForward, GatedFeedForward
+from qkv.model.output import OwnScores, Pooled, TiedScores
+from qkv.model.stack import Block, Layers
+
+Kind = TypeVar("Kind", bound=Model)
+
+
+@torch.no_grad()
+def quicken(model: Kind, int8: bool = False, compile: bool = False) -> Kind:
+    """The twin; on another device than a CPU, or in another precision, the model itself.
+
+    compile: its inner loops are those of `qkv.kernels`.
+    """
+    if not has_twin(model):
+        return model
+    kind = LoopedTwins if compile else Twins
+    twin = kind(model.embedding, int8, few_rows=not isinstance(model, Encoder)).of(model)
+    assert isinstance(twin, type(model))
+    if compile:
+        in_turn(twin)
+    return twin
+
+
+def has_twin(model: Model) -> bool:
+    """Whether it lies on a CPU, all in float32."""
+    return model.embedding.weight.device.type == "cpu" and all(
+        dtype == torch.float32
+        for dtype in (model.embedding.dtype, *(p.dtype for p in model.parameters()))
+    )
+
+
+class Twins:
+    """Makes the twin of each part of a model once."""
+
+    tied: ClassVar[type[Int8]] = Int8  # for scores whose matrix is the embedding's
+    table_kind: ClassVar[type[Int8Table]] = Int8Table
+
+    def __init__(self, table: Table, int8: bool, few_rows: bool) -> None:
+        """few_rows: products will mostly be with a few rows, as where tokens are written."""
+        self.table, self.int8 = table, int8
+        self.build = self._product(few_rows)
+        self.made: dict[nn.Module, nn.Module] = {}
+
+    def _product(self, few_rows: bool) -> type[Int8 | PackedInt8 | Plain]:
+        if self.int8:
+            return Int8 if few_rows else PackedInt8
+        return Packed if Packed.works() else Plain
+
+    def of(self, part: nn.Module) -> nn.Module:
+        if part not in self.made:
+            self.made[part] = self._copy(self._quicker(part))
+        return self.made[part]
+
+    def _quicker(self, part: nn.Module) -> nn.Module:
+        """What can stand for the part itself; its own parts are looked at later."""
+        match part:
+            case Pooled():  # small, and it decides
+                return part
+            case ToHeads():
+                return QuickToHeads(self.build(part), part.heads)
+            case GatedFeedForward():
+                return JoinedFeedForward(part, self.build)
+            case FeedForward() if issubclass(self.build, Packed) and BentFeedForward.fits(part):
+                return BentFeedForward(part, self.build)
+            case FeedForward() if self.build is PackedInt8 and StripFeedForward.fits(part):
+                return StripFeedForward(part)
+            case TiedScores():
+                return Scores(part, self._scoring(part))
+            case nn.RMSNorm():
+                return QuickRMSNorm(part)
+            case Table() if self.int8:
+                return self.table_kind(part)
+        if type(part) is Attention:  # cross attention has two inputs
+            return joined(part, self.build)
+        if type(part) is nn.Linear:
+            return self.build(part)
+        return part
+
+    def _scoring(self, plain: TiedScores) -> nn.Module:
+        if isinstance(plain, OwnScores):
+            return self.build(plain)
+        tied = Matrix(self.table.weight, plain.bias)
+        if not self.int8:
+            return self.build(tied)
+        table = self.of(self.table)
+        assert isinstance(table, Int8Table)
+        return self.tied(tied, rounded=table.table)
+
+    def _copy(self, part: nn.Module) -> nn.Module:
+        """The part with the twins of its own parts; tensors are shared."""
+        if isinstance(part, Pooled):
+            return part
+        copy = same_weights(part, self._kind(part), self.of)
+        if isinstance(copy, Layers) and fits(copy):
+            copy.__class__ = self._single(copy)
+        return copy
+
+    def _kind(self, part: nn.Module) -> type[nn.Module]:
+        """The class of the part's twin."""
+        return plain_kind(part) if isinstance(part, Block) else type(part)
+
+    def _single(self, layers: Layers) -> type[Layers]:
+        """The class of layers that have a short way for a single token."""
+        return SingleLayers
+
+
+class LoopedTwins(Twins):
+    """The same with compiled loops."""
+
+    tied, table_kind = LoopedInt8, LoopedTable
+
+    def _product(self, few_rows: bool) -> type[Int8 | PackedInt8 | Plain]:
+        return LoopedInt8 if self.int8 else LoopedPlain
+
+    def _quicker(self, part: nn.Module) -> nn.Module:
+        if type(part) is FeedForward and activation_number(part.activation) is not None:
+            return LoopedFeedForward(part) if self.int8 else PanelFeedForward(part)
+        if isinstance(part, TiedScores) and part.cap is None:
+            return LoopedScores(part, self._scoring(part))
+        return super()._quicker(part)
+
+    def _kind(self, part: nn.Module) -> type[nn.Module]:
+        kind = super()._kind(part)
+        return kind if isinstance(part, Block) and not layer_norms(part) else looped_kind(kind)
+
+    def _single(self, layers: Layers) -> type[Layers]:
+        return SteppedLayers if steps(layers) else SingleLayers

@@ -1,0 +1,124 @@
+"""Texts to their translations: marked as in training, searched together, given back in order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from qkv.engine.beam.search import beam_search
+from qkv.engine.translate.alignment import Aligner, Link
+from qkv.engine.translate.segments import (
+    Combination,
+    Long,
+    Marking,
+    Plan,
+    best_combinations,
+    joined,
+    plans,
+)
+from qkv.errors import UsageError, unknown
+from qkv.model import Translator
+from qkv.text import Tokenizer
+
+# FOLDED engine/translate/translation: What a translator says of one text, and the other ways it
+#   would have put it.
+
+StopReason = Literal["end", "length"]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way to put a text."""
+
+    text: str
+    score: float  # Σ log p of its tokens ÷ their number ^ length penalty: what ways are compared by
+    stop_reason: StopReason
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The best way that was found to put a text.
+
+    A text that is empty, or nothing but spaces, has an empty one, which ends with a score of 0.
+    """
+
+    source: str
+    text: str
+    score: float
+    stop_reason: StopReason  # "length" if any part of it had to be stopped
+    alternatives: tuple[Alternative, ...]  # best first, the translation itself among them
+    alignment: tuple[Link, ...] | None = None
+    remark: str | None = None  # what a person should know of how it was made, if anything
+
+
+def translate(
+    model: Translator,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    beams: int = 4,
+    best: int = 1,
+    length_penalty: float = 1.0,
+    longest: int | None = None,
+    long: Long = "error",
+    alignment: bool = False,
+    layer: int | None = None,
+    batch_tokens: int = 8192,
+    marking: Marking | None = None,
+) -> list[Translation]:
+    """The best translation found for each text, in the order of the texts.
+
+    Lines of a text are translated one by one. long: what becomes of a line that has more tokens
+    than the model reads: an error, or a translation sentence by sentence. longest: tokens a target
+    may have, its end included; if not given, `usual_longest`. layer: whose looks an alignment is
+    read off; if not given, the one before the last. batch_tokens: source tokens times beams that
+    are searched together. marking: for a model trained with other marks than its tokenizer's.
+    """
+    if long not in get_args(Long):
+        raise UsageError(unknown("treatment of long texts", long, get_args(Long)))
+    marks = Marking.of(tokenizer, model.config) if marking is None else marking
+    aligner = Aligner(model, tokenizer, marks, layer) if alignment else None
+    asked = plans(texts, tokenizer, marks, long)
+    found = iter(
+        beam_search(
+            model,
+            [marks.source(ids) for plan in asked for ids in plan.ids],
+            start=marks.start[-1],
+            before=marks.start[:-1],
+            end=marks.end,
+            beams=beams,
+            best=best,
+            longest=longest,
+            length_penalty=length_penalty,
+            forbidden=marks.never,
+            batch_tokens=batch_tokens,
+        )
+    )
+    translations = []
+    for plan in asked:
+        ways = best_combinations([next(found) for _ in plan.ids], best, length_penalty)
+        said = tuple(_said(plan, way, tokenizer) for way in ways)
+        links = None if aligner is None else aligner.links(plan, ways[0].parts)
+        translations.append(_translation(plan, said, links))
+    return translations
+
+
+def _said(plan: Plan, way: Combination, tokenizer: Tokenizer) -> Alternative:
+    # A part is of one line, so that lines of the answer stay beside those of the source.
+    parts = [tokenizer.decode(part.ids).replace("\n", " ") for part in way.parts]
+    text, _ = joined(plan.portions, parts)
+    return Alternative(text, way.score, "end" if way.ended else "length")
+
+
+def _translation(
+    plan: Plan, said: tuple[Alternative, ...], links: tuple[Link, ...] | None
+) -> Translation:
+    first = said[0]
+    return Translation(
+        source=plan.text,
+        text=first.text,
+        score=first.score,
+        stop_reason=first.stop_reason,
+        alternatives=said,
+        alignment=links,
+        remark=plan.remark,
+    )

@@ -1,0 +1,50 @@
+"""Keys that qkv 0.1 wrote to disk, and what they are called now.
+
+Every file format that outlives a version is read through `upgrade`: a bundle's config.json, its
+special_tokens.json (then marks.json), recipe.toml and metrics.jsonl. Files are only ever written
+with the new keys.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+# For each file: old key -> new key, at any depth. A rule "parent.key" holds only inside `parent`,
+# which is written as it is called now.
+KEYS: dict[str, dict[str, str]] = {
+    "config.json": {},
+    "special_tokens.json": {},
+    "recipe.toml": {},
+    "metrics.jsonl": {},
+}
+
+# For each file: (key, old value) -> new value. The key is written as for KEYS, but as it is now.
+VALUES: dict[str, dict[tuple[str, str], str]] = {
+    "config.json": {},
+    "special_tokens.json": {},
+    "recipe.toml": {},
+    "metrics.jsonl": {},
+}
+
+
+def upgrade(file: str, fields: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
+    """The same fields under the names of this version; fields that have theirs stay."""
+    return {
+        (name := _new_key(file, key, parent)): _upgrade_value(file, name, value, parent)
+        for key, value in fields.items()
+    }
+
+
+def _new_key(file: str, key: str, parent: str) -> str:
+    rules = KEYS[file]
+    return rules.get(f"{parent}.{key}") or rules.get(key, key)
+
+
+def _upgrade_value(file: str, key: str, value: Any, parent: str) -> Any:
+    if isinstance(value, Mapping):
+        return upgrade(file, value, parent=key)
+    if isinstance(value, list | tuple):
+        return [_upgrade_value(file, key, item, parent) for item in value]
+    if isinstance(value, str):
+        rules = VALUES[file]
+        return rules.get((f"{parent}.{key}", value)) or rules.get((key, value), value)
+    return value

@@ -1,0 +1,24 @@
+"""Numbers about answers: how good labels, translations, similarities and clusters are."""
+
+from qkv.metrics.classification import LabelScore, LabelScores, bag_of_words, score_labels
+from qkv.metrics.text_scores import (
+    ClusterScores,
+    TranslationScores,
+    bag_of_words_vectors,
+    score_clusters,
+    score_translations,
+    spearman,
+)
+
+__all__ = [
+    "ClusterScores",
+    "LabelScore",
+    "LabelScores",
+    "TranslationScores",
+    "bag_of_words",
+    "bag_of_words_vectors",
+    "score_clusters",
+    "score_labels",
+    "score_translations",
+    "spearman",
+]

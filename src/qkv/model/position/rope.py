@@ -1,0 +1,147 @@
+"""Queries and keys turned by their position (Su et al. 2021), with the ways to reach further."""
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, PositiveFloat, model_validator
+from torch import Tensor
+
+from qkv.attention import Rotation, frequencies, rotation
+from qkv.attention.positions import (
+    stretch_base,
+    stretch_by_turns,
+    stretch_by_wavelength,
+    stretch_linear,
+)
+from qkv.errors import ConfigError
+from qkv.model.config import Choice, Size
+from qkv.model.position.schemes import Position, Room, Scheme, exact
+
+
+class _Stretch(Choice):
+    """How fast each pair turns, and how much longer turning makes it."""
+
+    def lengthening(self) -> float:
+        return 1.0
+
+
+class Unstretched(_Stretch):
+    """The speeds of the paper."""
+
+    kind: Literal["none"] = "none"
+
+    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Radians per position of each pair, (width/2,)."""
+        return frequencies(width, base, device, dtype)
+
+
+class LinearStretch(_Stretch):
+    """Every pair turns `factor` times slower."""
+
+    kind: Literal["linear"] = "linear"
+    factor: PositiveFloat
+
+    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return stretch_linear(frequencies(width, base, device, dtype), self.factor)
+
+
+class NtkStretch(_Stretch):
+    """A larger base: slow pairs turn slower, fast ones hardly change."""
+
+    kind: Literal["ntk"] = "ntk"
+    factor: PositiveFloat
+
+    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return frequencies(width, stretch_base(base, self.factor, width), device, dtype)
+
+
+class WavelengthStretch(_Stretch):
+    """Llama 3's rule: only what turned fewer than `high` times in training turns slower."""
+
+    kind: Literal["by_wavelength"] = "by_wavelength"
+    factor: PositiveFloat
+    low: PositiveFloat = 1.0
+    high: PositiveFloat = 4.0
+    trained_length: Size
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "WavelengthStretch":
+        if self.low >= self.high:
+            raise ValueError(f"low={self.low} must be below high={self.high}")
+        return self
+
+    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        plain = frequencies(width, base, device, dtype)
+        return stretch_by_wavelength(plain, self.factor, self.low, self.high, self.trained_length)
+
+
+class TurnsStretch(_Stretch):
+    """YaRN: what turned often in training stays, what hardly turned is slowed (Peng et al. 2023).
+
+    Queries and keys also grow, by `length` or, if that is not given, by the paper's rule.
+    """
+
+    kind: Literal["by_turns"] = "by_turns"
+    factor: PositiveFloat
+    fast: PositiveFloat = 32.0
+    slow: PositiveFloat = 1.0
+    trained_length: Size
+    length: PositiveFloat | None = None
+
+    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        plain = frequencies(width, base, device, dtype)
+        return stretch_by_turns(plain, base, self.factor, self.fast, self.slow, self.trained_length)
+
+    def lengthening(self) -> float:
+        if self.length is not None:
+            return self.length
+        return 1.0 if self.factor <= 1.0 else 0.1 * math.log(self.factor) + 1.0
+
+
+Stretch = Annotated[
+    Unstretched | LinearStretch | NtkStretch | WavelengthStretch | TurnsStretch,
+    Field(discriminator="kind"),
+]
+
+
+class Rotary(Scheme):
+    """`share` of each head's features turn, neighbours (`adjacent`) or halves paired."""
+
+    kind: Literal["rotary"] = "rotary"
+    base: PositiveFloat = 10_000.0
+    adjacent: bool = False
+    share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    stretch: Stretch = Unstretched()
+
+    def turned(self, room: Room) -> int:
+        """How many features of a head turn."""
+        return int(room.head_width * self.share)
+
+    def fit(self, room: Room) -> None:
+        if isinstance(self.stretch, TurnsStretch) and self.base <= 1.0:
+            raise ConfigError(f"base={self.base} turns all pairs alike; YaRN needs one above 1")
+        turned = self.turned(room)
+        fewest = (
+            4 if isinstance(self.stretch, NtkStretch) else 2
+        )  # a base stretches between two pairs
+        if turned < fewest or turned % 2:
+            raise ConfigError(
+                f"rotary positions turn pairs of features, but share={self.share} of "
+                f"head_width={room.head_width} is {turned}; it must be an even number of "
+                f"{fewest} or more"
+            )
+
+    def build(self, room: Room) -> Position:
+        return Turning(self, self.turned(room))
+
+
+class Turning(Position):
+    def __init__(self, choice: Rotary, turned: int) -> None:
+        super().__init__()
+        self.choice, self.turned = choice, turned
+
+    def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
+        c = self.choice
+        speeds = c.stretch.speeds(c.base, self.turned, exact(dtype), positions.device)
+        return rotation(positions, speeds, c.adjacent, c.stretch.lengthening())

@@ -1,0 +1,182 @@
+"""Public encoders give what the peer gives, with padding; and the peer reads what we write."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import cases_albert
+import cases_bert
+import cases_distilbert
+import cases_modernbert
+import cases_roberta
+import pytest
+import torch
+from peers import Peer, load, shown, texts
+from safetensors.torch import load_file, save_file
+
+from qkv.checkpoints import read_checkpoint
+from qkv.checkpoints.save import write_checkpoint
+from qkv.errors import BundleError, ConfigError
+from qkv.model import Classify, Encoder, MaskedToken, TextVector
+
+CASES: dict[str, Peer] = {
+    **cases_bert.CASES,
+    **cases_roberta.CASES,
+    **cases_distilbert.CASES,
+    **cases_albert.CASES,
+    **cases_modernbert.CASES,
+}
+LENGTHS = [17, 5, 1, 11]
+BODIES = ("bert", "roberta", "distilbert", "albert", "modernbert")
+EXTRA = ("encoder.extra.weight", "pooler.extra.weight", "classifier.extra.weight")
+
+
+def types_for(peer: Peer, ids: torch.Tensor) -> torch.Tensor | None:
+    """Token types where the layout has more than one."""
+    kinds = peer.fields.get("type_vocab_size", 0)
+    return None if kinds < 2 else torch.arange(ids.numel()).view_as(ids) % kinds
+
+
+@torch.no_grad()
+def said(model: Any, peer: Peer, ids: torch.Tensor, lengths: torch.Tensor) -> Any:
+    kinds = types_for(peer, ids)
+    given = {} if kinds is None else {"token_type_ids": kinds}
+    return model(input_ids=ids, attention_mask=shown(lengths), output_hidden_states=True, **given)
+
+
+def assert_equal_where_real(
+    ours: torch.Tensor, theirs: torch.Tensor, lengths: torch.Tensor
+) -> None:
+    real = shown(lengths).bool()
+    torch.testing.assert_close(ours[real], theirs[real], rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def assert_equal(model: Encoder, other: Any, peer: Peer) -> None:
+    ids, lengths = texts(peer.fields["vocab_size"], LENGTHS)
+    theirs, kinds = said(other, peer, ids, lengths), types_for(peer, ids)
+    states = model.encode(ids, lengths, kinds)
+    last = theirs.last_hidden_state if "last_hidden_state" in theirs else theirs.hidden_states[-1]
+    assert_equal_where_real(states, last, lengths)
+    answer, output = model(ids, lengths, kinds), model.config.output
+    if isinstance(output, MaskedToken):
+        logits = theirs.logits if "logits" in theirs else theirs.prediction_logits
+        assert_equal_where_real(answer, logits, lengths)
+    elif isinstance(output, Classify):
+        torch.testing.assert_close(answer, theirs.logits, rtol=1e-4, atol=1e-4)
+    elif isinstance(output, TextVector) and output.dense:
+        torch.testing.assert_close(answer, theirs.pooler_output, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_encoder_gives_the_states_and_answers_of_the_peer(name: str, tmp_path: Path) -> None:
+    peer = CASES[name]
+    other = peer.save(tmp_path)
+    found = read_checkpoint(tmp_path)
+    assert_equal(found.model, other, peer)
+    assert sum(found.card.tensors.values()) > 3 * found.model.config.encoder.blocks
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_peer_reads_an_encoder_we_wrote(name: str, tmp_path: Path) -> None:
+    peer, whole = CASES[name], hasattr(CASES[name].make(), "pooler")
+    peer.save(tmp_path / "theirs")
+    found = read_checkpoint(tmp_path / "theirs", pooler=whole)
+    (tmp_path / "ours").mkdir()
+    write_checkpoint(found.model, None, tmp_path / "ours", found.card.layout)
+    model = peer.model.replace("ForPreTraining", "ForMaskedLM")
+    again = load(model, tmp_path / "ours")
+    assert_equal(found.model, again, peer)
+    twice = read_checkpoint(tmp_path / "ours", pooler=whole)
+    assert twice.model.config == found.model.config
+    for key, tensor in found.model.state_dict().items():
+        assert torch.equal(twice.model.state_dict()[key], tensor), key
+
+
+def rewrite(place: Path, **fields: object) -> None:
+    """Change what config.json says; None is written as null, and ... takes a field away."""
+    said = json.loads((place / "config.json").read_text()) | fields
+    said = {name: value for name, value in said.items() if value is not ...}
+    (place / "config.json").write_text(json.dumps(said))
+
+
+@pytest.mark.parametrize("head", ["masked", "labels"])
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_is_read_from_a_file_that_also_has_a_head(
+    name: str, head: str, tmp_path: Path
+) -> None:
+    peer = CASES[f"{name}, {head}"]
+    other = peer.save(tmp_path)
+    rewrite(tmp_path, architectures=[re.sub("For.*", "Model", peer.model)])
+    found = read_checkpoint(tmp_path)
+    assert_equal(found.model, other, peer)
+    assert isinstance(found.model.config.output, TextVector)
+    assert found.card.ignored
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [("bert", EXTRA[0]), *((name, extra) for name in BODIES[1:] for extra in EXTRA)],
+)
+def test_a_tensor_nobody_expects_is_an_error(name: str, extra: str, tmp_path: Path) -> None:
+    CASES[name].save(tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file(load_file(file) | {extra: torch.ones(3)}, file, metadata={"format": "pt"})
+    with pytest.raises(BundleError, match=re.escape(extra)):
+        read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["distilbert", "modernbert"])
+def test_a_pooler_that_a_layout_never_has_is_refused(name: str, tmp_path: Path) -> None:
+    CASES[name].save(tmp_path)
+    with pytest.raises(BundleError, match="has no pooler"):
+        read_checkpoint(tmp_path, pooler=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "said"),
+    [
+        ("albert", {"inner_group_num": 2}, "inner_group_num is 2"),
+        ("albert", {"num_hidden_groups": 3}, "distinct=3 must divide layers=4"),
+        ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings is 2"),
+        ("roberta", {"pad_token_id": -1}, "pad_token_id is -1"),
+        ("roberta", {"is_decoder": True}, "is_decoder is True"),
+        ("modernbert", {"hidden_activation": "relu"}, "hidden_activation"),
+        ("modernbert", {"layer_types": ["full_attention"]}, "layer_types"),
+        ("modernbert", {"rope_parameters": {"rope_theta": 9.0}}, "one for sliding_attention"),
+        ("modernbert", {"rope_parameters": ..., "local_rope_theta": None}, "local_rope_theta"),
+        (
+            "modernbert",
+            {"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}},
+            "turn whole heads",
+        ),
+    ],
+)
+def test_what_cannot_be_carried_is_refused_by_name(
+    name: str, fields: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    CASES[name].save(tmp_path)
+    rewrite(tmp_path, **fields)
+    with pytest.raises(ConfigError, match=said):
+        read_checkpoint(tmp_path)
+
+
+def test_positions_and_windows_said_the_old_way_mean_the_same(tmp_path: Path) -> None:
+    peer = CASES["modernbert, one base"]
+    peer.save(tmp_path)
+    new = read_checkpoint(tmp_path).model.config
+    old = {name: peer.fields[name] for name in ("global_rope_theta", "local_rope_theta")}
+    rewrite(tmp_path, rope_parameters=..., layer_types=..., global_attn_every_n_layers=2, **old)
+    assert read_checkpoint(tmp_path).model.config == new
+    rewrite(tmp_path, local_rope_theta=11.0)
+    local = read_checkpoint(tmp_path).model.config.encoder.local
+    assert (local.layers, local.position.base) == ((1, 3), 11.0)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_dropout_of_attention_is_told_as_not_carried(name: str, tmp_path: Path) -> None:
+    CASES[name].save(tmp_path)
+    field = "attention_dropout" if name in ("distilbert", "modernbert") else None
+    rewrite(tmp_path, **{field or "attention_probs_dropout_prob": 0.25})
+    assert any("(0.25)" in note for note in read_checkpoint(tmp_path).card.not_carried)
