@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from machine import machine
-from training import learn
 
 from qkv.bundle import Bundle
 from qkv.data import read_labelled
-from qkv.train.jobs.classify import judge_labels
-from qkv.train.plan import Wish
-from qkv.train.recipe import Data, read_settings
+from qkv.training.jobs.classify import judge_labels
+from qkv.training.plan import Wish
+from qkv.training.recipe import Data, read_settings
+from training import learn
 
 SEEDS = (0, 1, 2)
 TAUGHT = (

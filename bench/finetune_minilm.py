@@ -19,14 +19,14 @@ from typing import Any
 
 from machine import machine
 from minilm import minilm
-from training import learn
 
 from qkv.bundle import Bundle
 from qkv.data import read_labelled
-from qkv.train.jobs import find_job
-from qkv.train.jobs.classify import judge_labels
-from qkv.train.plan import Wish
-from qkv.train.recipe import Data, read_settings
+from qkv.training.jobs import find_job
+from qkv.training.jobs.classify import judge_labels
+from qkv.training.plan import Wish
+from qkv.training.recipe import Data, read_settings
+from training import learn
 
 MINUTES = {"sst2": 4.7}  # as asked; the others take as many epochs as the job does by itself
 SETTINGS: dict[str, tuple[str, ...]] = {}

@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 from machine import machine
-from training import learn
 
-from qkv.train.plan import Wish
-from qkv.train.recipe import Data, read_settings
+from qkv.training.plan import Wish
+from qkv.training.recipe import Data, read_settings
+from training import learn
 
 FREE = ()
 

@@ -18,7 +18,7 @@ import torch
 from machine import machine
 from turns import by_turns, timed
 
-from qkv.explain.trace import Reading, open_up
+from qkv.interpret.trace import Reading, open_up
 from qkv.model import (
     GELU,
     Decoder,

@@ -10,8 +10,8 @@ import torch
 
 from qkv.bundle import Bundle
 from qkv.machine.resources import keep_memory
-from qkv.train.plan import Wish, prepare
-from qkv.train.run import Evaluated, Run
+from qkv.training.plan import Wish, prepare
+from qkv.training.run import Evaluated, Run
 
 
 def learn(

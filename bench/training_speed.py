@@ -29,9 +29,9 @@ from qkv.model import (
     cost,
 )
 from qkv.tasks.token_tasks import LanguageTask, Windows
-from qkv.train.optimizer import AdamW, Constant
-from qkv.train.run import quickened
-from qkv.train.trainer import Trainer
+from qkv.training.optimizer import AdamW, Constant
+from qkv.training.run import quickened
+from qkv.training.trainer import Trainer
 
 ROWS, LENGTH, VOCABULARY, WIDTH, LAYERS, HEADS = 16, 256, 65, 384, 6, 6
 REPEATS = 7

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from machine import machine
-from training import learn
 
 from qkv.bundle import Bundle
-from qkv.train.jobs import find_job
-from qkv.train.plan import Wish
-from qkv.train.recipe import Data, read_settings
+from qkv.training.jobs import find_job
+from qkv.training.plan import Wish
+from qkv.training.recipe import Data, read_settings
+from training import learn
 
 
 def main() -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import torch
 
-from qkv.train.plan import Wish, prepare
-from qkv.train.recipe import Data
-from qkv.train.run import Run, begin
-from qkv.train.trainer import Step
+from qkv.training.plan import Wish, prepare
+from qkv.training.recipe import Data
+from qkv.training.run import Run, begin
+from qkv.training.trainer import Step
 
 
 def learn(job: str, file: Path, place: Path, steps: int, **options: object) -> None:

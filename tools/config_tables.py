@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 
 
 def config_tables() -> str:
-    from qkv.train.recipe import Recipe
+    from qkv.training.recipe import Recipe
 
     return "\n\n".join(_section(choice) for choice in _reachable(Recipe))
 

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 PACKAGES = (
     "qkv", "qkv.attention", "qkv.model", "qkv.text", "qkv.data", "qkv.bundle", "qkv.checkpoints",
     "qkv.engine.embed", "qkv.engine.classify", "qkv.engine.generate", "qkv.engine.translate",
-    "qkv.engine.cluster", "qkv.metrics", "qkv.explain.trace", "qkv.explain.attribution",
-    "qkv.explain.export", "qkv.check", "qkv.errors",
+    "qkv.engine.cluster", "qkv.metrics", "qkv.interpret.trace", "qkv.interpret.attribution",
+    "qkv.interpret.export", "qkv.checks", "qkv.errors",
 )  # fmt: skip
 LONG = 60  # characters of a default
 

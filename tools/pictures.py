@@ -26,7 +26,7 @@ def draw_all(folder: Path = PICTURES) -> None:
 
 
 def lemma(path: Path) -> None:
-    from qkv.explain.lemma import draw_lemma, measure
+    from qkv.interpret.lemma import draw_lemma, measure
 
     draw_lemma(measure(), path)
 
@@ -37,9 +37,9 @@ def worked(example: str, mask: bool = False, steps: Sequence[str] = ("weights",)
     def draw(path: Path) -> None:
         from dataclasses import replace
 
-        from qkv.explain.examples import EXAMPLES
-        from qkv.explain.export.drawing import scale, shade
-        from qkv.explain.walk import walk
+        from qkv.interpret.examples import EXAMPLES
+        from qkv.interpret.export.drawing import scale, shade
+        from qkv.interpret.walk import walk
 
         sheet = EXAMPLES[example]
         walked = walk(replace(sheet, causal=True) if mask else sheet)
@@ -62,8 +62,8 @@ def family(preset: str, ids: dict[str, int]) -> Callable:
 
     def draw(path: Path) -> None:
         import qkv
-        from qkv.explain.export import draw_heads
-        from qkv.explain.trace import Reading, open_up
+        from qkv.interpret.export import draw_heads
+        from qkv.interpret.trace import Reading, open_up
 
         model = qkv.build(qkv.preset(preset), seed=0).eval()
         reading = Reading.of_ids(**{name: range(7, 7 + n) for name, n in ids.items()})

@@ -39,7 +39,7 @@ def activations(path: Path) -> None:
 
 
 def schedules(path: Path) -> None:
-    from qkv.train.optimizer import Constant, Cosine, InverseRoot, Linear
+    from qkv.training.optimizer import Constant, Cosine, InverseRoot, Linear
 
     with paper(path, 5.6, 3.0) as figure:
         axes = figure.subplots()

@@ -19,14 +19,14 @@ __version__ = "0.1.0"
 _HOME = {
     "Bundle": "qkv.bundle",
     "Engine": "qkv.engine.engine",
-    "GlassBox": "qkv.explain.glass_box",
+    "GlassBox": "qkv.interpret.glass_box",
     "KVCache": "qkv.attention",
     "Mask": "qkv.attention",
     "QkvError": "qkv.errors",
-    "Trace": "qkv.explain.trace",
+    "Trace": "qkv.interpret.trace",
     "attend": "qkv.attention",
     "build": "qkv.model",
-    "load": "qkv.explain.glass_box",
+    "load": "qkv.interpret.glass_box",
     "preset": "qkv.model",
     "reference": "qkv.attention",
 }
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from qkv.bundle import Bundle
     from qkv.engine.engine import Engine
     from qkv.errors import QkvError
-    from qkv.explain.glass_box import GlassBox, load
-    from qkv.explain.trace import Trace
+    from qkv.interpret.glass_box import GlassBox, load
+    from qkv.interpret.trace import Trace
     from qkv.model import build, preset
 
 

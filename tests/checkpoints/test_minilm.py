@@ -12,9 +12,9 @@ from qkv.bundle import Bundle
 from qkv.bundle.bundle import export
 from qkv.engine.batching import answers
 from qkv.model import Encoder
-from qkv.train.jobs import find_job
-from qkv.train.jobs.text_data import cut_texts
-from qkv.train.recipe import Data
+from qkv.training.jobs import find_job
+from qkv.training.jobs.text_data import cut_texts
+from qkv.training.recipe import Data
 
 WORDS = (Path(__file__).parents[2] / "README.md").read_text("utf-8").split()
 

@@ -138,7 +138,7 @@ def test_a_worksheet_with_a_wrong_answer_exits_1_and_names_the_cell(
 
 
 def test_every_example_is_named_in_the_help(qkv) -> None:
-    from qkv.explain.examples import EXAMPLES
+    from qkv.interpret.examples import EXAMPLES
 
     page = qkv("explain", "--help").out
     assert all(name in page for name in EXAMPLES)

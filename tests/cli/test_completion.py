@@ -103,11 +103,11 @@ def test_the_names_are_those_of_what_they_name() -> None:
     from qkv.device import resolve
     from qkv.engine.embed import LONG
     from qkv.engine.translate.segments import Long
-    from qkv.explain.examples import EXAMPLES
+    from qkv.interpret.examples import EXAMPLES
     from qkv.model import presets
     from qkv.model.presets import SIZES
     from qkv.text import KINDS
-    from qkv.train.jobs import JOBS
+    from qkv.training.jobs import JOBS
 
     assert tuple(JOBS) == names.JOBS
     assert tuple(BUILT_IN) == names.CORPORA

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from qkv.cli.app import main
-from qkv.train.recipe import read_recipe
+from qkv.training.recipe import read_recipe
 
 QKV = Path(sys.executable).with_name("qkv")
 TEXT = "In the beginning was a word, and the word was short. " * 60

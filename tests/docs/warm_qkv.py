@@ -64,9 +64,9 @@ def serve(place: str) -> None:
 
     import qkv.cli.app
     import qkv.engine.engine
-    import qkv.explain.glass_box
+    import qkv.interpret.glass_box
     import qkv.report
-    import qkv.train.run  # noqa: F401
+    import qkv.training.run  # noqa: F401
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:

@@ -22,8 +22,8 @@ from qkv.model import (
     preset,
 )
 from qkv.text import Tokenizer
-from qkv.train.jobs.classify import guess_labels
-from qkv.train.jobs.text_data import cut_texts
+from qkv.training.jobs.classify import guess_labels
+from qkv.training.jobs.text_data import cut_texts
 
 LABELS = ("bad", "so-so", "good", "splendid", "none")
 LENGTH = 19

@@ -14,7 +14,7 @@ from qkv.kernels.build import library
 from qkv.kernels.inference import Loops
 from qkv.kernels.training import NEVER, SOURCES, Passes
 from qkv.machine.resources import find_compiler
-from qkv.train.optimizer import QUINTIC, orthogonal
+from qkv.training.optimizer import QUINTIC, orthogonal
 
 pytestmark = [
     needs_compiler,

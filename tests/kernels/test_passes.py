@@ -13,7 +13,7 @@ from qkv.kernels import ACTIVATIONS
 from qkv.kernels.training import NEVER, Chance, Heads, passes
 from qkv.model.output import Factors
 from qkv.tasks.loss import scored_cross_entropy
-from qkv.train.optimizer import QUINTIC, orthogonal
+from qkv.training.optimizer import QUINTIC, orthogonal
 
 pytestmark = needs_compiler
 

@@ -14,7 +14,7 @@ from qkv.tour.pace import FULL, QUICK, Pace
 from qkv.tour.results import Outcome, judgements, renderings
 from qkv.tour.terminal import for_ones_own, for_these
 from qkv.tour.tour import PARTS, Folder, train
-from qkv.train.run import Event, Run
+from qkv.training.run import Event, Run
 
 CPU = torch.device("cpu")
 Ran = Callable[..., tuple[int, str, str]]

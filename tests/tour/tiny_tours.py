@@ -8,8 +8,8 @@ from qkv.data.synthetic import reviews
 from qkv.tour import pace
 from qkv.tour.pace import Moment, Pace, Part
 from qkv.tour.tour import Folder, tour
-from qkv.train.plan import Wish
-from qkv.train.recipe import Data
+from qkv.training.plan import Wish
+from qkv.training.recipe import Data
 
 STEPS = 6
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")

@@ -11,7 +11,7 @@ from qkv.cli.options import File, ModelPath, Threads, opened
 from qkv.cli.progress import say
 
 if TYPE_CHECKING:
-    from qkv.check import Report, Result
+    from qkv.checks import Report, Result
     from qkv.engine.engine import Engine
 
 WIDTH = 80  # columns
@@ -40,7 +40,7 @@ def check(
     """
     from json import dumps
 
-    from qkv.check.model_under_test import MOST
+    from qkv.checks.model_under_test import MOST
     from qkv.cli.options import given_texts
     from qkv.errors import UsageError
 
@@ -60,8 +60,8 @@ def check(
 
 def run(engine: "Engine", texts: list[str], quick: bool, show: bool) -> "Report":
     """All checks, told as they come: lines on standard output, or signs of life beside it."""
-    from qkv.check import CHECKS
-    from qkv.check import check as prove
+    from qkv.checks import CHECKS
+    from qkv.checks import check as prove
 
     names = [each.name for each in CHECKS]
 
@@ -81,7 +81,7 @@ def run(engine: "Engine", texts: list[str], quick: bool, show: bool) -> "Report"
 
 def tell_end(report: "Report") -> None:
     """What all of it comes to; the first violation with its place."""
-    from qkv.check import CHECKS
+    from qkv.checks import CHECKS
 
     for remark in report.remarks:
         say(f"note: {remark}")
@@ -114,7 +114,7 @@ def lines(result: "Result", width: int) -> str:
 
 def quick_check(engine: "Engine") -> bool:
     """The quick form at the end of another command: whether all holds, and a line that says it."""
-    from qkv.check import check as prove
+    from qkv.checks import check as prove
     from qkv.errors import QkvError
 
     try:

@@ -9,7 +9,7 @@ from qkv.cli.progress import say
 from qkv.cli.train_args import Device, Label, Score, Source, Target, Text
 
 if TYPE_CHECKING:
-    from qkv.train.jobs.base import Judged
+    from qkv.training.jobs.base import Judged
 
 
 def evaluate(
@@ -43,10 +43,10 @@ def evaluate(
 
     from qkv.bundle import Bundle
     from qkv.errors import UsageError
-    from qkv.train.jobs import job_of
-    from qkv.train.jobs.base import refuse_roles
-    from qkv.train.recipe import Data, read_recipe
-    from qkv.train.run import RECIPE, USE
+    from qkv.training.jobs import job_of
+    from qkv.training.jobs.base import refuse_roles
+    from qkv.training.recipe import Data, read_recipe
+    from qkv.training.run import RECIPE, USE
 
     bundle = Bundle.load(model, device)
     if bundle.tokenizer is None:

@@ -12,8 +12,8 @@ from qkv.cli.options import EXAMPLES, one_of, only_one
 from qkv.errors import UsageError, WorksheetError
 
 if TYPE_CHECKING:
-    from qkv.explain.render.sections import Look
-    from qkv.explain.worksheet import Worksheet
+    from qkv.interpret.render.sections import Look
+    from qkv.interpret.worksheet import Worksheet
 
 
 class Format(StrEnum):
@@ -148,10 +148,10 @@ def explain(
 
     With answers in the worksheet, each wrong cell is marked and the exit code is 1.
     """
-    from qkv.explain.render.formats import notes_verdict, verdict
-    from qkv.explain.render.sections import Look
-    from qkv.explain.walk import compare, walk
-    from qkv.explain.worksheet import TEMPLATE
+    from qkv.interpret.render.formats import notes_verdict, verdict
+    from qkv.interpret.render.sections import Look
+    from qkv.interpret.walk import compare, walk
+    from qkv.interpret.worksheet import TEMPLATE
 
     if model is not None:
         return _of_model(locals())
@@ -223,8 +223,8 @@ def _of_model(given: dict[str, Any]) -> int:
 
 
 def _sheet(example: str | None, worksheet: Path | None, notes: bool) -> "Worksheet":
-    from qkv.explain import examples
-    from qkv.explain.worksheet import read_worksheet
+    from qkv.interpret import examples
+    from qkv.interpret.worksheet import read_worksheet
 
     if worksheet is not None:
         return read_worksheet(worksheet)
@@ -262,9 +262,9 @@ def _cell(cell: str | None) -> tuple[str, str] | None:
 def _render(
     look: "Look", sheet: "Worksheet", written: Format, cell: tuple[str, str] | None, notes: bool
 ) -> str:
-    from qkv.explain.render.formats import json, latex, markdown, notes_verdict, verdict
-    from qkv.explain.render.sections import cell_lines
-    from qkv.explain.render.terminal_text import text
+    from qkv.interpret.render.formats import json, latex, markdown, notes_verdict, verdict
+    from qkv.interpret.render.sections import cell_lines
+    from qkv.interpret.render.terminal_text import text
 
     if written is Format.json:
         return json(look, judged=bool(sheet.answers), cell=cell)

@@ -10,19 +10,19 @@ from qkv.cli.progress import say
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from qkv.explain.glass_box import GlassBox
-    from qkv.explain.trace import Edit
+    from qkv.interpret.glass_box import GlassBox
+    from qkv.interpret.trace import Edit
 
 if TYPE_CHECKING:
-    from qkv.explain.attribution.attribute import Reason
-    from qkv.explain.head_walk import Place
-    from qkv.explain.trace import Trace
+    from qkv.interpret.attribution.attribute import Reason
+    from qkv.interpret.head_walk import Place
+    from qkv.interpret.trace import Trace
 
 if TYPE_CHECKING:
-    from qkv.explain.attribution.attribute import Reason
-    from qkv.explain.glass_box import GlassBox
-    from qkv.explain.head_walk import Place
-    from qkv.explain.trace import Trace
+    from qkv.interpret.attribution.attribute import Reason
+    from qkv.interpret.glass_box import GlassBox
+    from qkv.interpret.head_walk import Place
+    from qkv.interpret.trace import Trace
 
 # FOLDED cli/explain_wish: What is to be shown of a model: the options of `qkv explain --model`,
 #   and the edits they name.
@@ -62,7 +62,7 @@ class Wish:
 
 def edits_of(box: "GlassBox", wish: Wish) -> list["Edit"]:
     """What is changed, in the order of the options."""
-    from qkv.explain.trace import NoMask, NoPosition, NoScale
+    from qkv.interpret.trace import NoMask, NoPosition, NoScale
 
     kinds = {NoScale: wish.no_scale, NoMask: wish.no_mask, NoPosition: wish.no_position}
     found: list[Edit] = [kind() for kind, asked in kinds.items() if asked]
@@ -71,7 +71,7 @@ def edits_of(box: "GlassBox", wish: Wish) -> list["Edit"]:
 
 
 def _head_off(box: "GlassBox", wish: Wish, written: str) -> "Edit":
-    from qkv.explain.trace import HeadOff
+    from qkv.interpret.trace import HeadOff
 
     layer, dot, head = written.partition(".")
     if not (dot and layer.isdecimal() and head.isdecimal()):
@@ -81,7 +81,7 @@ def _head_off(box: "GlassBox", wish: Wish, written: str) -> "Edit":
 
 
 def _replaced(box: "GlassBox", written: str) -> "Edit":
-    from qkv.explain.trace import TokenReplaced
+    from qkv.interpret.trace import TokenReplaced
     from qkv.model import Translator
 
     position, equals, token = written.partition("=")
@@ -137,14 +137,14 @@ def _write(trace: "Trace", reason: "Reason | None", place: "Place", wish: Wish) 
     assert wish.output is not None
     ending = wish.output.suffix.lower()
     if ending == ".html":
-        from qkv.explain.page import write_page
-        from qkv.explain.page.page_sections import sections
+        from qkv.interpret.page import write_page
+        from qkv.interpret.page.page_sections import sections
 
         write_page(trace, wish.output, why=() if reason is None else sections(reason))
     elif ending == ".safetensors":
         trace.save(wish.output)
     elif ending in PICTURES:
-        from qkv.explain.export.pictures import draw_head, draw_heads
+        from qkv.interpret.export.pictures import draw_head, draw_heads
 
         if wish.head is None and wish.layer is None:
             draw_heads(trace, wish.output)
@@ -152,7 +152,7 @@ def _write(trace: "Trace", reason: "Reason | None", place: "Place", wish: Wish) 
             which = "cross" if place.part == "cross" else place.stack
             draw_head(trace, place.layer, place.head, wish.output, which)
     else:
-        from qkv.explain.export import write_tensor
+        from qkv.interpret.export import write_tensor
 
         assert wish.tensor is not None
         write_tensor(trace, wish.tensor, wish.output, head=wish.head, digits=wish.precision)
@@ -160,7 +160,7 @@ def _write(trace: "Trace", reason: "Reason | None", place: "Place", wish: Wish) 
 
 def explain_model(wish: Wish) -> int:
     """Show it; 1 if one of the checks fails."""
-    from qkv.explain import glass_box
+    from qkv.interpret import glass_box
 
     check_output(wish)
     box = glass_box.load(wish.model)
@@ -181,7 +181,7 @@ def explain_model(wish: Wish) -> int:
 def _tell_reason(reason: "Reason", wish: Wish) -> int:
     from json import dumps
 
-    from qkv.explain.attribution.attribution_text import lines
+    from qkv.interpret.attribution.attribution_text import lines
 
     if wish.format == "json":
         typer.echo(dumps(reason.json(), ensure_ascii=False))
@@ -201,8 +201,8 @@ def _reason(box: "GlassBox", wish: Wish) -> "Reason":
 
 
 def _place(box: "GlassBox", wish: Wish) -> "Place":
-    from qkv.explain.head_walk import place_of
-    from qkv.explain.trace import graph
+    from qkv.interpret.head_walk import place_of
+    from qkv.interpret.trace import graph
     from qkv.model import Stack
 
     config = box.model.config
@@ -215,8 +215,8 @@ def _place(box: "GlassBox", wish: Wish) -> "Place":
 
 def _kept(box: "GlassBox", wish: Wish, place: "Place") -> list[str]:
     """What has to be computed for this wish, and no more."""
-    from qkv.explain.head_walk import values_of
-    from qkv.explain.trace import graph
+    from qkv.interpret.head_walk import values_of
+    from qkv.interpret.trace import graph
 
     found = graph(box.model)
     answers = [name for name in ("output", "probabilities", "served") if name in found.nodes]
@@ -236,11 +236,11 @@ def _ends(trace: "Trace") -> list[str]:
 
 def _shown(trace: "Trace", before: "Trace | None", place: "Place", wish: Wish) -> str:
     """The walk through one head and the answer, in the wished format."""
-    from qkv.explain.head_walk import walk_head
-    from qkv.explain.render.formats import latex, markdown, model_json
-    from qkv.explain.render.sections import Look, cell_lines
-    from qkv.explain.render.terminal_text import model_text
-    from qkv.explain.trace.recompute import difference
+    from qkv.interpret.head_walk import walk_head
+    from qkv.interpret.render.formats import latex, markdown, model_json
+    from qkv.interpret.render.sections import Look, cell_lines
+    from qkv.interpret.render.terminal_text import model_text
+    from qkv.interpret.trace.recompute import difference
 
     walk = walk_head(trace, place)
     usual = tuple(step.name for step in walk if not step.given or step.axes[0])
@@ -260,7 +260,7 @@ def _shown(trace: "Trace", before: "Trace | None", place: "Place", wish: Wish) -
 
 def _with_origin(page: str, trace: "Trace", wish: Wish) -> str:
     """The page, and in comments where its numbers come from."""
-    from qkv.explain.export.tables import comment_lines, provenance
+    from qkv.interpret.export.tables import comment_lines, provenance
 
     told = comment_lines(provenance(trace))
     if wish.format == "latex":
@@ -270,7 +270,7 @@ def _with_origin(page: str, trace: "Trace", wish: Wish) -> str:
 
 def _crop(weights: Any, top: int) -> Any:
     """The last queries and the keys they look at most, so many of each, and so many features."""
-    from qkv.explain.render.sections import Crop
+    from qkv.interpret.render.sections import Crop
 
     rows, keys = weights.shape
     if not top:

@@ -75,9 +75,9 @@ def _heads(model: Path, texts: list[str] | None, file: Path | None, json: bool) 
 
     from qkv.cli.progress import Pace, known_total, say
     from qkv.engine.engine import Engine
-    from qkv.explain.head_stats import SAMPLES
-    from qkv.explain.head_stats import heads as judge
-    from qkv.explain.head_stats.patterns import table
+    from qkv.interpret.head_stats import SAMPLES
+    from qkv.interpret.head_stats import heads as judge
+    from qkv.interpret.head_stats.patterns import table
     from qkv.model import TextVector
 
     engine = Engine.load(model)
@@ -97,8 +97,8 @@ def _heads(model: Path, texts: list[str] | None, file: Path | None, json: bool) 
 
 def _training(model: Path) -> dict[str, Any]:
     """What it was trained for, with what, from what, and how well it did; nothing if it was not."""
-    from qkv.train.recipe import read_recipe
-    from qkv.train.run import METRICS, RECIPE, last_summary
+    from qkv.training.recipe import read_recipe
+    from qkv.training.run import METRICS, RECIPE, last_summary
 
     if not (model / RECIPE).is_file():
         return {}

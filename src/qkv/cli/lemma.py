@@ -25,7 +25,7 @@ def lemma(
     """
     from json import dumps
 
-    from qkv.explain.lemma import check_picture, draw_lemma, lemma_text, measure
+    from qkv.interpret.lemma import check_picture, draw_lemma, lemma_text, measure
 
     if output is not None:
         check_picture(output)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from qkv.train.run import Evaluated, Event, Run
-    from qkv.train.trainer import Step
+    from qkv.training.run import Evaluated, Event, Run
+    from qkv.training.trainer import Step
 
 # FOLDED cli/pace: How far a long work is, and how fast it goes, on standard error.
 
@@ -25,7 +25,7 @@ class Teller:
         self.warned = False
 
     def tell(self, event: "Event") -> None:
-        from qkv.train.run import Evaluated
+        from qkv.training.run import Evaluated
 
         if isinstance(event, Evaluated):
             say(self._evaluated(event))

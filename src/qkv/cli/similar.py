@@ -7,7 +7,7 @@ import typer
 from qkv.cli.options import Compile, Int8, Json, ModelPath, Threads, opened
 
 if TYPE_CHECKING:
-    from qkv.explain.attribution import SimilarReason
+    from qkv.interpret.attribution import SimilarReason
 
 SHOWN = 10  # pairs, to people who did not say how many
 
@@ -45,7 +45,7 @@ def similar(
     """
     from json import dumps
 
-    from qkv.explain.attribution import why_similar
+    from qkv.interpret.attribution import why_similar
     from qkv.model import Encoder
 
     engine = opened(model, int8, threads, compile_)

@@ -12,11 +12,11 @@ from qkv.errors import TrainingError
 if TYPE_CHECKING:
     import torch
 
-    from qkv.train.plan import Wish
-    from qkv.train.run import Run
+    from qkv.training.plan import Wish
+    from qkv.training.run import Run
 
 if TYPE_CHECKING:
-    from qkv.train.forecast import Forecast
+    from qkv.training.forecast import Forecast
 
 # FOLDED cli/plan: `qkv plan`: what a training would cost here, before it starts.
 
@@ -67,10 +67,10 @@ def train(
 
 def _started(output: Path, wish: "Wish", minutes: float | None, device: "torch.device") -> "Run":
     from qkv.bundle.manifest import MANIFEST
-    from qkv.train.forecast import refuse_too_large
-    from qkv.train.plan import prepare
-    from qkv.train.run import RECIPE, Run
-    from qkv.train.run import begin as begin_run
+    from qkv.training.forecast import refuse_too_large
+    from qkv.training.plan import prepare
+    from qkv.training.run import RECIPE, Run
+    from qkv.training.run import begin as begin_run
 
     if output.is_file():
         raise TrainingError(f"{output} is a file, and a model is a folder; choose another place")
@@ -91,7 +91,7 @@ def _started(output: Path, wish: "Wish", minutes: float | None, device: "torch.d
 
 def _resumed(output: Path, job: str, device: "torch.device") -> "Run":
     from qkv.bundle.manifest import MANIFEST
-    from qkv.train.run import RECIPE, reopen
+    from qkv.training.run import RECIPE, reopen
 
     if (output / MANIFEST).exists():
         raise TrainingError(f"the run in {output} is finished; there is nothing to resume")
@@ -169,8 +169,8 @@ def plan(
       qkv plan language book.txt
       qkv plan classify reviews.csv --size medium --epochs 5
     """
-    from qkv.train.forecast import forecast
-    from qkv.train.plan import prepare
+    from qkv.training.forecast import forecast
+    from qkv.training.plan import prepare
 
     where = begin(asked)
     found = forecast(prepare(make_wish(asked)), where)

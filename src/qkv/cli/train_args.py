@@ -25,7 +25,7 @@ from qkv.errors import TrainingError, UsageError
 if TYPE_CHECKING:
     import torch
 
-    from qkv.train.plan import Wish
+    from qkv.training.plan import Wish
 
 option = typer.Option
 Asked = Mapping[str, Any]  # what was given for each shared option, by its name
@@ -142,8 +142,8 @@ def begin(asked: Asked) -> "torch.device":
 
 def make_wish(asked: Asked) -> "Wish":
     """All of it as one wish: --config, over it the options, and over those --set."""
-    from qkv.train.plan import Wish
-    from qkv.train.recipe import Data, laid_over, read_settings
+    from qkv.training.plan import Wish
+    from qkv.training.recipe import Data, laid_over, read_settings
 
     settings, data = _file_settings(asked["config"]), _data(asked)
     if asked["config"] is not None:
@@ -169,7 +169,7 @@ def make_wish(asked: Asked) -> "Wish":
 def _file_settings(config: Path | None) -> dict[str, Any]:
     from qkv.files import read_text
     from qkv.files.safe_io import did_you_mean
-    from qkv.train.recipe import read_toml
+    from qkv.training.recipe import read_toml
 
     if config is None:
         return {}

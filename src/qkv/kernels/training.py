@@ -1,6 +1,6 @@
 """The passes as functions of tensors, which are float32, on the CPU, and in one piece.
 
-They know nothing of autograd: `qkv.train.fused_model` puts forward and backward passes together.
+They know nothing of autograd: `qkv.training.fused_model` puts forward and backward passes together.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ from itertools import groupby
 
 import numpy as np
 
-from qkv.explain.attribution.attribution_text import seen
-from qkv.explain.attribution.translation import TargetWord, TranslationReason
-from qkv.explain.export.drawing import shortened
-from qkv.explain.export.pictures import Grids, all_grids
-from qkv.explain.trace import Trace
+from qkv.interpret.attribution.attribution_text import seen
+from qkv.interpret.attribution.translation import TargetWord, TranslationReason
+from qkv.interpret.export.drawing import shortened
+from qkv.interpret.export.pictures import Grids, all_grids
+from qkv.interpret.trace import Trace
 from qkv.report.html import escaped, scrolling
 from qkv.tour.results import Rendering
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from qkv.train.plan import Wish
-from qkv.train.recipe import Data
+from qkv.training.plan import Wish
+from qkv.training.recipe import Data
 
 # FOLDED tour/clock: How far the tour is, and how long it will still take: said from what it has
 #   taken so far.

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qkv.check import Report
+from qkv.checks import Report
 from qkv.data import Labelled, Pair
 from qkv.engine.cluster import Clustering, cluster
 from qkv.engine.generate import Sampling
-from qkv.explain import glass_box
-from qkv.explain.attribution import LabelReason, TranslationReason, why_translation
-from qkv.explain.glass_box import GlassBox
+from qkv.interpret import glass_box
+from qkv.interpret.attribution import LabelReason, TranslationReason, why_translation
+from qkv.interpret.glass_box import GlassBox
 from qkv.model import Translator
 from qkv.tour.pace import Part
-from qkv.train.jobs import find_job
-from qkv.train.recipe import Recipe, read_recipe
-from qkv.train.run import METRICS, RECIPE, last_summary
+from qkv.training.jobs import find_job
+from qkv.training.recipe import Recipe, read_recipe
+from qkv.training.run import METRICS, RECIPE, last_summary
 
 # FOLDED tour/looks: What is asked of the three models after training: examples they never saw,
 #   and why.

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
 
-from qkv.check import Report
-from qkv.explain.attribution.label import LabelWord
-from qkv.explain.examples import POEM
-from qkv.explain.render.sections import Look
-from qkv.explain.render.terminal_text import text
-from qkv.explain.walk import walk
+from qkv.checks import Report
 from qkv.files import one_line
+from qkv.interpret.attribution.label import LabelWord
+from qkv.interpret.examples import POEM
+from qkv.interpret.render.sections import Look
+from qkv.interpret.render.terminal_text import text
+from qkv.interpret.walk import walk
 from qkv.tour.results import Groups, Judgement, Outcome, Rendering
 
 # FOLDED tour/commands: What to do next: commands for the three models of a tour, and for one's

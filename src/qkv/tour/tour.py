@@ -10,7 +10,7 @@ import torch
 
 import qkv
 from qkv.bundle.manifest import MANIFEST, recover
-from qkv.check import Report, check
+from qkv.checks import Report, check
 from qkv.errors import UsageError
 from qkv.files import listed, read_json, replace_file, unwritten
 from qkv.tour import results as looks
@@ -19,8 +19,8 @@ from qkv.tour import terminal as text
 from qkv.tour.pace import Clock, Moment, Pace, Part, Tell
 from qkv.tour.results import Outcome, Told
 from qkv.tour.tour_page import page
-from qkv.train.plan import prepare
-from qkv.train.run import RECIPE, Evaluated, Event, Run, begin, reopen
+from qkv.training.plan import prepare
+from qkv.training.run import RECIPE, Evaluated, Event, Run, begin, reopen
 
 # FOLDED tour/folder: The folder of a tour: three bundles, a page, and what was told; nothing of
 #   anybody else's.

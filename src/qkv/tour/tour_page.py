@@ -4,14 +4,14 @@ from importlib.resources import files
 from pathlib import Path
 
 import qkv
-from qkv.check import Report
+from qkv.checks import Report
 from qkv.engine.cluster.cluster_page import picture, places, sampled
-from qkv.explain.attribution.attribution_text import fell
-from qkv.explain.attribution.label import LabelReason, LabelWord
-from qkv.explain.examples import POEM
-from qkv.explain.render.sections import Look, Section, sections
-from qkv.explain.render.terminal_text import say
-from qkv.explain.walk import walk
+from qkv.interpret.attribution.attribution_text import fell
+from qkv.interpret.attribution.label import LabelReason, LabelWord
+from qkv.interpret.examples import POEM
+from qkv.interpret.render.sections import Look, Section, sections
+from qkv.interpret.render.terminal_text import say
+from qkv.interpret.walk import walk
 from qkv.report.html import document, escaped, paragraph, section, table
 from qkv.report.page import CURVES_SVG, inline_picture
 from qkv.report.summary import course, read_progress

@@ -12,8 +12,8 @@ from qkv.engine.embed import Embedder, embed, portions
 from qkv.errors import DataError, QkvError, UsageError
 from qkv.model import Classify, First, Last, MaskedToken, Max, TextVector, build, preset
 from qkv.text import KINDS
-from qkv.train.jobs.embed import embed_texts
-from qkv.train.jobs.text_data import cut_texts
+from qkv.training.jobs.embed import embed_texts
+from qkv.training.jobs.text_data import cut_texts
 
 TEXTS = sentences(41)
 LONG = " ".join(WORDS * 5 + WORDS[:7])  # longer than any of the models reads

@@ -1,7 +1,0 @@
-"""What a trace holds as files for elsewhere: pictures, tables, tensors, each with its origin."""
-
-from qkv.explain.export.pictures import draw_head, draw_heads
-from qkv.explain.export.tables import caption, provenance
-from qkv.explain.export.tensor_files import ENDINGS, write_tensor
-
-__all__ = ["ENDINGS", "caption", "draw_head", "draw_heads", "provenance", "write_tensor"]

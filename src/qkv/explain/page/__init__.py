@@ -1,6 +1,0 @@
-"""A trace as one HTML file that needs nothing else: steps, heat maps, arithmetic and checks."""
-
-from qkv.explain.page.page_file import mimebundle, page, write_page
-from qkv.explain.page.page_sections import Section
-
-__all__ = ["Section", "mimebundle", "page", "write_page"]

@@ -1,0 +1,171 @@
+"""The nodes of a stack: positions, then layer after layer, each part around the residual."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from qkv.attention.mask import Window
+from qkv.interpret.trace.attention_graph import Around, attended, positions
+from qkv.interpret.trace.graph import Builder, Pick, cannot_open, does, same
+from qkv.interpret.trace.operations import AddRows, AddWaves, Angles, Plus, Product
+from qkv.model.attention import Attention
+from qkv.model.feed_forward import FeedForward, GatedFeedForward
+from qkv.model.norm import Add, AddNormed, Keep, Replace
+from qkv.model.position import Position
+from qkv.model.position.rope import Turning
+from qkv.model.position.schemes import PositionTable, Waves
+from qkv.model.stack import Block, Layers, ParallelBlock
+
+STATES = ("B", "T", "D")
+
+
+def stacked(
+    b: Builder,
+    name: str,
+    stack: Layers,
+    x: str,
+    sequence: str,
+    memory: str | None = None,
+    causal: bool = False,
+) -> str:
+    """All layers of an encoder or decoder; gives the name of the states that come out."""
+    along = {"T": sequence}
+    x = _placed(b, name, stack.position, x, sequence)
+    x = _through(b, f"{name}.norm_in", stack.norm_in, x, along)
+    x = _through(b, f"{name}.widen", stack.widen, x, along)
+    b.entries.append(x)
+    calls: dict[int, int] = {}
+    turned: dict[int, bool] = {}
+    for layer, run in enumerate(stack.runs):
+        way = stack.way_of[layer]
+        call = calls[run] = calls.get(run, -1) + 1
+        path = f"{name}.{run}"
+        waves = f"{name}.local" if way else name
+        position = stack.ways[way].position
+        if way not in turned:
+            turned[way] = _angles(b, waves, position, sequence, Pick(path, call, "rotation"))
+        window = [part for part in stack.ways[way].window.parts if isinstance(part, Window)]
+        around = Around(
+            sequence=sequence,
+            causal=causal,
+            window=window[0] if window else None,
+            waves=waves if turned[way] else None,
+            adjacent=isinstance(position, Turning) and position.choice.adjacent,
+            distances=stack.position,
+            stack=name,
+            memory=memory,
+        )
+        block = getattr(stack, str(run))
+        x = _Layer(b, block, f"{name}.{layer}", path, call, around).nodes(x)
+        b.aliases[f"{name}.{layer}"] = x
+    return _through(b, f"{name}.norm_out", stack.norm_out, x, along)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One layer; `name` counts layers and `path` is the block, which may be called again."""
+
+    b: Builder
+    block: Block
+    name: str
+    path: str
+    call: int
+    around: Around
+
+    def nodes(self, x: str) -> str:
+        if isinstance(self.block, ParallelBlock):
+            mixed, changed = self._attention("attention", x), self._feed_forward(x)
+            x = self._joined("attention", x, mixed)
+            return self._joined("feed_forward", x, changed)
+        x = self._joined("attention", x, self._attention("attention", x))
+        if not isinstance(self.block.cross_join, Keep):
+            x = self._joined("cross", x, self._attention("cross", x))
+        return self._joined("feed_forward", x, self._feed_forward(x))
+
+    def _attention(self, part: str, x: str) -> str:
+        x = self._through(f"{part}_in", x)
+        module = getattr(self.block, part)
+        if not isinstance(module, Attention):
+            raise cannot_open(module)
+        names = f"{self.name}.{part}", f"{self.path}.{part}"
+        return attended(self.b, module, *names, self.call, x, self.around)
+
+    def _feed_forward(self, x: str) -> str:
+        x = self._through("feed_forward_in", x)
+        module = self.block.feed_forward
+        if not isinstance(module, FeedForward):
+            raise cannot_open(module)
+        if isinstance(module, GatedFeedForward):
+            gate = self._through("feed_forward.gate", x, "F")
+            bent = self._through("feed_forward.activation", gate, "F")
+            up = self._through("feed_forward.up", x, "F")
+            pick = Pick(f"{self.path}.feed_forward.down", self.call, "argument")
+            name, along = f"{self.name}.feed_forward.gated", {"T": self.around.sequence}
+            x = self.b.add(name, Product(), (bent, up), ("B", "T", "F"), along, pick)
+        else:
+            x = self._through("feed_forward.up", x, "F")
+            x = self._through("feed_forward.activation", x, "F")
+        return self._through("feed_forward.down", x)
+
+    def _joined(self, part: str, x: str, y: str) -> str:
+        join, name = getattr(self.block, f"{part}_join"), f"{part}_join"
+        if isinstance(join, AddNormed):
+            y = self._through(f"{name}.norm", y)
+        if isinstance(join, Replace):
+            x = y
+        elif isinstance(join, Add):
+            pick, along = Pick(f"{self.path}.{name}", self.call), {"T": self.around.sequence}
+            x = self.b.add(f"{self.name}.{name}", Plus(), (x, y), STATES, along, pick)
+        return self._through(f"{part}_out", x)
+
+    def _through(self, part: str, x: str, width: str = "D") -> str:
+        module = self.block.get_submodule(part)
+        along, names = {"T": self.around.sequence}, (f"{self.name}.{part}", f"{self.path}.{part}")
+        return _through(self.b, names[0], module, x, along, width, names[1], self.call)
+
+
+def _through(
+    b: Builder,
+    name: str,
+    module: nn.Module,
+    x: str,
+    along: dict[str, str],
+    width: str = "D",
+    path: str = "",
+    call: int = 0,
+) -> str:
+    """x through one module, or x itself where there is nothing to go through."""
+    if same(module):
+        return x
+    path = path or name
+    operation, parameters = does(module)
+    inputs = (x, *(f"{path}.{parameter}" for parameter in parameters))
+    return b.add(name, operation, inputs, ("B", "T", width), along, Pick(path, call))
+
+
+def _placed(b: Builder, name: str, position: Position, x: str, sequence: str) -> str:
+    """Embeddings with their positions added, where the scheme adds something to them."""
+    pick, along = Pick(f"{name}.norm_in", 0, "argument"), {"T": sequence}
+    if isinstance(position, PositionTable):
+        inputs = (x, positions(sequence), f"{name}.position.weight")
+        return b.add(f"{name}.position", AddRows(position.offset), inputs, STATES, along, pick)
+    if isinstance(position, Waves):
+        c = position.choice
+        waves, where = AddWaves(c.base, c.interleaved, c.endpoint, c.offset), positions(sequence)
+        return b.add(f"{name}.position", waves, (x, where), STATES, along, pick)
+    return x
+
+
+def _angles(b: Builder, name: str, position: Position, sequence: str, pick: Pick) -> bool:
+    """How far positions turn queries and keys; False where they do not."""
+    if not isinstance(position, Turning):
+        return False
+    c, cpu = position.choice, torch.device("cpu")
+    speeds = tuple(c.stretch.speeds(c.base, position.turned, torch.float64, cpu).tolist())
+    for side in ("cos", "sin"):
+        operation = Angles(side, speeds, c.adjacent, c.stretch.lengthening())
+        where = Pick(pick.module, pick.call, "rotation", side)
+        inputs, along = (positions(sequence),), {"T": sequence}
+        b.add(f"{name}.{side}", operation, inputs, ("T", "E"), along, where)
+    return True

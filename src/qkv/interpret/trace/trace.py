@@ -1,0 +1,221 @@
+"""The named values of one forward pass, with the operation that made each one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from qkv.errors import DataError, UsageError
+from qkv.files import replace_file
+from qkv.interpret.trace.graph import Graph, Node, Pick
+from qkv.interpret.trace.operations import Array, read_operation
+
+if TYPE_CHECKING:
+    import os
+
+    from qkv.interpret.trace.recompute import Proof
+
+# FOLDED explain/trace/file: A trace as one safetensors file, with the graph in its metadata:
+#   any program can read it.
+
+
+@dataclass(frozen=True, eq=False)
+class Trace(Mapping[str, Tensor]):
+    """Values by name, in the order they were computed; those that were kept.
+
+    rows: of a sequence named there, the queries whose scores, weights and steps between were kept.
+    tokens: what stands at each position of each sequence; words: the number of its word, −1 for
+    marks. about: where it comes from. edits: what was changed, if this answers a "what if".
+    """
+
+    graph: Graph
+    kept: Mapping[str, Tensor]
+    parameters: Mapping[str, Tensor]
+    tokens: Mapping[str, tuple[str, ...]]
+    words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    about: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()  # what each number of the answer is called
+    edits: tuple[str, ...] = ()
+    touched: frozenset[str] = frozenset()  # values that an edit set by hand
+
+    def __getitem__(self, name: str) -> Tensor:
+        found = self.graph.name(name)
+        if found not in self.kept:
+            raise UsageError(f"{name} was not kept; trace again with keep=[{name!r}]")
+        return self.kept[found]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.kept)
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.graph.aliases.get(name, name) in self.kept
+
+    def __repr__(self) -> str:
+        read = " · ".join(" ".join(tokens) for tokens in self.tokens.values())
+        return f"<Trace of {read!r}: {len(self):,} values>"
+
+    def node(self, name: str) -> Node:
+        """What made a value, and from what."""
+        return self.graph[name]
+
+    def called(self, at: int) -> str:
+        """What a number of the answer stands for: a token or a label."""
+        return self.outputs[at] if at < len(self.outputs) else f"#{at}"
+
+    def few(self, name: str) -> tuple[int, ...] | None:
+        """The queries that were kept of a value; None for all of them."""
+        node = self.node(name)
+        return self.rows.get(node.along["T"]) if node.by_row else None
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Those of the values kept, in order."""
+        return [self.graph.nodes[name] for name in self.kept]
+
+    @cached_property
+    def checks(self) -> tuple[Proof, ...]:
+        """What can be proved of these numbers; see `proof`."""
+        from qkv.interpret.trace.recompute import proofs
+
+        return proofs(self)
+
+    def recompute(self, name: str) -> Array:
+        """The value once more, from its named inputs in plain NumPy and float64."""
+        from qkv.interpret.trace.recompute import recompute
+
+        return recompute(self, name)
+
+    def on_demand(self, name: str, rows: Sequence[int] | None = None) -> Array:
+        """A value that was not kept, for these queries, from the nearest values that were.
+
+        keep=["layers"] keeps what enters each layer: enough for any attention, a row at a time.
+        """
+        from qkv.interpret.trace.recompute import on_demand
+
+        return on_demand(self, name, rows)
+
+    def save(self, path: str | os.PathLike[str], parameters: bool = False) -> None:
+        """One safetensors file; with the model's parameters in it, all can be recomputed."""
+
+        save(self, path, parameters)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Trace:
+        """What `save` wrote."""
+
+        return load(path)
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        from qkv.interpret.page.page_file import mimebundle
+
+        return mimebundle(self)
+
+
+FORMAT = "qkv-trace-1"
+
+PARAMETER = "parameter:"  # before the names of parameters, so that no value can have one
+
+
+def save(trace: Trace, path: str | os.PathLike[str], parameters: bool = False) -> None:
+    """The values kept; with `parameters` also every parameter that one of them is made with."""
+    tensors = {name: _apart(value) for name, value in trace.items()}
+    if parameters:
+        used = {given for node in trace.nodes for given in node.inputs} & set(trace.parameters)
+        tensors |= {PARAMETER + name: _apart(trace.parameters[name]) for name in sorted(used)}
+    written = {
+        "nodes": [_node(node) for node in trace.graph],
+        "aliases": dict(trace.graph.aliases),
+        "entries": trace.graph.entries,
+        "tokens": trace.tokens,
+        "words": trace.words,
+        "rows": dict(trace.rows),
+        "about": dict(trace.about),
+        "checks": [vars(proof) for proof in trace.checks],
+        "outputs": trace.outputs,
+        "edits": trace.edits,
+        "touched": sorted(trace.touched),
+        "order": list(trace),
+    }
+    metadata = {"format": FORMAT, "trace": json.dumps(written, ensure_ascii=False)}
+    replace_file(Path(path), to_bytes(tensors, metadata))
+
+
+def load(path: str | os.PathLike[str]) -> Trace:
+    """The trace that was saved there."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise DataError(f"{path} is a safetensors file but holds no trace")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"cannot read a trace from {path}: {error}") from error
+    try:
+        return _trace(json.loads(metadata["trace"]), tensors)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"the trace in {path} is damaged: {error}") from error
+
+
+def _trace(written: dict[str, Any], tensors: dict[str, Tensor]) -> Trace:
+    nodes = [_read_node(node) for node in written["nodes"]]
+    parameters = {
+        name.removeprefix(PARAMETER): value
+        for name, value in tensors.items()
+        if name.startswith(PARAMETER)
+    }
+    return Trace(
+        graph=Graph(
+            {node.name: node for node in nodes}, written["aliases"], tuple(written["entries"])
+        ),
+        kept={name: tensors[name] for name in written["order"]},
+        parameters=parameters,
+        tokens={name: tuple(labels) for name, labels in written["tokens"].items()},
+        words={name: tuple(numbers) for name, numbers in written["words"].items()},
+        rows={name: tuple(rows) for name, rows in written["rows"].items()},
+        about=written["about"],
+        outputs=tuple(written["outputs"]),
+        edits=tuple(written["edits"]),
+        touched=frozenset(written["touched"]),
+    )
+
+
+def _node(node: Node) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "operation": node.operation.json(),
+        "equation": node.equation,
+        "inputs": node.inputs,
+        "axes": node.axes,
+        "along": node.along,
+        "pick": None if node.pick is None else asdict(node.pick),
+    }
+
+
+def _read_node(written: dict[str, Any]) -> Node:
+    pick = written["pick"]
+    return Node(
+        name=written["name"],
+        operation=read_operation(written["operation"]),
+        inputs=tuple(written["inputs"]),
+        axes=tuple(written["axes"]),
+        along=written["along"],
+        pick=None if pick is None else Pick(**pick),
+    )
+
+
+def _apart(tensor: Tensor) -> Tensor:
+    """Memory of its own: a file holds no views."""
+    return tensor.detach().cpu().contiguous().clone()

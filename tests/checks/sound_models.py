@@ -1,0 +1,98 @@
+"""Small sound models of each family, for bugs to be planted in."""
+
+import torch
+
+from qkv.bundle import Bundle
+from qkv.checks import Check, Result, check
+from qkv.engine.engine import Engine
+from qkv.model import (
+    Classify,
+    Config,
+    DecoderOnly,
+    Embedding,
+    EncoderDecoder,
+    EncoderOnly,
+    Learned,
+    MaskedToken,
+    Model,
+    MultiHead,
+    ReLU,
+    RMSNorm,
+    Rotary,
+    Sinusoidal,
+    Stack,
+    SwiGLU,
+    TextVector,
+    build,
+)
+from qkv.text import Tokenizer
+
+LENGTH, WIDTH, LAYERS = 41, 24, 3
+READER = Tokenizer.train("bytes", ["a"], 300)
+TABLE = Embedding(vocabulary=READER.size)
+
+
+def stack(**given: object) -> Stack:
+    usual: dict[str, object] = {
+        "layers": LAYERS,
+        "width": WIDTH,
+        "attention": MultiHead(heads=4),
+        "feed_forward": ReLU(width=37),
+        "position": Learned(),
+        "dropout": 0.1,
+    }
+    return Stack(**usual | given)
+
+
+LLAMA = {
+    "attention": MultiHead(heads=4, kv_heads=2, bias=False, output_bias=False),
+    "feed_forward": SwiGLU(width=29),
+    "position": Rotary(),
+    "norm": RMSNorm(),
+}
+CONFIGS: dict[str, Config] = {
+    "gpt": DecoderOnly(length=LENGTH, embedding=TABLE, decoder=stack()),
+    "llama": DecoderOnly(length=LENGTH, embedding=TABLE, decoder=stack(**LLAMA)),
+    "vectors": EncoderOnly(length=LENGTH, embedding=TABLE, encoder=stack(), output=TextVector()),
+    "masked": EncoderOnly(length=LENGTH, embedding=TABLE, encoder=stack(), output=MaskedToken()),
+    "labels": EncoderOnly(
+        length=LENGTH,
+        embedding=TABLE,
+        encoder=stack(),
+        output=Classify(labels=("sad", "glad", "mad")),
+    ),
+    "translator": EncoderDecoder(
+        length=LENGTH,
+        embedding=TABLE,
+        encoder=stack(position=Sinusoidal()),
+        decoder=stack(position=Sinusoidal()),
+    ),
+}
+
+
+def sound(name: str) -> Model:
+    """With no norm at 1 and no bias at 0, and with opinions."""
+    model, draws = build(CONFIGS[name], seed=3).eval(), torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=draws))
+    return model
+
+
+def engine(model: Model, tokenizer: Tokenizer | None = READER) -> Engine:
+    return Engine(Bundle(model, tokenizer))
+
+
+def result_of(each: Check, model: Model, tokenizer: Tokenizer | None = READER) -> Result:
+    """What one check says of the model, in the quick form."""
+    (result,) = check(engine(model, tokenizer), quick=True, checks=[each]).checks
+    return result
+
+
+def assert_red(each: Check, model: Model, *where: str) -> Result:
+    """The check fails, and its place holds all these words."""
+    result = result_of(each, model)
+    assert not result.ok, result
+    for words in where:
+        assert words in result.place, result
+    return result

@@ -1,0 +1,55 @@
+"""One question for all models: each is asked what it answers with, and nothing else."""
+
+import pytest
+import torch
+from odd_models import ALL
+
+from qkv.errors import UsageError
+from qkv.interpret.attribution import LabelReason, TokenReason, TranslationReason, VectorReason, why
+from qkv.interpret.attribution.attribution_text import lines
+from qkv.model import Decoder, build
+from qkv.text import Tokenizer
+
+SMALL = Tokenizer.train("characters", ["abcdefg ,"], 19)
+KINDS = {
+    "encoder: classifier": (LabelReason, {"label": "mad"}),
+    "encoder: mean vector": (VectorReason, {}),
+    "decoder: llama": (TokenReason, {"token": "a", "against": "b"}),
+    "translator: paper": (TranslationReason, {"target": "ab c"}),
+}
+
+
+def made(name: str):  # type: ignore[no-untyped-def]
+    model = build(ALL[name], seed=3).eval()
+    with torch.no_grad():
+        model.embedding.weight.mul_(5)
+    return model
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_each_model_has_its_own_kind_of_reason(name: str) -> None:
+    kind, asked = KINDS[name]
+    reason = why(made(name), SMALL, "abc de, f", **asked)
+    assert type(reason) is kind
+    shown = lines(reason, width=72)
+    assert any(line.startswith("trust ") for line in shown)
+    assert any(line.startswith("note: ") for line in shown)
+    assert why(made(name), SMALL, "abc de, f", **asked).json() == reason.json()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_does_not_suit_a_model_is_refused(name: str) -> None:
+    _, suits = KINDS[name]
+    for option in {"label", "token", "target"} - set(suits):
+        with pytest.raises(UsageError, match=f"{option}='a' does not suit this model"):
+            why(made(name), SMALL, "abc", **{option: "a"})
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_model_has_a_reason_or_says_why_not(name: str) -> None:
+    model, asked = made(name), {"target": "ab c"} if name.startswith("translator") else {}
+    if isinstance(model, Decoder) and model.config.output.kind != "next_token":
+        with pytest.raises(UsageError, match="not with the next token"):
+            why(model, SMALL, "abc de, f")
+    else:
+        assert lines(why(model, SMALL, "abc de, f", **asked))

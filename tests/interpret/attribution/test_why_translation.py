@@ -1,0 +1,136 @@
+"""Where the words of a translation come from: a translator that was taught what to drop."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from known_reasons import ALWAYS, UNSAID, ideographs, sorted_target, sorter
+from odd_models import TRANSLATORS
+
+from qkv.engine.translate import Marking, translate
+from qkv.errors import DataError
+from qkv.interpret.attribution import why_translation
+from qkv.interpret.attribution.attribution_text import lines
+from qkv.interpret.attribution.occlusion import forced_logs
+from qkv.model import Translator, build
+from qkv.text import Tokenizer
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "engine" / "translate")]
+
+from letter_models import aligned, arabic, letters  # noqa: E402
+
+SMALL = Tokenizer.train("characters", ["abcdefg ,"], 19)
+SOURCES = ["水日口山", "月土火口木", "口金月"]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_each_word_goes_back_to_its_own_character(source: str) -> None:
+    reason = why_translation(sorter(), ideographs(), source)
+    assert reason.target == sorted_target(source)
+    assert [word.word.text for word in reason.sources] == list(source)
+    for word in reason.targets[1:]:
+        assert word.moved_by is not None
+        assert reason.sources[word.moved_by].word.text == word.word.text
+        assert max(word.ablation) > 1
+        assert word.probability > 0.5
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_was_dropped_and_what_was_invented_is_flagged(source: str) -> None:
+    reason = why_translation(sorter(), ideographs(), source)
+    assert [word.word.text for word in reason.dropped] == [UNSAID]
+    assert reason.dropped[0].moved < reason.still
+    assert [word.word.text for word in reason.invented] == [ALWAYS]
+    assert max(map(abs, reason.invented[0].ablation)) < reason.still
+    page = "\n".join(lines(reason, width=70))
+    assert f"dropped? “{UNSAID}”" in page
+    assert f"invented? “{ALWAYS}”" in page
+
+
+def test_the_alignment_by_hiding_passes_its_test_and_agreement_is_counted() -> None:
+    reason = why_translation(sorter(), ideographs(), "月土火口木")
+    agree = [word.looked_at == word.moved_by for word in reason.targets if not word.invented]
+    assert reason.agreement == pytest.approx(np.mean(agree))
+    test = reason.faithfulness["ablation"]
+    moved = np.array([word.ablation for word in reason.targets])
+    assert test.deletions[0].moved == pytest.approx(moved.max(axis=1).mean())
+    assert test.deletions[0].random == pytest.approx(moved.mean(), abs=0.5)
+    assert test.trust.better is True
+    looks = [word.ablation[word.looked_at] for word in reason.targets]
+    assert reason.faithfulness["attention"].deletions[0].moved == pytest.approx(np.mean(looks))
+    assert any("looked, not why" in remark for remark in reason.remarks)
+
+
+def test_looks_alone_are_not_taken_for_a_reason() -> None:
+    """It looks straight across, but what it writes has nothing to do with what it sees there."""
+    reason = why_translation(aligned(), letters(), "ab cd", "aaa aa")
+    assert [word.looked_at for word in reason.targets] == [0, 1]
+    assert len(reason.invented) == 2
+    assert reason.agreement is None
+    assert reason.faithfulness["attention"].trust.better is not True
+
+
+def test_a_wrong_target_is_explained_as_it_stands() -> None:
+    model, t = sorter(), ideographs()
+    right, wrong = (why_translation(model, t, "日月", f"{ALWAYS}日{last}") for last in "月山")
+    assert wrong.target.endswith("山")
+    assert wrong.targets[-1].probability < 0.05 < right.targets[-1].probability
+
+
+def test_forced_probabilities_are_the_models_own() -> None:
+    model, t = sorter(), ideographs()
+    marks = Marking.of(t, model.config)
+    sources = [marks.source(t.encode(text)) for text in ("日月火", "火", "")]
+    target = t.encode("了日月")
+    logs = forced_logs(model, marks, sources, target)
+    for row, source in zip(logs, sources, strict=True):
+        with torch.no_grad():
+            scores = model(torch.tensor([source]), torch.tensor([[t.start, *target[:-1]]]))
+        own = scores[0].double().log_softmax(dim=-1)
+        expected = [float(own[at, token]) for at, token in enumerate(target)]
+        assert row.tolist() == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+@pytest.mark.parametrize("target", [None, "ab, c"])
+def test_every_kind_of_translator_is_explained(name: str, target: str | None) -> None:
+    model = build(TRANSLATORS[name], seed=3)
+    assert isinstance(model, Translator)
+    reason = why_translation(model.eval(), SMALL, "abc de, f", target or "ab, c", beams=2)
+    assert [word.word.text for word in reason.sources] == ["abc", "de", ",", "f"]
+    assert all(len(word.ablation) == len(word.attention) == 4 for word in reason.targets)
+    assert lines(reason, width=60)
+    json.dumps(reason.json(), allow_nan=False)
+
+
+def test_the_models_own_translation_is_the_one_translate_gives() -> None:
+    model, t = sorter(), ideographs()
+    (found,) = translate(model, t, ["土日口火"])
+    assert why_translation(model, t, "土日口火").target == found.text
+
+
+def test_a_public_transliterator_is_aligned_letter_by_letter(shared: Path) -> None:
+    public = arabic(shared)
+    agreed, better = [], []
+    for source in public.sources:
+        reason = why_translation(public.model, public.tokenizer, source, beams=1)
+        assert len(reason.sources) == len(source)  # a single word is taken by its letters
+        agreed.append(reason.agreement)
+        better.append(reason.faithfulness["attention"].trust.better)
+    assert np.mean(agreed) > 0.6
+    assert better == [True] * len(public.sources)
+
+
+def test_what_cannot_be_explained_is_refused() -> None:
+    model, t = sorter(), ideographs()
+    with pytest.raises(DataError, match="the source has 2 lines of text"):
+        why_translation(model, t, "日\n月")
+    with pytest.raises(DataError, match="the source has 0 lines of text"):
+        why_translation(model, t, " ")
+    with pytest.raises(DataError, match="the target has no words"):
+        why_translation(model, t, "日", "")
+    with pytest.raises(DataError, match="the target has 24 tokens but 23 are the most"):
+        why_translation(model, t, "日", "月" * 24)

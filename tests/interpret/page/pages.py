@@ -1,0 +1,78 @@
+"""Traces of tiny models for pages, and what a page must show of them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from odd_models import GROUPED, decoder
+
+import qkv
+from qkv.interpret.glass_box import served_answer
+from qkv.interpret.operation import figure
+from qkv.interpret.page import write_page
+from qkv.interpret.page.payload import as_matrix
+from qkv.interpret.trace import Reading, Trace, open_up
+from qkv.model import Config, Rotary, SwiGLU, Translator
+
+WORDS = ("write", "a", "short", "poem", "today")
+SMALL = decoder(attention=GROUPED, position=Rotary(), feed_forward=SwiGLU(width=11))
+
+
+def traced(
+    config: Config = SMALL,
+    words: tuple[str, ...] = WORDS,
+    outputs: tuple[str, ...] = (),
+    **more: object,
+) -> Trace:
+    """A pass of a model with random parameters, large enough to make decided weights."""
+    torch.manual_seed(0)
+    model = qkv.build(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    sides = ("source", "target") if isinstance(model, Translator) else ("text",)
+    ids, tokens = {}, {}
+    for cut, side in enumerate(sides):
+        kept = words[: len(words) - cut]
+        ids[side] = torch.randint(1, 19, (len(kept),)).tolist()
+        tokens[side] = tuple(kept)
+    reading = Reading(ids, tokens, outputs=outputs)
+    served = None if "edits" in more else served_answer(model, reading)
+    about = {"text": " ".join(words)}
+    return open_up(model, reading, about=about, served=served, **more)
+
+
+def written(trace: Trace, folder: Path, **more: object) -> Path:
+    path = folder / "page.html"
+    write_page(trace, path, **more)
+    return path
+
+
+def cells(trace: Trace, name: str, head: int) -> list[list[str]]:
+    """The figures of a step as they must stand on the page."""
+    value = as_matrix(trace, name)
+    if value.ndim == 3:
+        value = value[head * len(value) // heads_of(trace, name)]
+    return [[shown(cell) for cell in row] for row in value]
+
+
+def heads_of(trace: Trace, name: str) -> int:
+    """The query heads of the attention that a step belongs to."""
+    return trace[f"{name.rpartition('.')[0]}.weights"].shape[1]
+
+
+def shown(cell: float) -> str:
+    return "NaN" if np.isnan(float(cell)) else figure(float(cell), 4)
+
+
+def by_attention(trace: Trace) -> Iterator[tuple[str, int]]:
+    """Every head there is: the attention's name and the head's number."""
+    for name in trace:
+        if name.endswith(".weights"):
+            for head in range(trace[name].shape[1]):
+                yield name.removesuffix(".weights"), head
+
+
+def by_head(trace: Trace, name: str) -> bool:
+    return trace.node(name).axes[1:2] in (("H",), ("K",))

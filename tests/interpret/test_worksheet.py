@@ -1,0 +1,196 @@
+"""A worksheet that cannot be computed is refused in one line that names the field and the sizes."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qkv.errors import WorksheetError
+from qkv.interpret.examples import POEM, notes
+from qkv.interpret.render.sections import Look, cell_lines
+from qkv.interpret.render.terminal_text import text
+from qkv.interpret.walk import compare, walk
+from qkv.interpret.worksheet import TEMPLATE, parse_worksheet, read_worksheet
+
+WORDS = 'tokens = ["p", "q"]\n'
+X = "x = [[1, 2, 3], [4, 5, 6]]\n"
+W = "w_q = [[1, 0], [0, 1], [1, 1]]\nw_k = [[1, 0], [0, 1], [1, 1]]\nw_v = [[1], [2], [3]]\n"
+
+MALFORMED = {
+    "ragged rows": (WORDS + "x = [[1, 2], [3]]\n" + W, "x has rows of 2 and 1 numbers"),
+    "empty row": (WORDS + "x = [[], []]\n" + W, "x has a row without numbers"),
+    "not a matrix": (WORDS + "x = [1, 2]\n" + W, "x must be a list of rows"),
+    "missing weights": (WORDS + X + W.replace("w_k", "# w_k"), "w_k is missing; k is computed"),
+    "missing input": (WORDS + W, "x is missing; q is computed from x and w_q"),
+    "missing words": (X + W, "tokens is missing"),
+    "words that are none": ("tokens = 3\n" + X + W, "tokens must be a list of words"),
+    "shapes that do not multiply": (
+        WORDS + X + W.replace("w_q = [[1, 0], [0, 1], [1, 1]]", "w_q = [[1, 0], [0, 1]]"),
+        "x is 2×3 and w_q is 2×2; to multiply them, w_q needs 3 rows",
+    ),
+    "a row too few": (WORDS + "x = [[1, 2, 3]]\n" + W, "x is 1×3 but tokens has 2 words"),
+    "queries and keys of different width": (
+        WORDS + "q = [[1, 2], [3, 4]]\nk = [[1], [2]]\nv = [[1], [2]]\n",
+        "queries have 2 columns and keys 1",
+    ),
+    "text for a number": (WORDS + X.replace("5", '"five"') + W, "x row 2, column 2 is 'five'"),
+    "true for a number": (WORDS + X.replace("5", "true") + W, "x row 2, column 2 is true"),
+    "NaN": (WORDS + X.replace("5", "nan") + W, "x row 2, column 2 is NaN; a finite number"),
+    "infinity": (WORDS + X.replace("5", "-inf") + W, "x row 2, column 2 is -Infinity"),
+    "too large for a float": (WORDS + X.replace("5", "1e999") + W, "x row 2, column 2 is 1E+999"),
+    "a number of 400 digits": (WORDS + X.replace("5", "5" * 400) + W, "a number of 400 digits"),
+    "queries given twice": (WORDS + X + W + "q = [[1, 2], [3, 4]]\n", "q and w_q are both given"),
+    "values given twice": (WORDS + X + W + "v_up = [[1]]\n", "w_v and v_up are both given"),
+    "an input nothing reads": (
+        WORDS + X + "q = [[1], [2]]\nk = [[1], [2]]\nv = [[1], [2]]\n",
+        "x is given, but q, k, v are given directly",
+    ),
+    "unknown field": (WORDS + X + W + "wq = 3\n", 'unknown field "wq"; did you mean "w_q"?'),
+    "unknown mask": (WORDS + X + W + 'mask = "casual"\n', 'mask must be "causal" or "none"'),
+    "no heads": (WORDS + X + W + "heads = 0\n", "heads must be a whole number of 1 or more"),
+    "heads that do not divide": (
+        WORDS + X + W + "heads = 2\n", "heads = 2 must divide d_v = 1",
+    ),
+    "scale that is not yes or no": (WORDS + X + W + "scale = 2\n", "scale must be true or false"),
+    "source without its numbers": (WORDS + X + W + 'source = ["r"]\n', "source_x is missing"),
+    "numbers without a source": (WORDS + X + W + "source_x = [[1, 2, 3]]\n", "source is missing"),
+    "not TOML": ("tokens = [", "not valid TOML"),
+    "answers that are no table": (WORDS + X + W + "answers = 3\n", "answers must be a table"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_a_malformed_worksheet_is_one_clear_line(case: str, tmp_path: Path) -> None:
+    content, said = MALFORMED[case]
+    path = tmp_path / "sheet.toml"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(WorksheetError, match=re.escape(said)) as caught:
+        read_worksheet(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value).replace(str(path), "")
+
+
+def test_a_file_that_is_not_there_or_not_text_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(WorksheetError, match="cannot read"):
+        read_worksheet(tmp_path / "nowhere.toml")
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(WorksheetError, match="cannot read"):
+        read_worksheet(binary)
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (
+            "weigths = [[1, 2], [3, 4]]",
+            'unknown step in answers "weigths"; did you mean "weights"?',
+        ),
+        ("scores = [[1, 2, 3], [4, 5, 6]]", "answers.scores is 2×3 but scores is 2×2"),
+    ],
+)
+def test_answers_that_fit_no_step_are_refused(answers: str, said: str) -> None:
+    sheet = parse_worksheet(WORDS + X + W + f"[answers]\n{answers}\n")
+    with pytest.raises(WorksheetError, match=re.escape(said)):
+        compare(walk(sheet), sheet.answers)
+
+
+def test_the_template_is_the_poem_and_its_answers_are_right() -> None:
+    sheet = parse_worksheet(TEMPLATE)
+    assert sheet.tokens == POEM.tokens
+    for name, matrix in POEM.matrices.items():
+        np.testing.assert_array_equal(sheet.matrices[name], matrix)
+    assert sheet.answers
+    assert compare(walk(sheet), sheet.answers) == []
+
+
+def test_the_notes_have_exactly_three_slips() -> None:
+    sheet = notes()
+    slips = compare(walk(sheet), sheet.answers)
+    assert [(slip.place, slip.written) for slip in slips] == [
+        ("q(poem, q1)", 0.11),
+        ("k(write, k2)", -0.36),
+        ("k(a, k1)", -0.1),
+    ]
+    assert [round(slip.right, 2) for slip in slips] == [1.11, -0.30, 0.10]
+
+
+@pytest.mark.parametrize(
+    ("written", "right"),
+    [
+        ("[[0.3564, 0.40, 0.25]", True),  # one number with 4 decimals: all are held to 4
+        ("[[0.36, 0.40, 0.25]", True),
+        ("[[0.36, 0.41, 0.25]", False),
+        ("[[0, 0, 0]", False),  # whole numbers are held to two decimals
+        ("[[0.4, 0.4, 0.2]", False),
+    ],
+)
+def test_answers_are_held_to_the_decimals_they_are_written_with(written: str, right: bool) -> None:
+    rest = ", [0.34, 0.60, 0.06], [0.07, 0.03, 0.90]]"
+    sheet = parse_worksheet(
+        TEMPLATE.partition("[answers]")[0] + f"[answers]\nweights = {written}{rest}"
+    )
+    slips = [slip for slip in compare(walk(sheet), sheet.answers) if slip.row == 0]
+    if written.startswith("[[0.3564"):
+        assert [slip.column for slip in slips] == [1, 2]
+    else:
+        assert (not slips) == right
+
+
+def test_minus_infinity_is_a_right_answer_where_a_word_is_hidden() -> None:
+    start = TEMPLATE.partition("[answers]")[0].replace("# mask", "mask")
+    grid = "[[0, -inf, -inf], [0, 0, -inf], [0, 0, 0]]"
+    sheet = parse_worksheet(f"{start}[answers]\nmask = {grid}")
+    assert compare(walk(sheet), sheet.answers) == []
+    wrong = parse_worksheet(f"{start}[answers]\nmask = {grid.replace('[0, 0, 0]', '[0, 0, -inf]')}")
+    assert [s.place for s in compare(walk(wrong), wrong.answers)] == ["mask(poem, poem)"]
+
+
+def test_given_queries_keys_and_values_need_no_weights() -> None:
+    sheet = parse_worksheet(WORDS + "q = [[1], [2]]\nk = [[1], [0]]\nv = [[3, 4], [5, 6]]\n")
+    assert [step.name for step in walk(sheet)] == [
+        "q",
+        "k",
+        "v",
+        "scores",
+        "scaled",
+        "weights",
+        "output",
+    ]
+
+
+def test_cross_attention_from_a_file() -> None:
+    sheet = parse_worksheet(
+        WORDS + X + W + 'source = ["r", "s", "t"]\nsource_x = [[1, 0, 0], [0, 1, 0], [0, 0, 1]]\n'
+    )
+    assert walk(sheet)["weights"].value.shape == (2, 3)
+
+
+def test_an_output_matrix_brings_the_heads_back_to_the_model_width() -> None:
+    sheet = parse_worksheet(WORDS + X + W + "w_o = [[1, 2, 3]]\n")
+    walked = walk(sheet)
+    np.testing.assert_allclose(
+        walked["projected"].value, walked["output"].value @ np.array([[1.0, 2.0, 3.0]])
+    )
+
+
+def test_numbers_too_large_to_compute_name_the_step() -> None:
+    sheet = parse_worksheet(WORDS + "q = [[1e200], [1]]\nk = [[1e200], [1]]\nv = [[1], [1]]\n")
+    with pytest.raises(WorksheetError, match="scores is too large to compute"):
+        walk(sheet)
+
+
+def test_a_query_that_sees_no_key_gets_zeros_and_no_nonsense() -> None:
+    """Three causal queries on two keys: the first stands before them all."""
+    sheet = parse_worksheet(
+        'tokens = ["p", "q", "r"]\nsource = ["s", "t"]\nmask = "causal"\n'
+        "q = [[1], [2], [3]]\nk = [[1], [2]]\nv = [[5], [7]]\n"
+    )
+    walked = walk(sheet)
+    np.testing.assert_array_equal(walked["weights"].value[0], [0, 0])
+    np.testing.assert_array_equal(walked["output"].value[0], [0])
+    page = text(Look(walked), 80)
+    assert "nan" not in page
+    assert "*q* gives 100 % of its attention to *s*; every row that sees a key sums to 1." in page
+    assert "weights(p, s) = nothing is seen = 0.0000" in cell_lines(Look(walked), "p", "s")

@@ -1,0 +1,131 @@
+"""What if: each edit does what it says, shows in a second trace, and leaves the model as it was."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from odd_models import DECODERS, ENCODERS
+
+from qkv.errors import UsageError
+from qkv.interpret.trace import (
+    Changed,
+    Edit,
+    HeadOff,
+    NoMask,
+    NoPosition,
+    NoScale,
+    Reading,
+    TokenReplaced,
+    Trace,
+    open_up,
+    recomputed,
+)
+from qkv.model import Model, build
+
+IDS = [3, 7, 1, 14, 12, 5, 9]
+
+
+@dataclass
+class Case:
+    model: Model
+
+    def trace(self, *edits: Edit) -> Trace:
+        return open_up(self.model, Reading.of_ids(text=IDS), edits=edits)
+
+
+def case(name: str) -> Case:
+    return Case(build((ENCODERS | DECODERS)[name], seed=5))
+
+
+@pytest.mark.parametrize("name", ["gpt", "llama", "alibi", "relative", "gemma", "albert", "bert"])
+@pytest.mark.parametrize(
+    "edit",
+    [
+        NoScale(),
+        NoMask(),
+        NoPosition(),
+        TokenReplaced(2, 5),
+        HeadOff("{}", 1, 2),
+        Changed("{}.1.attention.scores", (0, 1, 4, 2), 3.0),
+        Changed("{}.1.attention.weights", (0, 1, 4, 2), 0.5),
+        Changed("{}.0.feed_forward.up", (0, 3, 4), 2.5),
+    ],
+    ids=str,
+)
+def test_what_follows_an_edit_is_computed_from_it_and_all_is_put_back(
+    name: str, edit: Edit
+) -> None:
+    one = case(name)
+    stack = "encoder" if hasattr(one.model, "encoder") else "decoder"
+    if isinstance(edit, Changed):
+        edit = Changed(edit.name.format(stack), edit.at, edit.value)
+    if isinstance(edit, HeadOff):
+        edit = HeadOff(stack, edit.layer, edit.head)
+    before, after, again = one.trace(), one.trace(edit), one.trace()
+    proof = recomputed(after)
+    assert proof.ok, proof
+    assert after.edits == (str(edit),)
+    for key in before:
+        assert torch.equal(before[key], again[key])
+    hides = name in ("gpt", "llama", "alibi", "relative", "gemma")
+    moved = not torch.equal(before["output"], after["output"])
+    assert moved == (hides or not isinstance(edit, NoMask))
+
+
+def test_without_a_mask_the_first_word_sees_the_last() -> None:
+    trace = case("gpt").trace(NoMask())
+    assert float(trace["decoder.0.attention.weights"][0, :, 0, -1].min()) > 0
+    assert bool(trace["decoder.0.attention.seen"].all())
+
+
+def test_without_scale_scores_go_into_the_softmax_as_they_are() -> None:
+    trace = case("gpt").trace(NoScale())
+    assert torch.equal(trace["decoder.0.attention.scaled"], trace["decoder.0.attention.scores"])
+
+
+@pytest.mark.parametrize("name", ["gpt", "llama", "waves of odd width"])
+def test_without_positions_and_mask_the_order_of_words_is_not_seen(name: str) -> None:
+    """The last word's answer is then the same however the words before it are ordered."""
+    model, edits = case(name).model, [NoPosition(), NoMask()]
+    answers = [
+        open_up(model, Reading.of_ids(text=ids), edits=edits)["output"][0, -1]
+        for ids in (IDS, [*IDS[2:6], *IDS[:2], IDS[6]])
+    ]
+    torch.testing.assert_close(*answers, rtol=1e-4, atol=1e-5)
+
+
+def test_a_head_that_is_off_adds_nothing() -> None:
+    trace = case("gpt").trace(HeadOff("decoder", 0, 3))
+    assert not trace["decoder.0.attention.mixed"][0, 3].any()
+    assert trace["decoder.0.attention.mixed"][0, 2].any()
+
+
+def test_a_changed_weight_is_shown_and_used() -> None:
+    name = "decoder.1.attention.weights"
+    trace = case("llama").trace(Changed(name, (0, 0, 3, 1), 1.0))
+    assert float(trace[name][0, 0, 3, 1]) == 1.0
+    assert trace.touched == {name}
+
+
+def test_two_edits_hold_at_once() -> None:
+    one = case("gpt")
+    both = one.trace(NoMask(), HeadOff("decoder", 0, 1))
+    assert both.edits == ("no mask", "decoder.0.attention without head 1")
+    assert not torch.equal(both["output"], one.trace(NoMask())["output"])
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (HeadOff("decoder", 0, 17), "head 17 is asked for, but there are 6"),
+        (Changed("decoder.0.attention.scores", (0, 0), 1.0), "so no cell"),
+        (Changed("ids", (0, 0), 1.0), "cannot be changed; change what it is made from"),
+        (Changed("decoder.0.attention.score", (0,), 1.0), "decoder.0.attention.scores"),
+        (TokenReplaced(9, 1), "position 9 is not among the 7 there are"),
+        (HeadOff("decoder", 7, 0), "decoder.7.attention.mixed"),
+    ],
+    ids=str,
+)
+def test_an_edit_that_cannot_be_made_says_why(edit: Edit, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        case("gpt").trace(edit)

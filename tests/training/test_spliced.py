@@ -1,0 +1,97 @@
+"""Spliced texts: made of two others, other ones in each epoch, the same ones again on resuming."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_runs import CPU, data_for, fingerprint, start, trained, whole, wish_for
+
+from qkv.errors import ConfigError
+from qkv.training.jobs.classify import ClassifyLesson
+from qkv.training.plan import Wish, prepare
+from qkv.training.run import Evaluated, reopen
+
+TAUGHT = {"task": {"counted": 0.5, "spliced": 1.5}}
+
+
+def wish(folder: Path, **changes: object) -> Wish:
+    return wish_for("classify", data_for("classify", folder), 13, settings=TAUGHT, **changes)
+
+
+def lesson(folder: Path, **changes: object) -> ClassifyLesson:
+    found = prepare(wish(folder, **changes)).lesson
+    assert isinstance(found, ClassifyLesson)
+    return found
+
+
+def test_each_begins_as_one_text_and_ends_as_another(tmp_path: Path) -> None:
+    taught = lesson(tmp_path)
+    assert taught.spliced is not None
+    texts = [example.text.split() for example in taught.parts.train]
+    made = [text.split() for text in taught.spliced.texts(epoch=2)]
+    assert len(made) == round(1.5 * len(texts))
+    for words in made:
+        assert any(
+            words[:cut] == one[:cut] and words[cut:] == other[len(other) - len(words) + cut :]
+            for cut in range(1, len(words) + 1)
+            for one in texts
+            for other in texts
+            if cut <= len(one) and len(words) - cut <= len(other)
+        )
+
+
+def test_every_epoch_reads_each_text_once_beside_texts_of_its_own(tmp_path: Path) -> None:
+    taught = lesson(tmp_path)
+    assert taught.spliced is not None
+    own, new = len(taught.train), taught.spliced.number
+    assert ("spliced texts beside them", f"{new} an epoch") in taught.facts
+    for epoch in (0, 3):
+        numbers = np.sort(np.concatenate(taught.order(epoch)))
+        assert numbers.tolist() == [*range(own + new)]
+    assert taught.spliced.texts(0) == taught.spliced.texts(0) != taught.spliced.texts(3)
+
+
+def test_a_batch_is_the_same_whatever_was_asked_before(tmp_path: Path) -> None:
+    one, other = lesson(tmp_path), lesson(tmp_path)
+    numbers = max(one.order(4), key=len)
+    other.order(0)
+    first, second = (
+        some.batch(numbers, np.random.default_rng(0), epoch=4) for some in (one, other)
+    )
+    assert torch.equal(first.texts.ids, second.texts.ids)  # type: ignore[union-attr]
+    assert first.shares is not None
+    assert second.shares is not None
+    assert torch.equal(first.shares, second.shares)
+    assert len(first.shares) == len(numbers)
+    torch.testing.assert_close(first.shares.sum(dim=1), torch.ones(len(numbers)))
+
+
+def test_half_of_a_texts_target_is_its_label(tmp_path: Path) -> None:
+    taught = lesson(tmp_path)
+    assert taught.shares is not None
+    own = taught.shares.gather(1, taught.labels[:, None])
+    assert float(own.min()) >= 0.5
+    assert float(own.max()) < 1.0
+
+
+def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path: Path) -> None:
+    expected = fingerprint(whole(tmp_path / "whole", wish(tmp_path)))
+    stopped = start(tmp_path / "stopped", wish(tmp_path))
+    for event in stopped.events():
+        if not isinstance(event, Evaluated) and event.number == 7:
+            break
+    stopped.save()
+    again = reopen(tmp_path / "stopped", CPU)
+    again.resume(print)
+    for _ in again.events():
+        pass
+    assert stopped.progress.done == 7
+    assert fingerprint(again) == expected
+
+
+def test_a_frozen_encoder_has_no_new_texts_to_read(tmp_path: Path) -> None:
+    plain = wish_for("classify", data_for("classify", tmp_path / "plain"), 2)
+    origin = trained(tmp_path / "origin", plain)
+    with pytest.raises(ConfigError, match=r"set task\.spliced=0"):
+        lesson(tmp_path, origin=origin, vocabulary=None, freeze=True)
