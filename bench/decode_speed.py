@@ -23,7 +23,7 @@ from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
 from qkv.engine.generate import GREEDY, NGram
-from qkv.engine.optimized import int8_works
+from qkv.engine.optimized import int8_supported
 from qkv.machine.resources import keep_memory
 from qkv.text import Tokenizer
 from qkv.weights import open_weights
@@ -149,7 +149,7 @@ def main() -> None:
         "qkv --compile": Peer(ours, place, tokens, False, True),
         "qkv int8 --compile": Peer(ours, place, tokens, True, True),
     }
-    if int8_works():  # else that would be float32
+    if int8_supported():  # else that would be float32
         peers["qkv int8"] = Peer(ours, place, tokens, True, False)
         peers["qkv int8, look-up"] = Peer(ours, place, tokens, True, False, True)
     packages = ["transformers"]

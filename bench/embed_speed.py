@@ -29,7 +29,7 @@ from scipy.stats import spearmanr
 from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
-from qkv.engine.optimized import int8_works
+from qkv.engine.optimized import int8_supported
 from qkv.machine.resources import keep_memory
 from qkv.model import cost
 
@@ -144,7 +144,7 @@ def main() -> None:
         "qkv --compile": Peer(ours, place, False, True),
         "qkv int8 --compile": Peer(ours, place, True, True),
     }
-    if int8_works():  # else that would be float32
+    if int8_supported():  # else that would be float32
         peers["qkv int8"] = Peer(ours, place, True, False)
     with tempfile.TemporaryDirectory() as folder:
         if all(map(importlib.util.find_spec, ("onnxruntime", "onnx", "onnxscript"))):

@@ -23,7 +23,7 @@ from turns import Peer, by_turns
 
 from qkv.bundle import Bundle
 from qkv.engine.beam.search import beam_search
-from qkv.engine.optimized import int8_works, quicken
+from qkv.engine.optimized import int8_supported, optimize
 from qkv.machine.resources import keep_memory
 from qkv.model import Translator
 
@@ -60,7 +60,7 @@ def random_marian(place: Path) -> None:
 def ours(
     place: Path, sources: list[list[int]], length: int, int8: bool, compile: bool
 ) -> Translate:
-    model = quicken(Bundle.load(place).model, int8, compile)
+    model = optimize(Bundle.load(place).model, int8, compile)
     keep_memory()  # as the commands do
     assert isinstance(model, Translator)
 
@@ -143,7 +143,7 @@ def main() -> None:
             "ctranslate2 float32": partial(Peer, ctranslate2_marian, place, *given, "float32"),
             "ctranslate2 int8": partial(Peer, ctranslate2_marian, place, *given, "int8"),
         }
-        if int8_works():  # else torch takes a minute for what it does in a second there
+        if int8_supported():  # else torch takes a minute for what it does in a second there
             made["qkv int8"] = partial(Peer, ours, place, *given, True, False)
         peers = {n: make() for n, make in made.items() if not asked.only or n in asked.only}
         rows = {beams: measure(peers, beams, asked) for beams in (1, 4)}

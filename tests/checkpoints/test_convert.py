@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from qkv.bundle import Bundle
-from qkv.engine.optimized import int8_works
+from qkv.engine.optimized import int8_supported
 
 Ran = tuple[int, str, str]
 TEXTS = [f"the {kind} number {i} sat on mat {i}" for i in range(40) for kind in ("cat", "dog")]
@@ -65,7 +65,7 @@ def test_import_prints_the_card_and_keeps_it(qkv: Callable[..., Ran], small_bert
     assert code == 0
     for part in ("bert (bert, BertModel)", "53 as they are", "self-test", "wordpiece, 90 tokens"):
         assert part in out
-    held = 11 if int8_works() else 10
+    held = 11 if int8_supported() else 10
     assert err == f"wrote bundle\nchecked: all {held} checks that apply hold\n"
     code, out, _ = qkv("inspect", "bundle", "--json")
     told = json.loads(out)

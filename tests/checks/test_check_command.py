@@ -16,12 +16,12 @@ from qkv.checks.model_under_test import MOST, Subject
 from qkv.checks.optimized import INT8
 from qkv.cli.check import quick_check
 from qkv.engine.engine import Engine
-from qkv.engine.optimized import int8_works
+from qkv.engine.optimized import int8_supported
 from qkv.errors import UsageError
 from qkv.model import Layers
 
 Qkv = Callable[..., tuple[int, str, str]]
-NO_INT8 = not int8_works()  # the check of it does not apply
+NO_INT8 = not int8_supported()  # the check of it does not apply
 
 
 @pytest.fixture(scope="module")

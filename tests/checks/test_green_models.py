@@ -31,7 +31,7 @@ from test_transliteration import Transliterator
 from qkv.checkpoints import LAYOUTS
 from qkv.checks import CHECKS, Report, check
 from qkv.engine.engine import Engine
-from qkv.engine.optimized import int8_works
+from qkv.engine.optimized import int8_supported
 from qkv.model import (
     Config,
     Stack,
@@ -59,7 +59,7 @@ def assert_green(report: Report) -> None:
 def assert_all_apply(report: Report, *but: str) -> None:
     """Nothing is silently left out."""
     left_out = {result.name for result in report.checks if not result.applies}
-    assert left_out == {*but, *([] if int8_works() else ["int8 close to fp32"])}
+    assert left_out == {*but, *([] if int8_supported() else ["int8 close to fp32"])}
     assert all(result.remark for result in report.checks if not result.applies)
 
 

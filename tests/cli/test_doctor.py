@@ -48,10 +48,10 @@ def test_json_is_one_object_with_the_same_facts(capsys: pytest.CaptureFixture[st
 
 
 def test_eight_bits_are_measured_where_they_work(found: Examination) -> None:
-    from qkv.engine.optimized import int8_works
+    from qkv.engine.optimized import int8_supported
 
     assert found.speed is not None
-    assert (found.speed.int8_gops is not None) == int8_works()
+    assert (found.speed.int8_gops is not None) == int8_supported()
     narrow = bool(torch.cpu.get_capabilities().get("avx_vnni"))  # too narrow for torch's products
     assert found.cpu.features["VNNI"] == (torch.cpu._is_vnni_supported() or narrow)
 

@@ -11,7 +11,7 @@ import torch
 from native import needs_compiler
 
 from qkv.bundle import Bundle
-from qkv.kernels import loops
+from qkv.kernels import inference_kernels
 from qkv.model import (
     Decoder,
     DecoderOnly,
@@ -93,7 +93,7 @@ def test_without_a_compiler_it_says_so_before_anything_is_read(
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setenv("QKV_CACHE", str(writers / "empty"))
-    loops.cache_clear()
+    inference_kernels.cache_clear()
     code, out, err = qkv("generate", writers / "not there", "abc", "--compile")
     assert (code, out) == (2, "")
     assert "needs a C++ compiler" in err

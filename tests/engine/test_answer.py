@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from odd_models import ENCODERS, LENGTH, VOCABULARY
 
 from qkv.engine.batching import answers, pooled, spread
-from qkv.engine.optimized import quicken
+from qkv.engine.optimized import optimize
 from qkv.errors import ShapeError, UsageError
 from qkv.model import Learned, build
 from qkv.model.output import Classify, TextVector
@@ -41,7 +41,7 @@ def test_no_texts_have_no_answers() -> None:
 @pytest.mark.parametrize("name", POOLED)
 def test_texts_of_nothing_are_answered_also_in_8_bits_and_before_the_answer(name: str) -> None:
     model = build(POOLED[name], seed=1).eval()
-    plain, small = answers(model, [[], []]), answers(quicken(model, int8=True), [[], []])
+    plain, small = answers(model, [[], []]), answers(optimize(model, int8=True), [[], []])
     assert plain.shape == small.shape
     torch.testing.assert_close(plain[0], plain[1])
     assert pooled(model, [[]]).equal(torch.zeros(1, model.config.encoder.width))

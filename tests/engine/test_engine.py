@@ -14,7 +14,7 @@ import qkv
 from qkv.bundle import Bundle
 from qkv.engine.engine import Engine
 from qkv.engine.generate import GREEDY
-from qkv.engine.optimized.quantized import int8_works
+from qkv.engine.optimized.quantized import int8_supported
 from qkv.errors import UsageError
 from qkv.model import GELU, EncoderOnly, Learned, MultiHead, Stack, TextVector, build
 from qkv.model.embedding import Embedding
@@ -102,9 +102,9 @@ def test_a_model_without_a_tokenizer_cannot_read_text() -> None:
 @pytest.fixture
 def without_vnni(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
-    int8_works.cache_clear()
+    int8_supported.cache_clear()
     yield
-    int8_works.cache_clear()
+    int8_supported.cache_clear()
 
 
 @pytest.mark.usefixtures("without_vnni")

@@ -2,12 +2,12 @@
 
 import pytest
 
-from qkv.engine.optimized import int8_works
+from qkv.engine.optimized import int8_supported
 from qkv.machine.resources import find_compiler
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C++ compiler")
 needs_int8 = pytest.mark.skipif(
-    not int8_works(), reason="torch does not multiply in 8 bits on this CPU"
+    not int8_supported(), reason="torch does not multiply in 8 bits on this CPU"
 )
 INT8_WAYS = [  # without and with compiled loops
     pytest.param(False, marks=needs_int8, id="torch"),

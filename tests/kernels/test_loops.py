@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from qkv.attention import Mask, reference
 from qkv.attention.mask import Tile
-from qkv.engine.optimized.kernel_modules import LoopedPlain
+from qkv.engine.optimized.kernel_modules import KernelLinear
 from qkv.engine.optimized.linear import Matrix as Layer
 from qkv.engine.optimized.quantized import Int8, Rounded, sizes, whole_numbers
-from qkv.kernels import ACTIVATIONS, Matrix, Panels, loops
+from qkv.kernels import ACTIVATIONS, Matrix, Panels, inference_kernels
 
 pytestmark = needs_compiler
 
@@ -60,7 +60,9 @@ def test_sums_are_bent_as_torch_bends_them_and_rounded(name: str, columns: int) 
     sums = torch.linspace(-3000, 3000, 41 * columns).int().view(41, columns)
     step, scale, bias = torch.full((41,), 0.1), torch.full((columns,), 0.1), numbers(columns)
     want = BENT[name](sums * 0.01 + bias)
-    whole, following = loops().bent_and_rounded(sums, step, scale, bias, ACTIVATIONS[name])
+    whole, following = inference_kernels().bent_and_rounded(
+        sums, step, scale, bias, ACTIVATIONS[name]
+    )
     distance = (whole * following[:, None] - want).abs().amax(dim=1)
     assert distance.le(0.501 * following + 3e-5).all()
 
@@ -70,7 +72,9 @@ def test_a_single_number_is_bent_exactly(name: str) -> None:
     """A row of one number is 127 or −127 steps, so the step shows what the activation gave."""
     sums = torch.arange(-1500, 1500, dtype=torch.int32)[:, None]
     step, one = torch.full((3000,), 0.01), torch.ones(1)
-    whole, following = loops().bent_and_rounded(sums, step, one, torch.zeros(1), ACTIVATIONS[name])
+    whole, following = inference_kernels().bent_and_rounded(
+        sums, step, one, torch.zeros(1), ACTIVATIONS[name]
+    )
     got, want = whole[:, 0] * following, BENT[name](sums[:, 0] * 0.01)
     torch.testing.assert_close(got, want, rtol=3e-6, atol=2e-6)
 
@@ -78,7 +82,7 @@ def test_a_single_number_is_bent_exactly(name: str) -> None:
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_what_is_no_number_stays_none(name: str) -> None:
     sums, step = torch.ones(2, 32, dtype=torch.int32), torch.tensor([torch.nan, 1.0])
-    _, following = loops().bent_and_rounded(
+    _, following = inference_kernels().bent_and_rounded(
         sums, step, torch.ones(32), torch.zeros(32), ACTIVATIONS[name]
     )
     assert following.isnan().tolist() == [True, False]
@@ -92,7 +96,7 @@ def test_a_sum_and_its_norm(width: int) -> None:
         norm.bias.copy_(numbers(width, seed=3))
     x, more = 100 + numbers(2, 9, width), numbers(9, 2, width, seed=4).transpose(0, 1)
     with torch.inference_mode():
-        got = loops().add_and_norm(x.clone(), more, norm)
+        got = inference_kernels().add_and_norm(x.clone(), more, norm)
         torch.testing.assert_close(got, norm(x + more), rtol=1e-4, atol=1e-4)
 
 
@@ -100,7 +104,7 @@ def test_a_sum_and_its_norm(width: int) -> None:
 def test_rows_are_rounded_as_torch_rounds_them(shape: tuple[int, int]) -> None:
     x = numbers(*shape) * torch.logspace(-6, 6, shape[0])[:, None]
     x[0] = 0.0
-    whole, step = loops().rounded(x)
+    whole, step = inference_kernels().rounded(x)
     size = sizes(x)
     torch.testing.assert_close(step, size[:, 0] / 127, rtol=1e-6, atol=0.0)
     assert (whole.int() - whole_numbers(x, size).int()).abs().max() <= 1  # a half may go either way
@@ -111,7 +115,7 @@ def test_rows_are_rounded_as_torch_rounds_them(shape: tuple[int, int]) -> None:
 def test_a_row_with_what_is_no_number_has_no_step(wrong: float) -> None:
     x = numbers(3, 40)
     x[1, 17] = wrong
-    _, step = loops().rounded(x)
+    _, step = inference_kernels().rounded(x)
     assert step.isfinite().tolist() == [True, False, True]
 
 
@@ -119,7 +123,7 @@ def test_sums_become_what_they_stand_for() -> None:
     sums = torch.randint(-(2**24), 2**24, (7, 53), dtype=torch.int32)
     step, scale, bias = numbers(7).abs() * 1e-4, numbers(53).abs() * 1e-3, numbers(53, seed=5)
     plain = sums * step[:, None] * scale + bias
-    got = loops().unrounded(sums, step, scale, bias)
+    got = inference_kernels().unrounded(sums, step, scale, bias)
     torch.testing.assert_close(got, plain, rtol=1e-5, atol=1e-5)
 
 
@@ -133,7 +137,7 @@ def test_attention_of_a_few_queries_is_the_reference(name: str, rows: int) -> No
     q = numbers(rows, T, H, E).transpose(1, 2)  # as heads come out of a product
     room = numbers(2, rows, K, S + 4, E, seed=2)  # a cache with room to spare
     k, v = room[0, :, :, :S], room[1, :, :, :S]
-    got = loops().attend(q, k, v, dense, 0.3)
+    got = inference_kernels().attend(q, k, v, dense, 0.3)
     torch.testing.assert_close(got, reference(q, k, v, mask, 0.3).output, rtol=1e-5, atol=1e-5)
 
 
@@ -148,7 +152,7 @@ def test_attention_within_texts_of_one_row_is_the_reference(
         part.view(1, N, -1, width).transpose(1, 2)
         for part in together.split([H * width, K * width, K * width], dim=-1)
     )
-    got = loops().attend_texts(q, k, v, lengths, 0.3)
+    got = inference_kernels().attend_texts(q, k, v, lengths, 0.3)
     want = reference(q, k, v, Mask.packed(lengths), 0.3).output
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
@@ -156,7 +160,7 @@ def test_attention_within_texts_of_one_row_is_the_reference(
 def test_what_is_no_number_in_one_text_stays_in_that_text() -> None:
     q = numbers(1, 2, 30, 8)
     q[0, 1, 12] = torch.nan
-    got = loops().attend_texts(q, q, q, (10, 10, 10), 1.0)
+    got = inference_kernels().attend_texts(q, q, q, (10, 10, 10), 1.0)
     wrong = got.isnan().any(dim=-1).nonzero()
     assert set(wrong[:, 1].tolist()) == {1}
     assert set(wrong[:, 2].tolist()) == set(range(10, 20))
@@ -165,7 +169,7 @@ def test_what_is_no_number_in_one_text_stays_in_that_text() -> None:
 def test_a_query_that_is_no_number_shows_only_in_its_own_answer() -> None:
     q, k = numbers(2, H, 1, E), numbers(2, K, S, E)
     q[1, 3] = torch.nan
-    got = loops().attend(q, k, k, None, 1.0)
+    got = inference_kernels().attend(q, k, k, None, 1.0)
     assert got.isnan().any(dim=-1).nonzero().tolist() == [[1, 3, 0]]
 
 
@@ -175,12 +179,12 @@ def test_a_query_that_is_no_number_shows_only_in_its_own_answer() -> None:
 def test_a_single_row_times_a_matrix(rows: int, columns: int, biased: bool) -> None:
     weight, x = numbers(rows, columns), numbers(columns, seed=2)
     bias = numbers(rows, seed=3) if biased else None
-    got = loops().multiply(Matrix.of(weight, None, bias), x)
+    got = inference_kernels().multiply(Matrix.of(weight, None, bias), x)
     want = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
     torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-3)
 
     small = Int8(Layer(weight, bias))
-    got = loops().multiply(Matrix.of(small.weight.whole, small.weight.scale, bias), x)
+    got = inference_kernels().multiply(Matrix.of(small.weight.whole, small.weight.scale, bias), x)
     torch.testing.assert_close(got, small(x[None])[0], rtol=1e-4, atol=1e-4)
 
 
@@ -191,9 +195,9 @@ def test_the_likeliest_of_all_products(rows: int, biased: bool) -> None:
     bias = numbers(rows, seed=3) if biased else None
     small = Rounded(weight)
     for matrix in (Matrix.of(weight, None, bias), Matrix.of(small.whole, small.scale, bias)):
-        scores = loops().multiply(matrix, x)
+        scores = inference_kernels().multiply(matrix, x)
         for known in {1, max(1, rows - 3), rows}:
-            at, logarithm = loops().likeliest(matrix, x, known)
+            at, logarithm = inference_kernels().argmax(matrix, x, known)
             want = scores[:known].double().log_softmax(dim=0)
             assert at == int(scores[:known].argmax())
             assert logarithm == pytest.approx(float(want[at]), abs=2e-6)
@@ -202,7 +206,7 @@ def test_the_likeliest_of_all_products(rows: int, biased: bool) -> None:
 def test_the_first_of_equals_is_the_likeliest_and_what_is_forbidden_never() -> None:
     weight, bias = torch.ones(3000, 4), torch.zeros(3000)
     bias[:1500] = -torch.inf  # a whole block, and a part of the next
-    at, logarithm = loops().likeliest(Matrix.of(weight, None, bias), torch.ones(4), 3000)
+    at, logarithm = inference_kernels().argmax(Matrix.of(weight, None, bias), torch.ones(4), 3000)
     assert at == 1500
     assert logarithm == pytest.approx(-math.log(1500), abs=2e-6)
 
@@ -212,7 +216,7 @@ def test_the_first_of_equals_is_the_likeliest_and_what_is_forbidden_never() -> N
 def test_nothing_is_likely_beside_what_is_no_number(place: int, wrong: float) -> None:
     weight = torch.ones(3000, 4)
     weight[place] = wrong
-    _, logarithm = loops().likeliest(Matrix.of(weight, None, None), torch.ones(4), 3000)
+    _, logarithm = inference_kernels().argmax(Matrix.of(weight, None, None), torch.ones(4), 3000)
     assert math.isnan(logarithm)
 
 
@@ -220,31 +224,31 @@ def test_nothing_is_likely_beside_what_is_no_number(place: int, wrong: float) ->
 def test_only_rows_that_are_there_can_be_likely(known: int) -> None:
     weight = numbers(5, 4)
     with pytest.raises(IndexError):
-        loops().likeliest(Matrix.of(weight, None, None), torch.ones(4), known)
+        inference_kernels().argmax(Matrix.of(weight, None, None), torch.ones(4), known)
 
 
 def test_a_row_of_a_matrix_in_8_bits() -> None:
     small = Rounded(numbers(5, 37))
     matrix = Matrix.of(small.whole, small.scale, None)
     for at in range(5):
-        assert loops().row(matrix, at).equal(small.rows(torch.tensor(at)))
+        assert inference_kernels().row(matrix, at).equal(small.rows(torch.tensor(at)))
     for at in (-1, 5):
         with pytest.raises(IndexError):
-            loops().row(matrix, at)
+            inference_kernels().row(matrix, at)
 
 
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
 def test_a_single_row_with_what_is_no_number_gives_none(wrong: float) -> None:
     small, x = Rounded(numbers(5, 40)), numbers(40)
     x[7] = wrong
-    got = loops().multiply(Matrix.of(small.whole, small.scale, None), x)
+    got = inference_kernels().multiply(Matrix.of(small.whole, small.scale, None), x)
     assert not got.isfinite().any()
 
 
 def test_no_sum_of_8_bits_overflows() -> None:
     weight, x = torch.full((4, 20_000), 127, dtype=torch.int8), torch.ones(20_000)
     scale = torch.ones(4)
-    got = loops().multiply(Matrix.of(weight, scale, None), x)
+    got = inference_kernels().multiply(Matrix.of(weight, scale, None), x)
     torch.testing.assert_close(got, torch.full((4,), 127.0 * 20_000))
 
 
@@ -257,7 +261,7 @@ def test_sums_of_whole_numbers_are_exact(rows: int, outputs: int, inputs: int) -
         for n in (rows, outputs)
     )
     weight[0], x[0] = 127, -127  # as far from 0 as a sum can be
-    assert loops().sums(x, weight).equal((x.double() @ weight.double().T).int())
+    assert inference_kernels().sums(x, weight).equal((x.double() @ weight.double().T).int())
 
 
 def test_threads_make_no_difference() -> None:
@@ -267,9 +271,12 @@ def test_threads_make_no_difference() -> None:
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            whole, step = loops().rounded(weight)
-            product, seen = loops().multiply(matrix, x), loops().attend(q, k, k, None, 1.0)
-            likeliest = torch.tensor(loops().likeliest(matrix, x, 3001))
+            whole, step = inference_kernels().rounded(weight)
+            product, seen = (
+                inference_kernels().multiply(matrix, x),
+                inference_kernels().attend(q, k, k, None, 1.0),
+            )
+            likeliest = torch.tensor(inference_kernels().argmax(matrix, x, 3001))
             found.append((whole, step, product, seen, likeliest))
     finally:
         torch.set_num_threads(before)
@@ -279,14 +286,14 @@ def test_threads_make_no_difference() -> None:
 
 def test_other_numbers_than_float32_are_refused() -> None:
     with pytest.raises(TypeError, match="float32"):
-        loops().rounded(numbers(2, 3).double())
+        inference_kernels().rounded(numbers(2, 3).double())
     with pytest.raises(TypeError, match="float32"):
         Matrix.of(numbers(2, 3).bfloat16(), None, None)
 
 
 def panels(weight: Tensor, bias: Tensor | None) -> tuple[Panels, Tensor]:
     """With what must be held on to."""
-    packed = loops().packed(weight)
+    packed = inference_kernels().packed(weight)
     return Panels.of(packed, bias, len(weight)), packed
 
 
@@ -300,7 +307,7 @@ def test_products_of_several_rows_are_those_of_torch(
     bias = numbers(outputs, seed=3) if with_bias else None
     matrix, _packed = panels(weight, bias)
     torch.testing.assert_close(
-        loops().products(matrix, x), F.linear(x, weight, bias), rtol=1e-5, atol=1e-5
+        inference_kernels().products(matrix, x), F.linear(x, weight, bias), rtol=1e-5, atol=1e-5
     )
 
 
@@ -312,10 +319,10 @@ def test_two_products_with_an_activation_between(name: str, rows: int) -> None:
     wide, _up = panels(up, bias)
     narrow, _down = panels(down, last)
     want = F.linear(BENT[name](F.linear(x, up, bias)), down, last)
-    got = loops().fed_forward(wide, narrow, x, ACTIVATIONS[name])
+    got = inference_kernels().fed_forward(wide, narrow, x, ACTIVATIONS[name])
     torch.testing.assert_close(got, want, rtol=1e-5, atol=2e-5)
     torch.testing.assert_close(
-        loops().products(wide, x, ACTIVATIONS[name]),
+        inference_kernels().products(wide, x, ACTIVATIONS[name]),
         BENT[name](F.linear(x, up, bias)), rtol=1e-5, atol=1e-5,
     )  # fmt: skip
 
@@ -324,8 +331,8 @@ def test_two_products_with_an_activation_between(name: str, rows: int) -> None:
 def test_a_row_of_a_product_does_not_depend_on_the_others(rows: int) -> None:
     weight, x = numbers(130, 700), numbers(rows, 700, seed=2)
     matrix, _packed = panels(weight, None)
-    alone = torch.cat([loops().products(matrix, two) for two in x.split(2)])
-    assert torch.equal(loops().products(matrix, x), alone)
+    alone = torch.cat([inference_kernels().products(matrix, two) for two in x.split(2)])
+    assert torch.equal(inference_kernels().products(matrix, x), alone)
 
 
 @pytest.mark.parametrize("name", [None, *ACTIVATIONS])
@@ -333,25 +340,27 @@ def test_what_is_no_number_stays_none_in_a_product(name: str | None) -> None:
     matrix, _packed = panels(numbers(70, 9), None)
     x = numbers(8, 9, seed=2)
     x[3, 4] = torch.nan
-    got = loops().products(matrix, x, -1 if name is None else ACTIVATIONS[name])
+    got = inference_kernels().products(matrix, x, -1 if name is None else ACTIVATIONS[name])
     assert got[3].isnan().all()
     assert got[[0, 1, 2, 4, 5, 6, 7]].isfinite().all()
 
 
 @pytest.mark.parametrize("seen", [None, torch.ones(S, dtype=torch.bool)])
 def test_no_queries_see_nothing(seen: Tensor | None) -> None:
-    found = loops().attend(numbers(B, H, 0, E), numbers(B, K, S, E), numbers(B, K, S, E), seen, 1.0)
+    found = inference_kernels().attend(
+        numbers(B, H, 0, E), numbers(B, K, S, E), numbers(B, K, S, E), seen, 1.0
+    )
     assert found.shape == (B, H, 0, E)
 
 
 def test_a_matrix_is_packed_for_many_rows_or_for_a_few_that_come_again() -> None:
-    product = LoopedPlain(Layer(numbers(7, 5), None))
+    product = KernelLinear(Layer(numbers(7, 5), None))
     with torch.inference_mode():
         for times in (1, 2):
             product(numbers(3, 5))
             assert "panels" not in product.__dict__, times
         product(numbers(3, 5))
         assert "panels" in product.__dict__
-        many = LoopedPlain(Layer(numbers(7, 5), None))
+        many = KernelLinear(Layer(numbers(7, 5), None))
         many(numbers(300, 5))
         assert "panels" in many.__dict__

@@ -11,8 +11,8 @@ from native import needs_compiler
 
 from qkv.kernels import ACTIVATIONS, Panels
 from qkv.kernels.build import library
-from qkv.kernels.inference import Loops
-from qkv.kernels.training import NEVER, SOURCES, Passes
+from qkv.kernels.inference import InferenceKernels
+from qkv.kernels.training import NEVER, SOURCES, TrainingKernels
 from qkv.machine.resources import find_compiler
 from qkv.training.optimizer import QUINTIC, orthogonal
 
@@ -34,7 +34,7 @@ def flag(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str
 
 
 def test_the_loops_products_with_narrow_registers() -> None:
-    loops = Loops(library())
+    loops = InferenceKernels(library())
     assert loops.panel_width == 16
     for rows, outputs, inputs in ((2, 1, 1), (7, 63, 5), (97, 130, 37), (331, 7, 2003)):
         weight, x = torch.randn(outputs, inputs) / inputs**0.5, torch.randn(rows, inputs)
@@ -45,7 +45,7 @@ def test_the_loops_products_with_narrow_registers() -> None:
 
 
 def test_the_loops_attention_with_narrow_registers() -> None:
-    loops = Loops(library())
+    loops = InferenceKernels(library())
     for S, E in ((5, 3), (23, 40), (70, 64)):
         q, k, v = torch.randn(1, 6, S, E), torch.randn(1, 2, S, E), torch.randn(1, 2, S, E)
         wanted = F.scaled_dot_product_attention(q, k, v, scale=0.3, enable_gqa=True)
@@ -59,7 +59,7 @@ def test_sums_stay_in_registers_that_are_narrow(flag: str) -> None:
     """In memory they take seven to eleven times as long as torch's."""
     if flag == "-mno-avx":
         pytest.skip("sixteen registers of 128 bits are too few for a tile")
-    loops = Loops(library())
+    loops = InferenceKernels(library())
     weight, x = torch.randn(384, 384), torch.randn(480, 384)
     matrix = Panels.of(loops.packed(weight), None, 384)
     both = [
@@ -77,7 +77,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def test_the_passes_products_with_narrow_registers() -> None:
-    passes = Passes(str(library("passes", SOURCES)))
+    passes = TrainingKernels(str(library("passes", SOURCES)))
     assert not passes.quick_products
     for M, N, K in ((1, 1, 1), (13, 65, 400), (211, 304, 193)):
         a, b = torch.randn(M, K), torch.randn(K, N)

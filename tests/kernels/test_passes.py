@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qkv.attention import Mask, Rotation, attend, frequencies, rotation
 from qkv.kernels import ACTIVATIONS
-from qkv.kernels.training import NEVER, Chance, Heads, passes
+from qkv.kernels.training import NEVER, Chance, Heads, training_kernels
 from qkv.model.output import Factors
 from qkv.tasks.loss import scored_cross_entropy
 from qkv.training.optimizer import QUINTIC, orthogonal
@@ -49,10 +49,10 @@ def test_a_norm_and_its_slopes_are_torchs(shape: tuple[int, int], shifted: bool)
     gain, shift = torch.randn(2, shape[1]).unbind()
     given = [t.clone().requires_grad_() for t in (x, gain, shift)]
     wanted = F.layer_norm(given[0], shape[1:], given[1], given[2] if shifted else None, 1e-5)
-    out, sizes = passes().norm(x, gain, shift if shifted else None, 1e-5)
+    out, sizes = training_kernels().norm(x, gain, shift if shifted else None, 1e-5)
     torch.testing.assert_close(out, wanted, rtol=1e-5, atol=1e-5)
     slopes = torch.autograd.grad(wanted, given[: 2 + shifted], upstream)
-    ours = passes().norm_back(x, gain, sizes, upstream, shifted)
+    ours = training_kernels().norm_back(x, gain, sizes, upstream, shifted)
     for mine, theirs in zip(ours, slopes, strict=False):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=2e-5)
     assert shifted or ours[2] is None
@@ -64,9 +64,9 @@ def test_an_activation_and_its_slope_are_torchs(name: str, shape: tuple[int, int
     x, upstream = torch.randn(shape) * 3, torch.randn(shape)
     given = x.clone().requires_grad_()
     wanted = BENT[name](given)
-    close(passes().bend(x, ACTIVATIONS[name], NEVER), wanted)
+    close(training_kernels().bend(x, ACTIVATIONS[name], NEVER), wanted)
     (slope,) = torch.autograd.grad(wanted, given, upstream)
-    close(passes().bend_back(x, upstream, ACTIVATIONS[name], NEVER), slope)
+    close(training_kernels().bend_back(x, upstream, ACTIVATIONS[name], NEVER), slope)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -77,8 +77,8 @@ def test_what_is_no_number_is_bent_as_torch_bends_it(name: str) -> None:
     wanted = BENT[name](given)
     (slope,) = torch.autograd.grad(wanted, given, upstream)
     for ours, theirs in (
-        (passes().bend(x, ACTIVATIONS[name], NEVER), wanted.detach()),
-        (passes().bend_back(x, upstream, ACTIVATIONS[name], NEVER), slope),
+        (training_kernels().bend(x, ACTIVATIONS[name], NEVER), wanted.detach()),
+        (training_kernels().bend_back(x, upstream, ACTIVATIONS[name], NEVER), slope),
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
 
@@ -86,17 +86,17 @@ def test_what_is_no_number_is_bent_as_torch_bends_it(name: str) -> None:
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_backward_drops_what_forward_dropped(name: str) -> None:
     x, upstream, chance = torch.randn(17, 37), torch.randn(17, 37), Chance(12345, 77)
-    mask = passes().join(None, torch.ones_like(x), chance)
-    wanted = passes().bend(x, ACTIVATIONS[name], NEVER) * mask
-    assert torch.equal(passes().bend(x, ACTIVATIONS[name], chance), wanted)
-    slope = passes().bend_back(x, upstream * mask, ACTIVATIONS[name], NEVER)
-    assert torch.equal(passes().bend_back(x, upstream, ACTIVATIONS[name], chance), slope)
-    assert torch.equal(passes().join(x, upstream, chance), upstream * mask + x)
+    mask = training_kernels().join(None, torch.ones_like(x), chance)
+    wanted = training_kernels().bend(x, ACTIVATIONS[name], NEVER) * mask
+    assert torch.equal(training_kernels().bend(x, ACTIVATIONS[name], chance), wanted)
+    slope = training_kernels().bend_back(x, upstream * mask, ACTIVATIONS[name], NEVER)
+    assert torch.equal(training_kernels().bend_back(x, upstream, ACTIVATIONS[name], chance), slope)
+    assert torch.equal(training_kernels().join(x, upstream, chance), upstream * mask + x)
 
 
 @pytest.mark.parametrize("dropped", [1, 38, 128, 255])
 def test_as_many_are_dropped_as_the_chance_says(dropped: int) -> None:
-    kept = passes().join(None, torch.ones(1024, 1024), Chance(7, dropped))
+    kept = training_kernels().join(None, torch.ones(1024, 1024), Chance(7, dropped))
     assert kept.unique().tolist() == pytest.approx([0.0, 256 / (256 - dropped)])
     share = float((kept == 0).double().mean())
     assert abs(share - dropped / 256) < 0.002
@@ -104,7 +104,10 @@ def test_as_many_are_dropped_as_the_chance_says(dropped: int) -> None:
 
 def test_other_seeds_and_other_places_drop_others() -> None:
     grids = torch.stack(
-        [passes().join(None, torch.ones(512, 512), Chance(seed, 128)) for seed in (1, 2, 2**32 + 1)]
+        [
+            training_kernels().join(None, torch.ones(512, 512), Chance(seed, 128))
+            for seed in (1, 2, 2**32 + 1)
+        ]
     )
     signs = grids - 1.0  # ±1
     near = [
@@ -132,7 +135,7 @@ def test_a_surprise_and_its_slopes_are_torchs(
     )
     slopes = torch.autograd.grad(wanted.sum(), learnt)
     table = (given[0], given[1], given[2] if biased else None)
-    losses, *ours = passes().scored(*table, targets, smoothing)
+    losses, *ours = training_kernels().scored(*table, targets, smoothing)
     torch.testing.assert_close(losses.double(), wanted, rtol=1e-5, atol=1e-5)
     for mine, theirs in zip(ours, slopes, strict=False):
         close(mine, theirs)
@@ -150,7 +153,7 @@ def test_two_answers_to_a_question_are_judged_as_by_torch(questions: int, biased
     wanted = scored_cross_entropy(factors, targets, 0.1, agreement=price)
     slopes = torch.autograd.grad(wanted, learnt)
     table = (given[0], given[1], given[2] if biased else None)
-    losses, *ours = passes().scored(*table, targets, 0.1, price)
+    losses, *ours = training_kernels().scored(*table, targets, 0.1, price)
     torch.testing.assert_close(losses.sum(), wanted.detach(), rtol=1e-5, atol=1e-4)
     for mine, theirs in zip(ours, slopes, strict=False):
         close(mine, theirs)
@@ -160,15 +163,17 @@ def test_a_target_that_is_no_token_is_refused() -> None:
     states, table = torch.randn(2, 16), torch.randn(40, 16)
     for wrong in (-1, 40):
         with pytest.raises(IndexError, match="a target is not one of 40 tokens"):
-            passes().scored(states, table, None, torch.tensor([3, wrong]), 0.1)
+            training_kernels().scored(states, table, None, torch.tensor([3, wrong]), 0.1)
     with pytest.raises(TypeError, match="in pairs"):
-        passes().scored(states[:1], table, None, torch.tensor([3]), 0.1, agreement=1.0)
+        training_kernels().scored(states[:1], table, None, torch.tensor([3]), 0.1, agreement=1.0)
 
 
 def test_a_score_that_is_no_number_shows() -> None:
     states = torch.randn(3, 16)
     states[1, 7] = float("nan")
-    losses, *_ = passes().scored(states, torch.randn(40, 16), None, torch.tensor([1, 2, 3]), 0.1)
+    losses, *_ = training_kernels().scored(
+        states, torch.randn(40, 16), None, torch.tensor([1, 2, 3]), 0.1
+    )
     assert losses.isnan().tolist() == [False, True, False]
 
 
@@ -186,14 +191,14 @@ def test_a_product_is_torchs_however_its_factors_lie(
     wanted = a @ b + sums if added else a @ b
     for left in (a, a.mT.contiguous().mT):
         for right in (b, b.mT.contiguous().mT):
-            ours = passes().multiply(left, right, sums.clone(), added)
+            ours = training_kernels().multiply(left, right, sums.clone(), added)
             torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(3, 7, 5), (2, 33, 100), (2, 100, 33), (3, 17, 17), (2, 40, 79)])
 def test_matrices_are_made_orthogonal_as_torch_makes_them(shape: tuple[int, int, int]) -> None:
     matrices = torch.randn(shape)
-    ours = passes().orthogonal(matrices, QUINTIC, 5)
+    ours = training_kernels().orthogonal(matrices, QUINTIC, 5)
     torch.testing.assert_close(ours, orthogonal(matrices, 5), rtol=1e-4, atol=1e-5)
 
 
@@ -259,10 +264,10 @@ def test_attention_and_its_slopes_are_torchs(
     given = [None if t is None else t.clone().requires_grad_() for t in
              (own, other, n.q_gain, n.k_gain)]  # fmt: skip
     wanted = slowly(n, *given)  # type: ignore[arg-type]
-    out, logs = passes().attend(n, own, other)
+    out, logs = training_kernels().attend(n, own, other)
     torch.testing.assert_close(out, wanted, rtol=1e-5, atol=1e-5)
     upstream = torch.randn_like(out)
     slopes = torch.autograd.grad(wanted, [t for t in given if t is not None], upstream)
-    ours = passes().attend_back(n, own, other, out, logs, upstream)
+    ours = training_kernels().attend_back(n, own, other, out, logs, upstream)
     for mine, theirs in zip([t for t in ours if t is not None], slopes, strict=True):
         close(mine, theirs)

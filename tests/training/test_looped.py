@@ -9,11 +9,11 @@ from tiny_runs import CPU, JOBS, data_for, fingerprint, start, wish_for
 from torch import Tensor
 
 from qkv.errors import UsageError
-from qkv.kernels.training import NEVER, Chance, passes
+from qkv.kernels.training import NEVER, Chance, training_kernels
 from qkv.machine import resources as compiler
 from qkv.model import Model
 from qkv.text import Tokenizer
-from qkv.training.fused_model import LoopedLayers
+from qkv.training.fused_model import VarlenLayers
 from qkv.training.plan import Wish, prepare_again
 from qkv.training.recipe import read_recipe
 from qkv.training.run import RECIPE, Evaluated, Run
@@ -69,7 +69,7 @@ CHOICES: dict[str, dict[str, object]] = {
 def test_loss_and_slopes_are_those_of_the_plain_model(job: str, tmp_path: Path) -> None:
     run = start(tmp_path / "run", wish(job, tmp_path))
     batches = run._batches(0)
-    assert any(isinstance(part, LoopedLayers) for part in run.trainer.model.modules())
+    assert any(isinstance(part, VarlenLayers) for part in run.trainer.model.modules())
     for parts in (next(batches), next(batches)):
         loss, plain = slopes(run, run.model, parts)
         quick, ours = slopes(run, run.trainer.model, parts)
@@ -104,7 +104,9 @@ def test_with_dropout_slopes_are_those_of_the_masks_that_were_drawn(
     from qkv.training import fused_ops as functions
 
     def dropped(x: Tensor, chance: Chance) -> Tensor:
-        return x * passes().join(None, torch.ones_like(x), chance) if chance.dropped else x
+        return (
+            x * training_kernels().join(None, torch.ones_like(x), chance) if chance.dropped else x
+        )
 
     def bent(x: Tensor, kind: int, chance: Chance) -> Tensor:
         return dropped(functions.bent(x, kind, NEVER), chance)
@@ -171,7 +173,7 @@ def test_layers_that_are_computed_again_learn_the_same(tmp_path: Path) -> None:
 
 
 def test_without_a_compiler_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes.cache_clear()
+    training_kernels.cache_clear()
     monkeypatch.setattr(compiler, "COMPILERS", ("no-such-compiler",))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(UsageError, match=r"needs a C\+\+ compiler.*leave --compile out"):

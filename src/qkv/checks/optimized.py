@@ -10,7 +10,7 @@ from qkv.checks.divergence import parting, passed, row
 from qkv.checks.model_under_test import Reading, Subject, ask, pooled
 from qkv.checks.result import Check, Finding, Tally
 from qkv.engine.batching import answering
-from qkv.engine.optimized import int8_works, quicken
+from qkv.engine.optimized import int8_supported, optimize
 from qkv.model import Model, Translator
 from qkv.model.output import Pooled
 
@@ -47,7 +47,7 @@ TWIN = Check(
 def find_int8(subject: Subject, tolerance: float) -> Finding:
     """1 − cosine of each text's vector, or of the scores of all its tokens, less their mean."""
     model, tally = subject.model, Tally(tolerance)
-    twin = quicken(model, int8=True)
+    twin = optimize(model, int8=True)
     same, largest, count = 0, 0.0, 0
     for number, text in enumerate(subject.readings, start=1):
         with answering(model), answering(twin):  # each has parts of its own
@@ -82,7 +82,7 @@ def lacks(subject: Subject) -> str:
     table = subject.model.embedding
     if table.weight.device.type != "cpu" or table.weight.dtype != torch.float32:
         return "8 bits need float32 weights on a CPU"
-    return "" if int8_works() else "torch does not multiply in 8 bits on this CPU"
+    return "" if int8_supported() else "torch does not multiply in 8 bits on this CPU"
 
 
 INT8 = Check(

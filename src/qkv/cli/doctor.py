@@ -236,13 +236,13 @@ def _speed() -> Speed | None:
         import torch
 
         from qkv.engine.optimized.linear import Matrix
-        from qkv.engine.optimized.quantized import PackedInt8, int8_works
+        from qkv.engine.optimized.quantized import PackedQuantizedLinear, int8_supported
     except (ImportError, OSError):
         return None
     whole = None
     with torch.inference_mode():
-        if int8_works():
-            product = PackedInt8(Matrix(torch.randn(SIZE, SIZE), None))
+        if int8_supported():
+            product = PackedQuantizedLinear(Matrix(torch.randn(SIZE, SIZE), None))
             rows = torch.randn(ROWS, SIZE)
             whole = rate(lambda: product(rows), 2 * ROWS * SIZE * SIZE / 1e9)
         return Speed(matrix_speed(), whole, reading_speed())

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from qkv.bundle import Bundle
 from qkv.checkpoints import Card
-from qkv.engine.optimized import has_twin, int8_works, quicken
+from qkv.engine.optimized import can_optimize, int8_supported, optimize
 from qkv.errors import UsageError
-from qkv.kernels import loops
+from qkv.kernels import inference_kernels
 from qkv.model import Classify, Decoder, Encoder, Model, TextVector, Translator
 from qkv.text import Tokenizer
 
@@ -73,17 +73,17 @@ class Engine:
         self.bundle, self.name, self.remarks = bundle, name, list[str]()
         self.compile = compile
         if compile:
-            loops()  # what is missing for it is said now
-        if compile and not has_twin(bundle.model):
+            inference_kernels()  # what is missing for it is said now
+        if compile and not can_optimize(bundle.model):
             self.remarks.append("compiled loops need float32 weights on a CPU; none are used here")
-        if int8 and not (compile or int8_works()):
+        if int8 and not (compile or int8_supported()):
             self.remarks.append(
                 "this CPU multiplies in 8 bits only with compiled loops (--compile); float32 is "
                 "used instead"
             )
             int8 = False
         if int8:  # nothing of the larger numbers stays in memory
-            self.bundle = replace(bundle, model=quicken(bundle.model, True, compile))
+            self.bundle = replace(bundle, model=optimize(bundle.model, True, compile))
             self.quick = self.bundle.model
             if self.quick is bundle.model:
                 self.remarks.append("8 bits need float32 weights on a CPU; none are made here")
@@ -98,7 +98,7 @@ class Engine:
     ) -> Self:
         """The model of a bundle or of a public checkpoint, told apart by looking."""
         if compile:
-            loops()  # before anything large is read
+            inference_kernels()  # before anything large is read
         return cls(Bundle.load(directory, device), str(directory), int8, compile)
 
     @property
@@ -109,7 +109,7 @@ class Engine:
     @cached_property
     def quick(self) -> Model:
         """The twin that answers."""
-        return quicken(self.bundle.model, compile=self.compile)
+        return optimize(self.bundle.model, compile=self.compile)
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -7,13 +7,23 @@ slower twin in torch that it equals.
 from qkv.kernels.inference import (
     ACTIVATIONS,
     Layer,
-    Loops,
+    InferenceKernels,
     Matrix,
     Norm,
     Panels,
     Shape,
     floats,
-    loops,
+    inference_kernels,
 )
 
-__all__ = ["ACTIVATIONS", "Layer", "Loops", "Matrix", "Norm", "Panels", "Shape", "floats", "loops"]
+__all__ = [
+    "ACTIVATIONS",
+    "Layer",
+    "InferenceKernels",
+    "Matrix",
+    "Norm",
+    "Panels",
+    "Shape",
+    "floats",
+    "inference_kernels",
+]

@@ -49,7 +49,7 @@ class Panels(ctypes.Structure):
 
     @classmethod
     def of(cls, packed: Tensor, bias: Tensor | None, outputs: int) -> Panels:
-        """From what `Loops.packed` made, which it holds; the bias it does not."""
+        """From what `InferenceKernels.packed` made, which it holds; the bias it does not."""
         made = cls(packed.data_ptr(), _place(bias), outputs, packed.shape[1])
         made.held = packed
         return made
@@ -99,7 +99,7 @@ class _Strides(ctypes.Structure):
         return cls(*t.stride()[:3])
 
 
-class Loops:
+class InferenceKernels:
     """The compiled library."""
 
     def __init__(self, path: Path) -> None:
@@ -263,7 +263,7 @@ class Loops:
         self._multiply_one(byref(matrix), x.data_ptr(), out.data_ptr(), _threads())
         return out
 
-    def likeliest(self, matrix: Matrix, x: Tensor, known: int) -> tuple[int, float]:
+    def argmax(self, matrix: Matrix, x: Tensor, known: int) -> tuple[int, float]:
         """Which of the first `known` numbers of x·Wᵀ + b is the largest, for a single row (K,), and
         its log-probability among them.
         """
@@ -276,11 +276,11 @@ class Loops:
 
 
 @cache
-def loops() -> Loops:
+def inference_kernels() -> InferenceKernels:
     """The library of this machine; compiled now if it never was."""
     from qkv.kernels.build import library
 
-    return Loops(library())
+    return InferenceKernels(library())
 
 
 def floats(x: Tensor) -> Tensor:

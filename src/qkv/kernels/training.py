@@ -93,7 +93,7 @@ class Heads:
         )  # fmt: skip
 
 
-class Passes:
+class TrainingKernels:
     """The compiled library."""
 
     def __init__(self, path: str) -> None:
@@ -251,11 +251,11 @@ class Passes:
 
 
 @cache
-def passes() -> Passes:
+def training_kernels() -> TrainingKernels:
     """The library of this machine; compiled now if it never was."""
     from qkv.kernels.build import library
 
-    return Passes(str(library("passes", SOURCES)))
+    return TrainingKernels(str(library("passes", SOURCES)))
 
 
 def _split(heads: Heads, own: Tensor, other: Tensor | None) -> list[_Projected]:

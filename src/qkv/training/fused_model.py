@@ -18,7 +18,7 @@ from qkv.attention.mask import Causal, Documents, Ending, Padding, Part
 from qkv.attention.reference import scale_factor
 from qkv.engine.optimized.fused import same_weights
 from qkv.engine.optimized.kernel_modules import activation_number
-from qkv.kernels.training import LANES, NEVER, Chance, Heads, passes
+from qkv.kernels.training import LANES, NEVER, Chance, Heads, training_kernels
 from qkv.model import Layers, Model
 from qkv.model.attention import Attention, CrossAttention, ToHeads
 from qkv.model.feed_forward import FeedForward
@@ -27,8 +27,8 @@ from qkv.model.output import OwnScores, TiedScores
 from qkv.model.stack import Absent
 from qkv.model.view import View
 from qkv.training.fused_ops import (
-    LoopedOwnScores,
-    LoopedTiedScores,
+    FusedUntiedLogits,
+    FusedTiedLogits,
     bent,
     dropped,
     joined,
@@ -38,14 +38,14 @@ from qkv.training.fused_ops import (
 )
 from qkv.training.optimizer import QUINTIC, Muon
 
-# FOLDED train/looped/texts: Texts one after the other in a single row, without what pads them.
-# FOLDED train/looped/attention: Attention within texts of one row: norms, turns, scores and
+# FOLDED train/fuse/texts: Texts one after the other in a single row, without what pads them.
+# FOLDED train/fuse/attention: Attention within texts of one row: norms, turns, scores and
 #   means in one pass a head.
-# FOLDED train/looped/layers: Stacks of layers whose texts stand one after the other, so that
+# FOLDED train/fuse/layers: Stacks of layers whose texts stand one after the other, so that
 #   padding is not computed.
-# FOLDED train/looped/rows: Norms, sums and the feed-forward part of a layer, through compiled
+# FOLDED train/fuse/rows: Norms, sums and the feed-forward part of a layer, through compiled
 #   passes.
-# FOLDED train/looped/muon: Muon's steps through compiled products, of which half are symmetric
+# FOLDED train/fuse/muon: Muon's steps through compiled products, of which half are symmetric
 #   and half computed.
 
 
@@ -123,7 +123,7 @@ def _documents(kind: type[Row], part: Documents, causal: bool, T: int) -> Row | 
     return kind(starts, counts, starts, causal, None, (len(ids), T))
 
 
-class LoopedAttention(Attention):
+class VarlenAttention(Attention):
     """Queries, keys and values come from one product."""
 
     def forward(self, x: Tensor, view: View) -> Tensor:
@@ -136,7 +136,7 @@ class LoopedAttention(Attention):
         return out
 
 
-class LoopedCrossAttention(CrossAttention):
+class VarlenCrossAttention(CrossAttention):
     """Keys and values come from one product."""
 
     def forward(self, x: Tensor, view: View) -> Tensor:
@@ -149,8 +149,8 @@ class LoopedCrossAttention(CrossAttention):
 
 
 FUSED_POSITIONS: dict[type[nn.Module], type[Attention]] = {
-    Attention: LoopedAttention,
-    CrossAttention: LoopedCrossAttention,
+    Attention: VarlenAttention,
+    CrossAttention: VarlenCrossAttention,
 }
 
 
@@ -210,7 +210,7 @@ def _table(angles: Tensor) -> Tensor:
     return angles.reshape(-1, angles.shape[-1]).to(torch.float32)
 
 
-class LoopedLayers(Layers):
+class VarlenLayers(Layers):
     """Between its first norm and its last there are real tokens alone.
 
     Where a mask says more than which tokens are one text, it is as slow as `Layers`.
@@ -258,17 +258,17 @@ class LoopedLayers(Layers):
         return row.unpacked(self.norm_out(x))
 
 
-class LoopedLinear(nn.Linear):
+class FusedLinear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         return multiplied(x, [self.weight], [self.bias])
 
 
-class LoopedNorm(nn.LayerNorm):
+class FusedLayerNorm(nn.LayerNorm):
     def forward(self, x: Tensor) -> Tensor:
         return normed(x, self.weight, self.bias, self.eps)
 
 
-class LoopedDropout(Dropout):
+class FusedDropout(Dropout):
     def forward(self, x: Tensor) -> Tensor:
         chance = self.draw()
         return dropped(x, chance) if chance.dropped else x
@@ -278,17 +278,17 @@ class LoopedDropout(Dropout):
         return Chance.draw(self.dropped) if self.training else NEVER
 
 
-class LoopedAdd(Add):
-    dropout: LoopedDropout
+class FusedDropoutAdd(Add):
+    dropout: FusedDropout
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return joined(x, y, self.dropout.draw())
 
 
-class LoopedFeedForward(FeedForward):
+class FusedFeedForward(FeedForward):
     """The activation and its dropout are one pass."""
 
-    dropout: LoopedDropout
+    dropout: FusedDropout
 
     @staticmethod
     def fits(plain: FeedForward) -> bool:
@@ -305,19 +305,19 @@ ATTENTIONS = FUSED_POSITIONS
 
 Kind = TypeVar("Kind", bound=Model)
 
-LOOPED: dict[type[nn.Module], type[nn.Module]] = {
-    Add: LoopedAdd,
-    Dropout: LoopedDropout,
-    OwnScores: LoopedOwnScores,
-    TiedScores: LoopedTiedScores,
-    nn.LayerNorm: LoopedNorm,
-    nn.Linear: LoopedLinear,
+FUSED_CLASSES: dict[type[nn.Module], type[nn.Module]] = {
+    Add: FusedDropoutAdd,
+    Dropout: FusedDropout,
+    OwnScores: FusedUntiedLogits,
+    TiedScores: FusedTiedLogits,
+    nn.LayerNorm: FusedLayerNorm,
+    nn.Linear: FusedLinear,
 }
 
 
-def looped(model: Kind) -> Kind:
+def fuse(model: Kind) -> Kind:
     """The twin; the passes are compiled now if they never were."""
-    passes()
+    training_kernels()
     twin = _copy(model, {})
     assert isinstance(twin, type(model))
     return twin
@@ -335,23 +335,23 @@ def _copy(part: nn.Module, made: dict[nn.Module, nn.Module], known: bool = True)
 
 
 def _kind(part: nn.Module, known: bool) -> type[nn.Module]:
-    """The class of the part's twin. Attention needs a stack around it that is looped too."""
+    """The class of the part's twin. Attention needs a stack around it that is fuse too."""
     if isinstance(part, Layers):
-        return LoopedLayers if LoopedLayers.fits(part) else type(part)
+        return VarlenLayers if VarlenLayers.fits(part) else type(part)
     if isinstance(part, Attention):
         return ATTENTIONS.get(type(part), type(part)) if known else type(part)
     if isinstance(part, FeedForward):
-        return LoopedFeedForward if LoopedFeedForward.fits(part) else type(part)
-    return LOOPED.get(type(part), type(part))
+        return FusedFeedForward if FusedFeedForward.fits(part) else type(part)
+    return FUSED_CLASSES.get(type(part), type(part))
 
 
-def loop_muon(optimisers: Iterable[torch.optim.Optimizer]) -> None:
+def fuse_muon(optimisers: Iterable[torch.optim.Optimizer]) -> None:
     """Let those of them that are Muon go through the passes."""
     for optimiser in optimisers:
-        if isinstance(optimiser, Muon) and passes().quick_turns:
+        if isinstance(optimiser, Muon) and training_kernels().quick_turns:
             optimiser.turn = orthogonal
 
 
 def orthogonal(matrices: Tensor, steps: int) -> Tensor:
     """`qkv.training.optimizer.orthogonal`, sooner."""
-    return passes().orthogonal(matrices.contiguous(), QUINTIC, steps)
+    return training_kernels().orthogonal(matrices.contiguous(), QUINTIC, steps)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qkv.kernels.training import LANES, Chance, Heads, passes
+from qkv.kernels.training import LANES, Chance, Heads, training_kernels
 from qkv.model.output import Factors, LossAndSlopes, OwnScores, TiedScores
 
 # FOLDED train/looped/scores: Scores whose loss and slopes are made together, a few rows at a
@@ -57,7 +57,7 @@ def mixed(heads: Heads, own: Tensor, other: Tensor | None) -> Tensor:
 
 def product(a: Tensor, b: Tensor) -> Tensor:
     """a (M, K) · b (K, N), by our own loops where they are quicker, else torch's."""
-    return passes().multiply(a, b) if passes().suits(a, b) else a @ b
+    return training_kernels().multiply(a, b) if training_kernels().suits(a, b) else a @ b
 
 
 class _Multiplied(torch.autograd.Function):
@@ -84,7 +84,7 @@ class _Normed(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Tensor, gain: Tensor, shift: Tensor | None, eps: float) -> Tensor:
         x = x.contiguous()
-        out, sizes = passes().norm(x, gain, shift, eps)
+        out, sizes = training_kernels().norm(x, gain, shift, eps)
         context.save_for_backward(x, gain, sizes)
         context.shifted = shift is not None
         return out
@@ -93,19 +93,25 @@ class _Normed(torch.autograd.Function):
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         x, gain, sizes = context.saved_tensors
         slope = upstream[0].contiguous()
-        return *passes().norm_back(x, gain, sizes, slope, context.shifted), None
+        return *training_kernels().norm_back(x, gain, sizes, slope, context.shifted), None
 
 
 class _Joined(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Tensor | None, y: Tensor, chance: Chance) -> Tensor:
         context.chance, context.whole = chance, x is not None
-        return passes().join(None if x is None else x.contiguous(), y.contiguous(), chance)
+        return training_kernels().join(
+            None if x is None else x.contiguous(), y.contiguous(), chance
+        )
 
     @staticmethod
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         slope = upstream[0].contiguous()
-        kept = passes().join(None, slope, context.chance) if context.chance.dropped else slope
+        kept = (
+            training_kernels().join(None, slope, context.chance)
+            if context.chance.dropped
+            else slope
+        )
         return slope if context.whole else None, kept, None
 
 
@@ -114,13 +120,13 @@ class _Bent(torch.autograd.Function):
     def forward(context: Any, x: Tensor, kind: int, chance: Chance) -> Tensor:
         context.save_for_backward(x)
         context.kind, context.chance = kind, chance
-        return passes().bend(x, kind, chance)
+        return training_kernels().bend(x, kind, chance)
 
     @staticmethod
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         (x,) = context.saved_tensors
         slope = upstream[0].contiguous()
-        return passes().bend_back(x, slope, context.kind, context.chance), None, None
+        return training_kernels().bend_back(x, slope, context.kind, context.chance), None, None
 
 
 class _Mixed(torch.autograd.Function):
@@ -128,7 +134,7 @@ class _Mixed(torch.autograd.Function):
     def forward(
         context: Any, heads: Heads, own: Tensor, other: Tensor | None, *gains: Tensor | None
     ) -> Tensor:
-        out, logs = passes().attend(heads, own, other)
+        out, logs = training_kernels().attend(heads, own, other)
         context.save_for_backward(own, other, out, logs)
         context.heads = heads
         return out
@@ -137,7 +143,7 @@ class _Mixed(torch.autograd.Function):
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         own, other, out, logs = context.saved_tensors
         slope = upstream[0].contiguous()
-        return None, *passes().attend_back(context.heads, own, other, out, logs, slope)
+        return None, *training_kernels().attend_back(context.heads, own, other, out, logs, slope)
 
 
 def _side_by_side(weights: list[Tensor], biases: list[Tensor | None]) -> Tensor:
@@ -150,12 +156,12 @@ def _side_by_side(weights: list[Tensor], biases: list[Tensor | None]) -> Tensor:
     )
 
 
-class LoopedTiedScores(TiedScores):
+class FusedTiedLogits(TiedScores):
     def factors(self, states: Tensor, table: Tensor) -> Factors:
         return _quicker(super().factors(states, table))
 
 
-class LoopedOwnScores(OwnScores):
+class FusedUntiedLogits(OwnScores):
     def factors(self, states: Tensor, table: Tensor) -> Factors:
         return _quicker(super().factors(states, table))
 
@@ -170,7 +176,7 @@ def _quicker(factors: Factors) -> Factors:
 def scored(factors: Factors, targets: Tensor, smoothing: float, agreement: float) -> LossAndSlopes:
     """The summed cross-entropy and its slopes; the scores of a few rows are all that is held."""
     states, table = factors.states.contiguous(), factors.table.contiguous()
-    losses, to_states, to_table, to_bias = passes().scored(
+    losses, to_states, to_table, to_bias = training_kernels().scored(
         states, table, factors.bias, targets.contiguous(), smoothing, agreement
     )
     return losses.sum(), to_states, to_table, to_bias

@@ -16,7 +16,7 @@ import torch
 
 from qkv.bundle import Bundle
 from qkv.bundle.bundle import TOKENIZER
-from qkv.engine.optimized import has_twin
+from qkv.engine.optimized import can_optimize
 from qkv.errors import TrainingError
 from qkv.files import unwritten
 from qkv.model import Layers, Model
@@ -25,7 +25,7 @@ from qkv.tasks.token_tasks import Batch
 from qkv.text import Tokenizer
 from qkv.text.tokenizer import BESIDE
 from qkv.training.checkpoint import Progress, load_checkpoint, load_newest, save_checkpoint
-from qkv.training.fused_model import loop_muon, looped
+from qkv.training.fused_model import fuse_muon, fuse
 from qkv.training.jobs.base import Job, Judged, Lesson
 from qkv.training.plan import Prepared, prepare_again
 from qkv.training.recipe import EVALUATIONS, Recipe, evaluations, read_recipe
@@ -301,9 +301,9 @@ def quickened(model: Model, optimisers: list[torch.optim.Optimizer]) -> Model:
     The optimisers become quicker too. Off the CPU, or in another precision than float32, it is the
     model itself, whose layers torch compiles.
     """
-    if has_twin(model):
-        loop_muon(optimisers)
-        return looped(model)
+    if can_optimize(model):
+        fuse_muon(optimisers)
+        return fuse(model)
     for module in model.modules():
         if isinstance(module, Layers):
             module.compile()

@@ -15,8 +15,8 @@ from qkv.attention import Rows, RowSlot, Slot
 from qkv.engine.generate import GREEDY, Batch, Request, Sampling, Step
 from qkv.engine.generate.decode import write_one
 from qkv.engine.generate.scheduler import Running
-from qkv.engine.optimized import quicken
-from qkv.engine.optimized.decode_step import SingleLayers
+from qkv.engine.optimized import optimize
+from qkv.engine.optimized.decode_step import DecodeStepLayers
 from qkv.errors import CacheError, QkvError, UsageError
 from qkv.model import Decoder
 
@@ -390,8 +390,8 @@ def test_one_that_is_seldom_by_itself_stays_where_it_is() -> None:
 )
 def test_one_by_itself_takes_the_short_way_of_one_sequence(int8: bool, compiled: bool) -> None:
     """Beyond the room it began with, after one that was cancelled, and one that failed."""
-    model = quicken(MODELS["llama"], int8, compiled)
-    assert isinstance(model.decoder, SingleLayers)
+    model = optimize(MODELS["llama"], int8, compiled)
+    assert isinstance(model.decoder, DecodeStepLayers)
     short, taken = model.decoder._one, list[int]()
     model.decoder._one = lambda x, cache: (taken.append(cache.length), short(x, cache))[1]
     batch, request = Batch(model, VOCABULARY), Request(ids(1, 1), 50, GREEDY)

@@ -10,11 +10,11 @@ from odd_models import ALL, DECODERS, ENCODERS, GROUPED, LENGTH, TRANSLATORS, VO
 from torch import Tensor, nn
 
 from qkv.attention import KVCache, Mask
-from qkv.engine.optimized import quicken
-from qkv.engine.optimized.decode_step import SingleLayers, SteppedLayers
-from qkv.engine.optimized.kernel_modules import LoopedInt8, LoopedPlain
+from qkv.engine.optimized import optimize
+from qkv.engine.optimized.decode_step import DecodeStepLayers, KernelDecodeStepLayers
+from qkv.engine.optimized.kernel_modules import KernelQuantizedLinear, KernelLinear
 from qkv.engine.optimized.linear import Matrix, Packed, Plain
-from qkv.engine.optimized.quantized import Int8, PackedInt8
+from qkv.engine.optimized.quantized import Int8, PackedQuantizedLinear
 from qkv.errors import CacheError
 from qkv.model import (
     GEGLU,
@@ -31,8 +31,8 @@ from qkv.model.output import NextToken
 
 B, T, S = 3, 11, 13
 LENGTHS = torch.tensor([T, 5, 1])
-LOOPED = [LoopedPlain, LoopedInt8]
-PACKED_INT8 = pytest.param(PackedInt8, marks=needs_int8)
+LOOPED = [KernelLinear, KernelQuantizedLinear]
+PACKED_INT8 = pytest.param(PackedQuantizedLinear, marks=needs_int8)
 PRODUCTS = pytest.mark.parametrize(
     "product", [Packed, Int8, PACKED_INT8, *(pytest.param(p, marks=needs_compiler) for p in LOOPED)]
 )
@@ -90,7 +90,7 @@ def assert_near(got: Tensor, want: Tensor, tolerance: float = 2e-5) -> None:
 def test_the_twin_gives_the_same_answers(name: str, compiled: bool) -> None:
     model = lively(ALL[name])
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
-    twin = quicken(model, compile=compiled)
+    twin = optimize(model, compile=compiled)
     for _ in range(3):  # a matrix is packed when it is needed often
         assert_near(answer(twin, ALL[name]), answer(model, ALL[name]))
     for key, tensor in model.state_dict().items():
@@ -106,7 +106,7 @@ def test_an_encoder_s_twin_gives_the_same_states_of_texts_in_one_row(
 ) -> None:
     model, text = lively(ENCODERS[name]), ids(1, sum(lengths), VOCABULARY)
     places = torch.cat([torch.arange(n) for n in lengths])
-    twin = quicken(model, compile=compiled)
+    twin = optimize(model, compile=compiled)
     for mask in (Mask.packed(lengths), Mask.full()):
         for _ in range(3):
             got = twin.encode(text, mask=mask, positions=places)
@@ -123,7 +123,7 @@ def test_a_decoder_s_twin_fed_token_by_token_gives_the_same_scores(
     name: str, rows: int, compiled: bool
 ) -> None:
     model, text = lively(DECODERS[name]), ids(rows, LENGTH, VOCABULARY)
-    twin = quicken(model, compile=compiled)
+    twin = optimize(model, compile=compiled)
     cache = twin.empty_cache(rows, LENGTH)
     steps = [twin(token, cache=cache) for token in text.split(1, dim=1)]
     assert_near(torch.cat(steps, dim=1), model(text))
@@ -137,8 +137,8 @@ def test_the_short_way_of_a_single_token_gives_what_the_general_way_gives(
     name: str, int8: bool, compiled: bool
 ) -> None:
     config = with_llama_parts(DECODERS[name])
-    twin = quicken(lively(config), int8, compiled)
-    assert type(twin.decoder) is (SteppedLayers if compiled else SingleLayers)
+    twin = optimize(lively(config), int8, compiled)
+    assert type(twin.decoder) is (KernelDecodeStepLayers if compiled else DecodeStepLayers)
     text = ids(1, LENGTH, VOCABULARY)
     one_by_one, at_once = twin.empty_cache(1, LENGTH), twin.empty_cache(1, LENGTH)
     twin(text[:, :17], cache=one_by_one)
@@ -168,8 +168,8 @@ def test_one_call_a_token_knows_all_that_such_a_decoder_is_made_of(parts: dict[s
     config = with_llama_parts(DECODERS["llama"])
     config = config.model_copy(update={"decoder": config.decoder.model_copy(update=parts)})
     model, text = lively(config), ids(1, LENGTH, VOCABULARY)
-    twin = quicken(model, compile=True)
-    assert type(twin.decoder) is SteppedLayers
+    twin = optimize(model, compile=True)
+    assert type(twin.decoder) is KernelDecodeStepLayers
     cache = twin.empty_cache(1, LENGTH)
     steps = [twin(token, cache=cache) for token in text.split(1, dim=1)]
     assert_near(torch.cat(steps, dim=1), model(text))
@@ -180,7 +180,7 @@ def test_one_call_a_token_knows_all_that_such_a_decoder_is_made_of(parts: dict[s
 @needs_compiler
 @torch.inference_mode()
 def test_a_cache_that_does_not_fit_is_refused_before_anything_is_written() -> None:
-    twin = quicken(lively(with_llama_parts(DECODERS["llama"])), compile=True)
+    twin = optimize(lively(with_llama_parts(DECODERS["llama"])), compile=True)
     token, slots = ids(1, 1, VOCABULARY), twin.empty_cache(1, LENGTH).slots
     _, K, _, E = slots[0].k.shape
     for made in (
@@ -196,7 +196,7 @@ def test_a_cache_that_does_not_fit_is_refused_before_anything_is_written() -> No
 
 @needs_compiler
 def test_two_threads_may_write_at_once() -> None:
-    twin = quicken(lively(with_llama_parts(DECODERS["llama"])), compile=True)
+    twin = optimize(lively(with_llama_parts(DECODERS["llama"])), compile=True)
 
     def write(seed: int) -> Tensor:
         text = ids(1, LENGTH, VOCABULARY, seed)
@@ -218,7 +218,7 @@ def test_what_is_no_number_in_a_weight_shows_in_the_answer(wide: nn.Module, comp
     for block in model.encoder.blocks():
         block.feed_forward = FeedForward(nn.Linear(30, 32), wide, nn.Linear(32, 30), 0.0)
     block.feed_forward.up.weight[3, 2] = torch.nan
-    twin = quicken(model, compile=compiled)
+    twin = optimize(model, compile=compiled)
     for _ in range(3):
         assert twin(ids(2, T, VOCABULARY)).isnan().all()
 
@@ -226,7 +226,7 @@ def test_what_is_no_number_in_a_weight_shows_in_the_answer(wide: nn.Module, comp
 @COMPILED
 def test_a_twin_with_slopes_has_the_model_s(compiled: bool) -> None:
     model = lively(ENCODERS["bert"])
-    twin = quicken(model, compile=compiled)
+    twin = optimize(model, compile=compiled)
     slopes = []
     for each in (model, twin):
         states = each.embedding(ids(2, 5, VOCABULARY)).detach().requires_grad_()
@@ -238,7 +238,7 @@ def test_a_twin_with_slopes_has_the_model_s(compiled: bool) -> None:
 
 @COMPILED
 def test_a_watched_layer_takes_the_general_way(compiled: bool) -> None:
-    twin = quicken(lively(with_llama_parts(DECODERS["llama"])), compile=compiled)
+    twin = optimize(lively(with_llama_parts(DECODERS["llama"])), compile=compiled)
     cache, seen = twin.empty_cache(1, LENGTH), []
     block = next(iter(twin.decoder.blocks()))
     with torch.inference_mode():
@@ -259,7 +259,7 @@ def test_a_translator_s_twin_fed_token_by_token_gives_the_same_scores(
     config = TRANSLATORS[name]
     model, text = lively(config), ids(B, T, VOCABULARY)
     source = ids(B, S, (config.source or config.embedding).vocabulary, seed=11)
-    twin = quicken(model, compile=compiled)
+    twin = optimize(model, compile=compiled)
     memory, cache = twin.encode(source), twin.empty_cache(B, T)
     steps = [twin.decode(token, memory, cache=cache) for token in text.split(1, dim=1)]
     assert_near(torch.cat(steps, dim=1), model(source, text))
@@ -272,7 +272,7 @@ def test_in_8_bits_the_answers_are_near_and_no_row_depends_on_another(
     name: str, compiled: bool
 ) -> None:
     model = lively(ALL[name])
-    twin = quicken(model, True, compiled)
+    twin = optimize(model, True, compiled)
     together, wanted = answer(twin, ALL[name]), answer(model, ALL[name])
     distance = (together - wanted).norm() / wanted.norm()
     assert distance < 0.12, distance
@@ -282,7 +282,7 @@ def test_in_8_bits_the_answers_are_near_and_no_row_depends_on_another(
 @COMPILED
 @pytest.mark.parametrize("config", [ENCODERS["bert"], DECODERS["llama"]], ids=["bert", "llama"])
 def test_in_8_bits_only_small_tables_are_kept_in_more(config: Config, compiled: bool) -> None:
-    twin = quicken(lively(config), True, compiled)
+    twin = optimize(lively(config), True, compiled)
     matrices = {name: t for name, t in twin.state_dict().items() if t.dim() == 2}
     kept = {name for name, t in matrices.items() if t.dtype == torch.float32}
     assert kept <= {"embedding.types", "encoder.position.weight"}
@@ -312,7 +312,7 @@ def test_products_are_near_and_of_zeros_nothing_but_the_bias(
 
 
 @pytest.mark.parametrize(
-    "product", [Int8, PACKED_INT8, pytest.param(LoopedInt8, marks=needs_compiler)]
+    "product", [Int8, PACKED_INT8, pytest.param(KernelQuantizedLinear, marks=needs_compiler)]
 )
 def test_a_number_that_is_none_shows_in_its_row_and_in_no_other(product: type[nn.Module]) -> None:
     weight, x = torch.randn(5, 7), torch.randn(3, 7)
@@ -325,5 +325,5 @@ def test_a_number_that_is_none_shows_in_its_row_and_in_no_other(product: type[nn
 
 def test_a_model_in_another_precision_is_its_own_twin() -> None:
     model = lively(ENCODERS["bert"]).double()
-    assert quicken(model) is model
-    assert quicken(model, compile=True) is model
+    assert optimize(model) is model
+    assert optimize(model, compile=True) is model

@@ -13,7 +13,7 @@ from odd_models import DECODERS, ENCODERS
 
 from qkv.bundle import Bundle
 from qkv.engine.classify import classify
-from qkv.engine.optimized import int8_works, quicken
+from qkv.engine.optimized import int8_supported, optimize
 from qkv.errors import DataError, UsageError
 from qkv.interpret.attribution import why_label, why_vector
 from qkv.interpret.attribution.attribution_text import lines
@@ -205,9 +205,9 @@ def test_what_cannot_be_explained_is_refused_with_its_numbers() -> None:
 
 
 def test_no_slope_goes_through_8_bits() -> None:
-    if not int8_works():
+    if not int8_supported():
         pytest.skip("torch does not multiply in 8 bits on this CPU")
-    small = quicken(glad_of_g(), int8=True)
+    small = optimize(glad_of_g(), int8=True)
     with pytest.raises(UsageError, match="without --int8"):
         why_label(small, bytewise(), TEXT)
     assert why_vector(small, bytewise(), TEXT).words

@@ -9,7 +9,7 @@ from torch import Tensor
 from qkv.attention import KVCache
 from qkv.engine.generate.request import CHUNK, Request, expect_finite, last_scores, reading
 from qkv.engine.generate.sampling import stream_of
-from qkv.engine.optimized.kernel_modules import LoopedScores
+from qkv.engine.optimized.kernel_modules import KernelLogits
 from qkv.model import Decoder
 
 # FOLDED engine/generate/choosing: The next token of each sequence, and how probable the model
@@ -94,8 +94,8 @@ def write_one(model: Decoder, request: Request, vocabulary: int) -> Iterator[Cho
 
 def following(model: Decoder, states: Tensor, chooser: Chooser, vocabulary: int) -> Choice:
     """The token after the last position."""
-    if chooser.sampling.plain and isinstance(model.output, LoopedScores):
-        id, logprob = model.output.likeliest(states[0, -1], vocabulary)
+    if chooser.sampling.plain and isinstance(model.output, KernelLogits):
+        id, logprob = model.output.argmax(states[0, -1], vocabulary)
         expect_finite(logprob)
         return Choice(id, logprob)
     return chooser.choose(last_scores(model, states, vocabulary)[0])

@@ -1,6 +1,6 @@
 """The same model arranged to answer sooner: fewer, larger products, and whole numbers if asked."""
 
-from qkv.engine.optimized.optimize import has_twin, quicken
-from qkv.engine.optimized.quantized import int8_works
+from qkv.engine.optimized.optimize import can_optimize, optimize
+from qkv.engine.optimized.quantized import int8_supported
 
-__all__ = ["has_twin", "int8_works", "quicken"]
+__all__ = ["can_optimize", "int8_supported", "optimize"]

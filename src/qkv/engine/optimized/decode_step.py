@@ -22,15 +22,19 @@ from torch.nn.functional import scaled_dot_product_attention
 from qkv.attention import KVCache, Mask, Rotation, Slot, Unturned
 from qkv.attention.reference import scale_factor
 from qkv.engine.optimized.fused import (
-    JoinedFeedForward,
-    JoinedTurnAttention,
+    FusedGatedFeedForward,
+    FusedQKVRopeAttention,
     PreNormBlock,
-    QuickRMSNorm,
+    FastRMSNorm,
 )
-from qkv.engine.optimized.kernel_modules import LoopedInt8, LoopedPlain, activation_number
+from qkv.engine.optimized.kernel_modules import (
+    KernelQuantizedLinear,
+    KernelLinear,
+    activation_number,
+)
 from qkv.engine.optimized.linear import Plain
 from qkv.engine.optimized.quantized import Int8
-from qkv.kernels import Layer, Matrix, Norm, Shape, floats, loops
+from qkv.kernels import Layer, Matrix, Norm, Shape, floats, inference_kernels
 from qkv.model.attention import Tap
 from qkv.model.position.rope import Turning
 from qkv.model.stack import Block, Layers
@@ -46,7 +50,7 @@ FIRST = 16  # keys; with fewer, torch's kernel turns a NaN query into zeros
 Product = Plain | Int8
 
 
-class SingleLayers(Layers):
+class DecodeStepLayers(Layers):
     """The layers of a decoder; a single token of a single sequence takes the short way."""
 
     first: ClassVar[int] = FIRST
@@ -98,14 +102,14 @@ class SingleLayers(Layers):
 class Line:
     """One layer for one row: x + attention(norm(x)), then x + feed-forward(norm(x))."""
 
-    attention: JoinedTurnAttention
+    attention: FusedQKVRopeAttention
     project: Product
     mixed: Product
-    norm: QuickRMSNorm
+    norm: FastRMSNorm
     activation: nn.Module
     widen: Product
     narrow: Product
-    wide_norm: QuickRMSNorm
+    wide_norm: FastRMSNorm
 
     def attended(self, x: Tensor, slot: Slot, rotation: Rotation | Unturned) -> Tensor:
         part = self.attention
@@ -122,7 +126,7 @@ class Line:
         return self.narrow.one_more(x, self.activation(gate).mul_(up))
 
 
-def _normed(norm: QuickRMSNorm, x: Tensor, product: Product) -> Tensor:
+def _normed(norm: FastRMSNorm, x: Tensor, product: Product) -> Tensor:
     """product(norm(x)); the size of x is a plain number, and joins the product last."""
     size = (float(torch.dot(x, x)) / len(x) + norm.eps) ** -0.5
     return product.one(x * norm.gain, size)
@@ -145,12 +149,12 @@ def line_of(block: Block) -> Line | None:
     norm, wide_norm = block.attention_in, block.feed_forward_in
     if not (
         isinstance(block, PreNormBlock)
-        and isinstance(attention, JoinedTurnAttention)
+        and isinstance(attention, FusedQKVRopeAttention)
         and attention.mix.cap is None
         and attention.widths[1] == attention.widths[2]
-        and isinstance(wide, JoinedFeedForward)
-        and isinstance(norm, QuickRMSNorm)
-        and isinstance(wide_norm, QuickRMSNorm)
+        and isinstance(wide, FusedGatedFeedForward)
+        and isinstance(norm, FastRMSNorm)
+        and isinstance(wide_norm, FastRMSNorm)
     ):
         return None
     project, mixed, widen, narrow = attention.project, attention.output, wide.widen, wide.down
@@ -180,14 +184,14 @@ class Bound:
             layer.keys, layer.values = slot.k.data_ptr(), slot.v.data_ptr()
         sized = Shape.from_buffer_copy(shape)
         sized.capacity = cache.slots[0].capacity
-        return cls(own, sized, _tensors(cache), loops().room(shape))
+        return cls(own, sized, _tensors(cache), inference_kernels().room(shape))
 
     def holds(self, cache: KVCache) -> bool:
         """Whether the cache still has the tensors it had."""
         return all(map(operator.is_, self.tensors, _tensors(cache)))
 
 
-class SteppedLayers(SingleLayers):
+class KernelDecodeStepLayers(DecodeStepLayers):
     """The layers of a decoder; a single token of a single sequence is one call."""
 
     first: ClassVar[int] = 0  # the loop gives NaN for NaN, however few the keys
@@ -198,7 +202,7 @@ class SteppedLayers(SingleLayers):
             return super()._one(x, cache)  # which says what is wrong
         x = x.clone()
         turns = self._turns(position)
-        loops().decode(bound.layers, bound.shape, x, turns, position, bound.room)
+        inference_kernels().decode(bound.layers, bound.shape, x, turns, position, bound.room)
         for slot in cache.slots:
             slot.length += 1
         return x
@@ -252,7 +256,7 @@ class SteppedLayers(SingleLayers):
 
 def steps(layers: Layers) -> bool:
     """Whether the loop knows all that these layers, which have a short way, are made of."""
-    return isinstance(layers.norm_out, QuickRMSNorm) and all(
+    return isinstance(layers.norm_out, FastRMSNorm) and all(
         line is not None and activation_number(line.activation) is not None
         for line in map(line_of, layers.blocks())
     )
@@ -279,10 +283,10 @@ def _layer(line: Line) -> Layer:
 
 
 def _norm(norm: nn.Module) -> Norm:
-    assert isinstance(norm, QuickRMSNorm)
+    assert isinstance(norm, FastRMSNorm)
     return Norm.of(norm.gain, norm.eps)
 
 
 def _matrix(product: Product) -> Matrix:
-    assert isinstance(product, LoopedPlain | LoopedInt8)
+    assert isinstance(product, KernelLinear | KernelQuantizedLinear)
     return product.matrix

@@ -27,7 +27,7 @@ from qkv.model.view import View
 #   parts.
 
 
-class JoinedAttention(nn.Module):
+class FusedQKVAttention(nn.Module):
     """Equal to an `Attention` whose projections all read the whole input."""
 
     def __init__(self, plain: Attention, build: Build) -> None:
@@ -53,7 +53,7 @@ class JoinedAttention(nn.Module):
         return self.output(join_heads(self.mix(q, k, v, view.mask)))
 
 
-class JoinedTurnAttention(JoinedAttention):
+class FusedQKVRopeAttention(FusedQKVAttention):
     """Queries and keys of equal width and without norms, turned to their positions together."""
 
     def forward(self, x: Tensor, view: View) -> Tensor:
@@ -69,7 +69,7 @@ def joined(plain: Attention, build: Build) -> nn.Module:
     if not projections(plain):
         return plain
     bare = isinstance(plain.query_norm, nn.Identity) and isinstance(plain.key_norm, nn.Identity)
-    return (JoinedTurnAttention if bare else JoinedAttention)(plain, build)
+    return (FusedQKVRopeAttention if bare else FusedQKVAttention)(plain, build)
 
 
 def projections(plain: Attention) -> list[ToHeads]:
@@ -153,7 +153,7 @@ BENT = {  # as oneDNN calls them; its relu is left out, as it makes 0 of what is
 }
 
 
-class BentFeedForward(nn.Module):
+class FusedActivationFeedForward(nn.Module):
     """Equal to a `FeedForward` that drops nothing; the first product comes bent already."""
 
     @staticmethod
@@ -179,7 +179,7 @@ def up_and_down(plain: FeedForward) -> tuple[nn.Linear, nn.Linear]:
     return up, down
 
 
-class JoinedFeedForward(nn.Module):
+class FusedGatedFeedForward(nn.Module):
     """Equal to a `GatedFeedForward` that drops nothing."""
 
     def __init__(self, plain: GatedFeedForward, build: Build) -> None:
@@ -195,7 +195,7 @@ class JoinedFeedForward(nn.Module):
         return self.down(self.activation(gate).mul_(up))
 
 
-class QuickRMSNorm(nn.Module):
+class FastRMSNorm(nn.Module):
     """x ÷ √(mean of x² + eps) × gain; a single row has its mean taken as one dot product."""
 
     def __init__(self, plain: nn.RMSNorm) -> None:
@@ -214,7 +214,7 @@ class QuickRMSNorm(nn.Module):
         return (x * size).mul_(self.gain)
 
 
-class QuickToHeads(nn.Module):
+class LinearToHeads(nn.Module):
     """Equal to a `ToHeads`."""
 
     def __init__(self, product: nn.Module, heads: int) -> None:

@@ -19,8 +19,8 @@ from qkv.engine.optimized.fused import (
     up_and_down,
 )
 from qkv.engine.optimized.linear import Layer, Plain
-from qkv.engine.optimized.quantized import Int8, Int8Table, Rounded, int8_works
-from qkv.kernels import ACTIVATIONS, Matrix, Panels, loops
+from qkv.engine.optimized.quantized import Int8, QuantizedEmbedding, Rounded, int8_supported
+from qkv.kernels import ACTIVATIONS, Matrix, Panels, inference_kernels
 from qkv.model.attention import CrossAttention, Mix
 from qkv.model.feed_forward import FeedForward
 from qkv.model.stack import Absent, Block
@@ -29,21 +29,21 @@ from qkv.model.view import View
 QUERIES = 8  # up to which a loop over queries is quicker than torch's kernel
 
 
-class LoopedPlain(Plain):
+class KernelLinear(Plain):
     """x·Wᵀ + b through the loops; for several rows the matrix also lies in panels.
 
     There is no slope through the loops; where one may be wanted they are not used.
     """
 
-    before: LoopedPlain | None = None  # the product that is likely computed right before
+    before: KernelLinear | None = None  # the product that is likely computed right before
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled() or not x.numel():
             return super().forward(x)
         if x.numel() == x.shape[-1]:
-            return loops().multiply(self.matrix, x.reshape(-1)).view(*x.shape[:-1], -1)
+            return inference_kernels().multiply(self.matrix, x.reshape(-1)).view(*x.shape[:-1], -1)
         if self.packed or self.worth_packing(x.numel() // x.shape[-1]):
-            return loops().products(self.panels, x)
+            return inference_kernels().products(self.panels, x)
         return super().forward(x)
 
     @property
@@ -56,7 +56,7 @@ class LoopedPlain(Plain):
 
     @cached_property
     def panels(self) -> Panels:
-        made = Panels.of(loops().packed(self.weight), self.bias, len(self.weight))
+        made = Panels.of(inference_kernels().packed(self.weight), self.bias, len(self.weight))
         if self.before is not None and self.before.packed:
             self.before.panels.then(made)
         return made
@@ -66,12 +66,12 @@ def in_turn(twin: nn.Module) -> None:
     """Tells each product which one is likely computed before it: in the order of the parts."""
     sources = [m for m in twin.modules() if isinstance(m, CrossAttention)]  # read once a text
     once = {p for m in sources for side in (m.key, m.value) for p in side.modules()}
-    each = [m for m in twin.modules() if isinstance(m, LoopedPlain) and m not in once]
+    each = [m for m in twin.modules() if isinstance(m, KernelLinear) and m not in once]
     for before, product in pairwise(each):
         product.__dict__["before"] = before  # known, but no part of it
 
 
-class LoopedInt8(Int8):
+class KernelQuantizedLinear(Int8):
     """The same with W in 8 bits, and rows rounded to 8 bits each by itself, as `Int8` has it."""
 
     def __init__(self, *layers: Layer, rounded: Rounded | None = None) -> None:
@@ -81,87 +81,93 @@ class LoopedInt8(Int8):
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         if len(rows) == 1:
-            return loops().multiply(self.matrix, rows[0]).view(*x.shape[:-1], -1)
+            return inference_kernels().multiply(self.matrix, rows[0]).view(*x.shape[:-1], -1)
         if not len(rows):
             return x.new_empty(*x.shape[:-1], len(self.weight.scale))
-        return self.sized(*loops().rounded(rows)).view(*x.shape[:-1], -1)
+        return self.sized(*inference_kernels().rounded(rows)).view(*x.shape[:-1], -1)
 
     @cached_property
     def matrix(self) -> Matrix:
         return Matrix.of(self.weight.whole, self.weight.scale, self.bias)
 
     def sums(self, whole: Tensor) -> Tensor:
-        return super().sums(whole) if int8_works() else loops().sums(whole, self.weight.whole)
+        return (
+            super().sums(whole)
+            if int8_supported()
+            else inference_kernels().sums(whole, self.weight.whole)
+        )
 
     def sized(self, whole: Tensor, step: Tensor) -> Tensor:
         """The product with rows that count in steps."""
-        return loops().unrounded(self.sums(whole), step, self.weight.scale, self.added)
+        return inference_kernels().unrounded(self.sums(whole), step, self.weight.scale, self.added)
 
 
-class LoopedScores(Scores):
+class KernelLogits(Scores):
     """The scores of all tokens, or only which is the greatest."""
 
-    def likeliest(self, state: Tensor, known: int) -> tuple[int, float]:
+    def argmax(self, state: Tensor, known: int) -> tuple[int, float]:
         """Which of the first `known` tokens scores highest after a state (D,), and its logprob."""
-        assert isinstance(self.product, LoopedPlain | LoopedInt8)
-        return loops().likeliest(self.product.matrix, self.scale(state), known)
+        assert isinstance(self.product, KernelLinear | KernelQuantizedLinear)
+        return inference_kernels().argmax(self.product.matrix, self.scale(state), known)
 
 
-class LoopedTable(Int8Table):
+class KernelQuantizedEmbedding(QuantizedEmbedding):
     """An embedding whose table is in 8 bits; a single token goes through the loops."""
 
     def rows(self, ids: Tensor) -> Tensor:
         if ids.numel() != 1:
             return super().rows(ids)
-        return loops().row(self.matrix, int(ids)).view(*ids.shape, -1)
+        return inference_kernels().row(self.matrix, int(ids)).view(*ids.shape, -1)
 
     @cached_property
     def matrix(self) -> Matrix:
         return Matrix.of(self.table.whole, self.table.scale, None)
 
 
-class PanelFeedForward(nn.Module):
+class KernelFeedForward(nn.Module):
     """A `FeedForward` in float32; wide rows are bent as they come and stay in the cache."""
 
     def __init__(self, plain: FeedForward) -> None:
         super().__init__()
-        self.up, self.down = map(LoopedPlain, up_and_down(plain))
+        self.up, self.down = map(KernelLinear, up_and_down(plain))
         self.activation, self.kind = plain.activation, _known(plain.activation)
 
     def forward(self, x: Tensor) -> Tensor:
         few = x.numel() <= x.shape[-1] or not (self.up.packed and self.down.packed)
         if few or torch.is_grad_enabled():
             return self.down(self.activation(self.up(x)))
-        return loops().fed_forward(self.up.panels, self.down.panels, x, self.kind)
+        return inference_kernels().fed_forward(self.up.panels, self.down.panels, x, self.kind)
 
 
-class LoopedFeedForward(nn.Module):
+class KernelQuantizedFeedForward(nn.Module):
     """A `FeedForward` in 8 bits; wide rows are scaled, bent and rounded in one pass."""
 
     def __init__(self, plain: FeedForward) -> None:
         super().__init__()
-        self.up, self.down = map(LoopedInt8, up_and_down(plain))
+        self.up, self.down = map(KernelQuantizedLinear, up_and_down(plain))
         self.activation, self.kind = plain.activation, _known(plain.activation)
 
     def forward(self, x: Tensor) -> Tensor:
         if x.numel() <= x.shape[-1]:
             return self.down(self.activation(self.up(x)))
         up = self.up
-        whole, step = loops().rounded(x.reshape(-1, x.shape[-1]))
-        wide = loops().bent_and_rounded(up.sums(whole), step, up.weight.scale, up.added, self.kind)
+        whole, step = inference_kernels().rounded(x.reshape(-1, x.shape[-1]))
+        wide = inference_kernels().bent_and_rounded(
+            up.sums(whole), step, up.weight.scale, up.added, self.kind
+        )
         return self.down.sized(*wide).view_as(x)
 
 
-class LoopedMix(Mix):
+class KernelAttentionCore(Mix):
     """Attention; within texts of one row, and of a few queries, it goes through the loops."""
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         check_sizes(q, k, v, mask)
         general = self.steps.watched or self.cap is not None or torch.is_grad_enabled()
-        looped = None if general else self._looped(q, k, v, mask)
+        looped = None if general else self._kernel(q, k, v, mask)
         return super().forward(q, k, v, mask) if looped is None else looped
 
-    def _looped(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor | None:
+    def _kernel(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor | None:
         """The same through the loops, if they know this case."""
         if k.shape[-1] != v.shape[-1] or not all(
             t.stride(-1) == 1 and t.dtype == torch.float32 for t in (q, k, v)
@@ -170,11 +176,15 @@ class LoopedMix(Mix):
         scale, packing = scale_factor(q.shape[-1], self.scale), mask.packing()
         if packing is not None:
             texts, more = packing
-            return None if more.parts else loops().attend_texts(q, k, v, texts.lengths, scale)
+            return (
+                None
+                if more.parts
+                else inference_kernels().attend_texts(q, k, v, texts.lengths, scale)
+            )
         tile = Tile.whole(q.shape[2], k.shape[2], q.device)
         if q.shape[2] > QUERIES or mask.bias_in(tile) is not None:
             return None
-        return loops().attend(q, k, v, mask.seen_in(tile), scale)
+        return inference_kernels().attend(q, k, v, mask.seen_in(tile), scale)
 
 
 def summed(fresh: Tensor, x: Tensor, norm: nn.Module) -> Tensor:
@@ -182,10 +192,10 @@ def summed(fresh: Tensor, x: Tensor, norm: nn.Module) -> Tensor:
     assert isinstance(norm, nn.LayerNorm)
     if torch.is_grad_enabled():
         return norm(fresh + x)
-    return loops().add_and_norm(fresh, x, norm)
+    return inference_kernels().add_and_norm(fresh, x, norm)
 
 
-class LoopedPostNormBlock(PostNormBlock):
+class KernelPostNormBlock(PostNormBlock):
     """A sum and its norm are one pass."""
 
     def forward(self, x: Tensor, view: View) -> Tensor:
@@ -193,7 +203,7 @@ class LoopedPostNormBlock(PostNormBlock):
         return summed(self.feed_forward(x), x, self.feed_forward_out)
 
 
-class LoopedPostNormCrossBlock(PostNormCrossBlock):
+class KernelPostNormCrossBlock(PostNormCrossBlock):
     """A sum and its norm are one pass."""
 
     def forward(self, x: Tensor, view: View) -> Tensor:
@@ -202,16 +212,16 @@ class LoopedPostNormCrossBlock(PostNormCrossBlock):
         return summed(self.feed_forward(x), x, self.feed_forward_out)
 
 
-LOOPED: dict[type[nn.Module], type[nn.Module]] = {
-    Mix: LoopedMix,
-    PostNormBlock: LoopedPostNormBlock,
-    PostNormCrossBlock: LoopedPostNormCrossBlock,
+KERNEL_CLASSES: dict[type[nn.Module], type[nn.Module]] = {
+    Mix: KernelAttentionCore,
+    PostNormBlock: KernelPostNormBlock,
+    PostNormCrossBlock: KernelPostNormCrossBlock,
 }
 
 
-def looped_kind(kind: type[nn.Module]) -> type[nn.Module]:
+def kernel_class(kind: type[nn.Module]) -> type[nn.Module]:
     """The class that does the same with compiled loops, if there is one."""
-    return LOOPED.get(kind, kind)
+    return KERNEL_CLASSES.get(kind, kind)
 
 
 def layer_norms(block: Block) -> bool:

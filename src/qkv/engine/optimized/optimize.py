@@ -11,31 +11,36 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import nn
 
-from qkv.engine.optimized.decode_step import SingleLayers, SteppedLayers, fits, steps
+from qkv.engine.optimized.decode_step import DecodeStepLayers, KernelDecodeStepLayers, fits, steps
 from qkv.engine.optimized.fused import (
-    BentFeedForward,
-    JoinedFeedForward,
-    QuickRMSNorm,
-    QuickToHeads,
+    FusedActivationFeedForward,
+    FusedGatedFeedForward,
+    FastRMSNorm,
+    LinearToHeads,
     Scores,
     joined,
     plain_kind,
     same_weights,
 )
 from qkv.engine.optimized.kernel_modules import (
-    LoopedFeedForward,
-    LoopedInt8,
-    LoopedPlain,
-    LoopedScores,
-    LoopedTable,
-    PanelFeedForward,
+    KernelQuantizedFeedForward,
+    KernelQuantizedLinear,
+    KernelLinear,
+    KernelLogits,
+    KernelQuantizedEmbedding,
+    KernelFeedForward,
     activation_number,
     in_turn,
     layer_norms,
-    looped_kind,
+    kernel_class,
 )
 from qkv.engine.optimized.linear import Matrix, Packed, Plain
-from qkv.engine.optimized.quantized import Int8, Int8Table, PackedInt8, StripFeedForward
+from qkv.engine.optimized.quantized import (
+    Int8,
+    QuantizedEmbedding,
+    PackedQuantizedLinear,
+    TiledFeedForward,
+)
 from qkv.model import Encoder, Model
 from qkv.model.attention import Attention, ToHeads
 from qkv.model.embedding import Table
@@ -47,14 +52,14 @@ Kind = TypeVar("Kind", bound=Model)
 
 
 @torch.no_grad()
-def quicken(model: Kind, int8: bool = False, compile: bool = False) -> Kind:
+def optimize(model: Kind, int8: bool = False, compile: bool = False) -> Kind:
     """The twin; on another device than a CPU, or in another precision, the model itself.
 
     compile: its inner loops are those of `qkv.kernels`.
     """
-    if not has_twin(model):
+    if not can_optimize(model):
         return model
-    kind = LoopedTwins if compile else Twins
+    kind = KernelOptimizedBuilder if compile else OptimizedBuilder
     twin = kind(model.embedding, int8, few_rows=not isinstance(model, Encoder)).of(model)
     assert isinstance(twin, type(model))
     if compile:
@@ -62,7 +67,7 @@ def quicken(model: Kind, int8: bool = False, compile: bool = False) -> Kind:
     return twin
 
 
-def has_twin(model: Model) -> bool:
+def can_optimize(model: Model) -> bool:
     """Whether it lies on a CPU, all in float32."""
     return model.embedding.weight.device.type == "cpu" and all(
         dtype == torch.float32
@@ -70,11 +75,11 @@ def has_twin(model: Model) -> bool:
     )
 
 
-class Twins:
+class OptimizedBuilder:
     """Makes the twin of each part of a model once."""
 
     tied: ClassVar[type[Int8]] = Int8  # for scores whose matrix is the embedding's
-    table_kind: ClassVar[type[Int8Table]] = Int8Table
+    table_kind: ClassVar[type[QuantizedEmbedding]] = QuantizedEmbedding
 
     def __init__(self, table: Table, int8: bool, few_rows: bool) -> None:
         """few_rows: products will mostly be with a few rows, as where tokens are written."""
@@ -82,9 +87,9 @@ class Twins:
         self.build = self._product(few_rows)
         self.made: dict[nn.Module, nn.Module] = {}
 
-    def _product(self, few_rows: bool) -> type[Int8 | PackedInt8 | Plain]:
+    def _product(self, few_rows: bool) -> type[Int8 | PackedQuantizedLinear | Plain]:
         if self.int8:
-            return Int8 if few_rows else PackedInt8
+            return Int8 if few_rows else PackedQuantizedLinear
         return Packed if Packed.works() else Plain
 
     def of(self, part: nn.Module) -> nn.Module:
@@ -98,17 +103,21 @@ class Twins:
             case Pooled():  # small, and it decides
                 return part
             case ToHeads():
-                return QuickToHeads(self.build(part), part.heads)
+                return LinearToHeads(self.build(part), part.heads)
             case GatedFeedForward():
-                return JoinedFeedForward(part, self.build)
-            case FeedForward() if issubclass(self.build, Packed) and BentFeedForward.fits(part):
-                return BentFeedForward(part, self.build)
-            case FeedForward() if self.build is PackedInt8 and StripFeedForward.fits(part):
-                return StripFeedForward(part)
+                return FusedGatedFeedForward(part, self.build)
+            case FeedForward() if issubclass(
+                self.build, Packed
+            ) and FusedActivationFeedForward.fits(part):
+                return FusedActivationFeedForward(part, self.build)
+            case FeedForward() if self.build is PackedQuantizedLinear and TiledFeedForward.fits(
+                part
+            ):
+                return TiledFeedForward(part)
             case TiedScores():
                 return Scores(part, self._scoring(part))
             case nn.RMSNorm():
-                return QuickRMSNorm(part)
+                return FastRMSNorm(part)
             case Table() if self.int8:
                 return self.table_kind(part)
         if type(part) is Attention:  # cross attention has two inputs
@@ -124,7 +133,7 @@ class Twins:
         if not self.int8:
             return self.build(tied)
         table = self.of(self.table)
-        assert isinstance(table, Int8Table)
+        assert isinstance(table, QuantizedEmbedding)
         return self.tied(tied, rounded=table.table)
 
     def _copy(self, part: nn.Module) -> nn.Module:
@@ -142,27 +151,27 @@ class Twins:
 
     def _single(self, layers: Layers) -> type[Layers]:
         """The class of layers that have a short way for a single token."""
-        return SingleLayers
+        return DecodeStepLayers
 
 
-class LoopedTwins(Twins):
+class KernelOptimizedBuilder(OptimizedBuilder):
     """The same with compiled loops."""
 
-    tied, table_kind = LoopedInt8, LoopedTable
+    tied, table_kind = KernelQuantizedLinear, KernelQuantizedEmbedding
 
-    def _product(self, few_rows: bool) -> type[Int8 | PackedInt8 | Plain]:
-        return LoopedInt8 if self.int8 else LoopedPlain
+    def _product(self, few_rows: bool) -> type[Int8 | PackedQuantizedLinear | Plain]:
+        return KernelQuantizedLinear if self.int8 else KernelLinear
 
     def _quicker(self, part: nn.Module) -> nn.Module:
         if type(part) is FeedForward and activation_number(part.activation) is not None:
-            return LoopedFeedForward(part) if self.int8 else PanelFeedForward(part)
+            return KernelQuantizedFeedForward(part) if self.int8 else KernelFeedForward(part)
         if isinstance(part, TiedScores) and part.cap is None:
-            return LoopedScores(part, self._scoring(part))
+            return KernelLogits(part, self._scoring(part))
         return super()._quicker(part)
 
     def _kind(self, part: nn.Module) -> type[nn.Module]:
         kind = super()._kind(part)
-        return kind if isinstance(part, Block) and not layer_norms(part) else looped_kind(kind)
+        return kind if isinstance(part, Block) and not layer_norms(part) else kernel_class(kind)
 
     def _single(self, layers: Layers) -> type[Layers]:
-        return SteppedLayers if steps(layers) else SingleLayers
+        return KernelDecodeStepLayers if steps(layers) else DecodeStepLayers

@@ -81,7 +81,7 @@ class Int8(nn.Module):
         return self.one(row, 1.0).add_(x)
 
 
-class PackedInt8(nn.Module):
+class PackedQuantizedLinear(nn.Module):
     """The same for many rows: the matrix lies as oneDNN reads it, which also scales the sums."""
 
     def __init__(self, *layers: Layer) -> None:
@@ -116,7 +116,7 @@ class PackedInt8(nn.Module):
             torch.addcmul(self.bias, sums, size, out=out)
 
 
-class StripFeedForward(nn.Module):
+class TiledFeedForward(nn.Module):
     """A `FeedForward` in strips of rows, whose widened rows then never leave the cache.
 
     The activation has a small dip below 0 and rises after it, so the largest result in a row is
@@ -131,7 +131,7 @@ class StripFeedForward(nn.Module):
 
     def __init__(self, plain: FeedForward) -> None:
         super().__init__()
-        self.up, self.down = map(PackedInt8, up_and_down(plain))
+        self.up, self.down = map(PackedQuantizedLinear, up_and_down(plain))
         self.activation = plain.activation
         self.dip = self.DIPS[type(plain.activation)]
 
@@ -151,7 +151,7 @@ class StripFeedForward(nn.Module):
         self.down.sized(bent.mul_(LARGEST / size).round_().to(torch.int8), size, out)
 
 
-class Int8Table(nn.Module):
+class QuantizedEmbedding(nn.Module):
     """An embedding whose table is in 8 bits."""
 
     def __init__(self, plain: Table) -> None:
@@ -177,7 +177,7 @@ class Int8Table(nn.Module):
 
 
 @cache
-def int8_works() -> bool:
+def int8_supported() -> bool:
     """Whether torch multiplies in 8 bits here, and as quickly as that is worth it (AVX-512 VNNI).
 
     Where it does not, compiled loops do.
@@ -186,7 +186,7 @@ def int8_works() -> bool:
         return False
     one, row = Matrix(torch.eye(3), None), torch.ones(2, 3)
     try:
-        return all(product(one)(row).allclose(row) for product in (Int8, PackedInt8))
+        return all(product(one)(row).allclose(row) for product in (Int8, PackedQuantizedLinear))
     except RuntimeError:
         return False
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from qkv.engine.optimized.quantized import Int8Table
+from qkv.engine.optimized.quantized import QuantizedEmbedding
 from qkv.errors import UsageError
 from qkv.text import Tokenizer
 from qkv.text.special_tokens import OWN
@@ -83,7 +83,7 @@ def gradient_times_input(score: Score, x: Tensor) -> Numbers:
 @contextmanager
 def with_slopes(model: nn.Module) -> Iterator[None]:
     """Inside, nothing is dropped at random, as when the model answers, but slopes can be taken."""
-    if any(isinstance(part, Int8Table) for part in model.modules()):
+    if any(isinstance(part, QuantizedEmbedding) for part in model.modules()):
         raise UsageError("no slope goes through weights in 8 bits; open the model without --int8")
     learning = [part for part in model.modules() if part.training]
     model.eval()
