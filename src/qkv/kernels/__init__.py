@@ -6,8 +6,8 @@ slower twin in torch that it equals.
 
 from qkv.kernels.inference import (
     ACTIVATIONS,
-    Layer,
     InferenceKernels,
+    Layer,
     Matrix,
     Norm,
     Panels,
@@ -18,8 +18,8 @@ from qkv.kernels.inference import (
 
 __all__ = [
     "ACTIVATIONS",
-    "Layer",
     "InferenceKernels",
+    "Layer",
     "Matrix",
     "Norm",
     "Panels",

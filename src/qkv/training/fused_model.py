@@ -27,8 +27,8 @@ from qkv.model.output import OwnScores, TiedScores
 from qkv.model.stack import Absent
 from qkv.model.view import View
 from qkv.training.fused_ops import (
-    FusedUntiedLogits,
     FusedTiedLogits,
+    FusedUntiedLogits,
     bent,
     dropped,
     joined,

@@ -25,7 +25,7 @@ from qkv.tasks.token_tasks import Batch
 from qkv.text import Tokenizer
 from qkv.text.tokenizer import BESIDE
 from qkv.training.checkpoint import Progress, load_checkpoint, load_newest, save_checkpoint
-from qkv.training.fused_model import fuse_muon, fuse
+from qkv.training.fused_model import fuse, fuse_muon
 from qkv.training.jobs.base import Job, Judged, Lesson
 from qkv.training.plan import Prepared, prepare_again
 from qkv.training.recipe import EVALUATIONS, Recipe, evaluations, read_recipe

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from qkv.attention import KVCache, Mask
 from qkv.engine.optimized import optimize
 from qkv.engine.optimized.decode_step import DecodeStepLayers, KernelDecodeStepLayers
-from qkv.engine.optimized.kernel_modules import KernelQuantizedLinear, KernelLinear
+from qkv.engine.optimized.kernel_modules import KernelLinear, KernelQuantizedLinear
 from qkv.engine.optimized.linear import Matrix, Packed, Plain
 from qkv.engine.optimized.quantized import Int8, PackedQuantizedLinear
 from qkv.errors import CacheError

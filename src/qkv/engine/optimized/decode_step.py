@@ -22,14 +22,14 @@ from torch.nn.functional import scaled_dot_product_attention
 from qkv.attention import KVCache, Mask, Rotation, Slot, Unturned
 from qkv.attention.reference import scale_factor
 from qkv.engine.optimized.fused import (
+    FastRMSNorm,
     FusedGatedFeedForward,
     FusedQKVRopeAttention,
     PreNormBlock,
-    FastRMSNorm,
 )
 from qkv.engine.optimized.kernel_modules import (
-    KernelQuantizedLinear,
     KernelLinear,
+    KernelQuantizedLinear,
     activation_number,
 )
 from qkv.engine.optimized.linear import Plain

@@ -13,9 +13,9 @@ from torch import nn
 
 from qkv.engine.optimized.decode_step import DecodeStepLayers, KernelDecodeStepLayers, fits, steps
 from qkv.engine.optimized.fused import (
+    FastRMSNorm,
     FusedActivationFeedForward,
     FusedGatedFeedForward,
-    FastRMSNorm,
     LinearToHeads,
     Scores,
     joined,
@@ -23,22 +23,22 @@ from qkv.engine.optimized.fused import (
     same_weights,
 )
 from qkv.engine.optimized.kernel_modules import (
-    KernelQuantizedFeedForward,
-    KernelQuantizedLinear,
+    KernelFeedForward,
     KernelLinear,
     KernelLogits,
     KernelQuantizedEmbedding,
-    KernelFeedForward,
+    KernelQuantizedFeedForward,
+    KernelQuantizedLinear,
     activation_number,
     in_turn,
-    layer_norms,
     kernel_class,
+    layer_norms,
 )
 from qkv.engine.optimized.linear import Matrix, Packed, Plain
 from qkv.engine.optimized.quantized import (
     Int8,
-    QuantizedEmbedding,
     PackedQuantizedLinear,
+    QuantizedEmbedding,
     TiledFeedForward,
 )
 from qkv.model import Encoder, Model
