@@ -27,7 +27,7 @@ def main() -> None:
     model = qkv.load(folder / "model")
     ids = model.tokenizer.wrap(model.tokenizer.encode(TEXT))
     for place in range(1, len(ids) - 1):
-        hidden = [*ids[:place], model.tokenizer.mask, *ids[place + 1 :]]
+        hidden = [*ids[:place], model.tokenizer.mask_id, *ids[place + 1 :]]
         with torch.inference_mode():
             shares = model.model(torch.tensor([hidden]))[0, place].softmax(dim=-1)
         guesses = [f"{model.tokenizer.token(i)} {shares[i]:.2f}" for i in shares.topk(3).indices]

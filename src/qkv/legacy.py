@@ -12,7 +12,16 @@ from typing import Any
 # which is written as it is called now.
 KEYS: dict[str, dict[str, str]] = {
     "config.json": {},
-    "special_tokens.json": {},
+    "special_tokens.json": {  # ".key" holds at the top level only: template_names has free keys
+        ".unknown": "unk",
+        ".start": "bos",
+        ".end": "eos",
+        ".stops": "extra_eos",
+        ".first": "forced_bos",
+        ".chat": "chat_template",
+        ".names": "template_names",
+        ".bare": "omit_source_eos",
+    },
     "recipe.toml": {},
     "metrics.jsonl": {},
 }

@@ -101,7 +101,7 @@ def test_a_fine_tuned_run_is_resumed_with_its_marks(
     arguments = ["classify", "pets.csv", "--from", small_bert, "--steps", 4, "--batch", 200]
     assert qkv("train", *arguments, "-o", "whole")[0] == 0
     assert qkv("train", *arguments, "-o", "run")[0] == 0
-    kept = {"recipe.toml", "metrics.jsonl", "tokenizer.json", "marks.json", "checkpoints"}
+    kept = {"recipe.toml", "metrics.jsonl", "tokenizer.json", "special_tokens.json", "checkpoints"}
     for path in Path("run").iterdir():
         if path.name not in kept:
             path.unlink()
@@ -111,7 +111,7 @@ def test_a_fine_tuned_run_is_resumed_with_its_marks(
     for name, tensor in one.model.state_dict().items():
         assert torch.equal(other.model.state_dict()[name], tensor), name
     assert other.tokenizer is not None
-    assert other.tokenizer.wrap([7]) == [other.tokenizer.start, 7, other.tokenizer.end]
+    assert other.tokenizer.wrap([7]) == [other.tokenizer.bos_id, 7, other.tokenizer.eos_id]
 
 
 def test_a_fine_tuned_classifier_is_opened_by_the_peer(

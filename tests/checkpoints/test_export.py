@@ -71,8 +71,8 @@ def test_a_decoder_made_here_is_opened_with_its_tokenizer(name: str, tmp_path: P
         assert tokenizer.decode(ids) == bundle.tokenizer.decode(ids)
         ours, theirs = bundle.model(torch.tensor([ids])), model(torch.tensor([ids])).logits
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    assert tokenizer.eos_token_id == bundle.tokenizer.end
-    assert model.config.eos_token_id == bundle.tokenizer.end
+    assert tokenizer.eos_token_id == bundle.tokenizer.eos_id
+    assert model.config.eos_token_id == bundle.tokenizer.eos_id
 
 
 @torch.no_grad()
@@ -97,14 +97,14 @@ def test_a_translator_made_here_starts_and_ends_as_it_did(tmp_path: Path) -> Non
     assert bundle.tokenizer is not None
     export(bundle, tmp_path / "out")
     model, _ = opened("AutoModelForSeq2SeqLM", tmp_path / "out")
-    assert model.config.decoder_start_token_id == bundle.tokenizer.start
+    assert model.config.decoder_start_token_id == bundle.tokenizer.bos_id
     source, target = torch.randint(5, 200, (1, 9)), torch.randint(5, 200, (1, 6))
     theirs = model(input_ids=source, decoder_input_ids=target).logits
     torch.testing.assert_close(bundle.model(source, target), theirs, rtol=1e-4, atol=1e-5)
     again = Bundle.load(tmp_path / "out").tokenizer
     assert again is not None
-    assert (again.start, again.end, again.pad) == (
-        bundle.tokenizer.start, bundle.tokenizer.end, bundle.tokenizer.pad,
+    assert (again.bos_id, again.eos_id, again.pad_id) == (
+        bundle.tokenizer.bos_id, bundle.tokenizer.eos_id, bundle.tokenizer.pad_id,
     )  # fmt: skip
 
 

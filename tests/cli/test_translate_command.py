@@ -57,7 +57,7 @@ def make_model() -> Translator:
     assert isinstance(model, Translator)
     with torch.no_grad():
         model.output.weight.mul_(30.0)
-        model.output.bias[LETTERS.end] = 3.0
+        model.output.bias[LETTERS.eos_id] = 3.0
     return model.eval()
 
 
@@ -195,7 +195,7 @@ def test_translations_that_were_stopped_are_counted(
 ) -> None:
     endless = make_model()
     with torch.no_grad():
-        endless.output.bias[LETTERS.end] = -100.0
+        endless.output.bias[LETTERS.eos_id] = -100.0
     Bundle(endless, LETTERS).save(tmp_path / "endless")
     _, _, err = qkv("translate", tmp_path / "endless", "ab", "", "cd")
     assert "2 of 3 translations had not ended" in err

@@ -77,8 +77,8 @@ def test_ids_take_two_bytes_if_the_vocabulary_allows_it(vocabulary: int, kind: t
 
 def test_an_end_closes_every_text_and_no_piece_before(tmp_path: Path, tokenizer: Tokenizer) -> None:
     pieces = [Piece("a\n", 0, False), Piece("b", 0, True), Piece("", 1, True)]
-    encoded = encode(pieces, tokenizer, "closed", tmp_path, end=tokenizer.end)
-    assert texts_of(encoded) == [[*tokenizer.encode("a\nb"), tokenizer.end], [tokenizer.end]]
+    encoded = encode(pieces, tokenizer, "closed", tmp_path, end=tokenizer.eos_id)
+    assert texts_of(encoded) == [[*tokenizer.encode("a\nb"), tokenizer.eos_id], [tokenizer.eos_id]]
     bare = encode(pieces, tokenizer, "closed", tmp_path)
     assert texts_of(bare) == [tokenizer.encode("a\nb"), []]
 

@@ -58,7 +58,7 @@ def test_a_text_that_would_become_too_long_is_cut_plainly(tokenizer: Tokenizer) 
 def test_a_text_whose_ids_are_not_those_of_its_words_is_cut_plainly(tokenizer: Tokenizer) -> None:
     """As where a token was added to a vocabulary, which is found before there are words."""
     found = tokenizer.encode_many(TEXTS)
-    found[2] = [*found[2], tokenizer.mask]
+    found[2] = [*found[2], tokenizer.mask_id]
     plain = Encoded.of(found, tokenizer.size)
     texts = Noisy(TEXTS, plain, tokenizer, 0.9, 99, (0, 0))
     assert texts.stiff == 1

@@ -57,7 +57,7 @@ def encoder(output: object, seed: int = 0) -> Encoder:
 
 def cosine(model: Encoder, tokenizer: Tokenizer, a: str, b: str) -> float:
     ids = [tokenizer.wrap(tokenizer.encode(text)) for text in (a, b)]
-    one, other = answers(model, ids, tokenizer.pad).double()
+    one, other = answers(model, ids, tokenizer.pad_id).double()
     return float(one @ other / one.norm() / other.norm())
 
 

@@ -8,7 +8,7 @@ import pytest
 from published import open_with_peer, write, write_bytes
 
 from qkv.errors import DataError
-from qkv.text import Marks, Tokenizer, read_tokenizer
+from qkv.text import SpecialTokens, Tokenizer, read_tokenizer
 from qkv.text.chat_template import render
 
 CHATML = """\
@@ -121,7 +121,9 @@ def test_the_template_is_kept_with_the_marks(place: Path, tmp_path: Path) -> Non
 
 
 def test_without_names_a_template_knows_the_marks() -> None:
-    marks = Marks(None, None, "<start>", "<end>", None, chat="{{ bos_token }}{{ eos_token }}")
+    marks = SpecialTokens(
+        None, None, "<start>", "<end>", None, chat_template="{{ bos_token }}{{ eos_token }}"
+    )
     own = Tokenizer.train("bytes", ["a"], 300)
     assert Tokenizer(own._backend, marks).chat([]) == "<start><end>"
 

@@ -65,8 +65,8 @@ def test_both_languages_give_the_ids_of_the_peer_on_any_text(
 
 def test_it_starts_with_padding_and_ends_with_the_one_mark(both: tuple[Tokenizer, Any]) -> None:
     ours, theirs = both
-    assert (ours.start, ours.pad) == (theirs.pad_token_id, theirs.pad_token_id)
-    assert (ours.end, ours.before, ours.after) == (0, (), (0,))
+    assert (ours.bos_id, ours.pad_id) == (theirs.pad_token_id, theirs.pad_token_id)
+    assert (ours.eos_id, ours.before, ours.after) == (0, (), (0,))
     assert ours.size == len(theirs)
     assert ours.encode(">>de<< the cat")[0] == 3
 
@@ -98,12 +98,12 @@ def test_saved_and_copied_it_still_has_two_languages(
 
 
 def test_two_languages_with_our_own_marks_come_back(tmp_path: Path) -> None:
-    """Then no marks.json is written that would tell of them."""
+    """Then no special_tokens.json is written that would tell of them."""
     own = Tokenizer.train("bytes", ["a"], 300)
     cutters = [Tokenizer.train(kind, ["the cat"], 300) for kind in ("characters", "bytes")]
     before = own.cut_by((cutters[0]._backend, cutters[1]._backend))
     before.save(tmp_path / "tokenizer.json")
-    assert not (tmp_path / "marks.json").exists()
+    assert not (tmp_path / "special_tokens.json").exists()
     after = Tokenizer.load(tmp_path / "tokenizer.json")
     assert after.two_languages
     assert after.encode("the cat") == before.encode("the cat")

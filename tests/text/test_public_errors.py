@@ -47,7 +47,7 @@ def changed(path: Path, change: Callable[[Any], object]) -> None:
 def bert_json(place: Path) -> Path:
     backend = read_tokenizer(bert(place / "files"))
     backend.save(place / "tokenizer.json")
-    (place / "marks.json").unlink()
+    (place / "special_tokens.json").unlink()
     return place
 
 
@@ -149,7 +149,7 @@ def test_hostile_names_are_told_in_one_line(tmp_path: Path) -> None:
 def test_named_templates_of_any_shape_are_passed_over(tmp_path: Path) -> None:
     named = [3, {"name": ["default"], "template": "x"}, {"name": "default", "template": "y"}]
     place = write(bert(tmp_path), tokenizer_config_json={"chat_template": named})
-    assert read_tokenizer(place).marks.chat == "y"
+    assert read_tokenizer(place).special_tokens.chat_template == "y"
 
 
 def piece(text: str, sort: int = 1) -> bytes:

@@ -84,8 +84,12 @@ def test_a_tokenizer_saved_here_is_the_same_after_loading(
     before, _ = opened(place)
     before.save(tmp_path / "tokenizer.json")
     after = Tokenizer.load(tmp_path / "tokenizer.json")
-    assert (after.marks, after.before, after.after) == (before.marks, before.before, before.after)
-    assert (after.special, after.stops) == (before.special, before.stops)
+    assert (after.special_tokens, after.before, after.after) == (
+        before.marks,
+        before.before,
+        before.after,
+    )
+    assert (after.special_ids, after.eos_ids) == (before.special, before.stops)
     for special in (False, True):
         assert after.encode_many(HOSTILE, special) == before.encode_many(HOSTILE, special)
 
@@ -187,8 +191,8 @@ def test_the_real_minilm_is_read_from_either_of_its_files(tmp_path: Path) -> Non
     for text in HOSTILE:
         same(whole, theirs, text)
         same(parts, theirs, text)
-    assert whole.marks == parts.marks
-    assert (whole.start, whole.end) == (101, 102) == (whole.before[0], whole.after[0])
+    assert whole.special_tokens == parts.special_tokens
+    assert (whole.bos_id, whole.eos_id) == (101, 102) == (whole.before[0], whole.after[0])
 
 
 @pytest.mark.parametrize("name", ["stories15M", "stories260K"])
@@ -197,7 +201,7 @@ def test_real_llamas_give_the_ids_of_the_peer(shared: Path, name: str) -> None:
     if not directory.is_dir():
         pytest.skip(f"needs {name} in the shared folder")
     ours, theirs = read_tokenizer(directory), open_with_peer(directory)
-    assert (ours.start, ours.end, ours.before) == (1, 2, (1,))
+    assert (ours.bos_id, ours.eos_id, ours.before) == (1, 2, (1,))
     for text in HOSTILE:
         same(ours, theirs, text)
 
@@ -211,7 +215,7 @@ def test_words_and_pieces_read_as_people_write_them(tmp_path: Path) -> None:
     assert [pieces.token(id) for id in pieces.encode("the Ω\n")] == [
         " the", " ", "\\xce", "\\xa9", "\\n",
     ]  # fmt: skip
-    assert pieces.token(pieces.start) == "<s>"
+    assert pieces.token(pieces.bos_id) == "<s>"
     unigram = read_tokenizer(PUBLISHED["t5"](tmp_path / "u"))
     assert "".join(unigram.token(id) for id in unigram.encode("the cat")) == " the cat"
     assert (words.kind, pieces.kind, unigram.kind) == ("wordpiece", "bpe", "unigram")
@@ -223,7 +227,11 @@ def test_a_sentencepiece_model_needs_no_class(tmp_path: Path) -> None:
         write_pieces(tmp_path / "bare", "tokenizer.model", "bpe", 600, byte_fallback=True)
     )
     assert bare.encode_many(HOSTILE) == named.encode_many(HOSTILE)
-    assert (bare.marks.start, bare.marks.end, bare.marks.unknown) == ("<s>", "</s>", "<unk>")
+    assert (bare.special_tokens.bos, bare.special_tokens.eos, bare.special_tokens.unk) == (
+        "<s>",
+        "</s>",
+        "<unk>",
+    )
 
 
 @pytest.mark.parametrize("place", ["bert", "gpt2", "qwen", "t5", "mbart50", "llama", "gemma"])

@@ -179,4 +179,4 @@ def test_a_tokenizer_from_elsewhere_says_which_token_it_lacks(tmp_path: Path) ->
     tokenizer = Tokenizer.load(path)
     assert (tokenizer.kind, tokenizer.encode("a")) == ("wordpiece", [1])
     with pytest.raises(DataError, match="no <pad>"):
-        _ = tokenizer.pad
+        _ = tokenizer.pad_id

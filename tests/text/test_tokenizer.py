@@ -74,7 +74,7 @@ def test_no_user_text_makes_a_special_token(
 ) -> None:
     tokenizer = tokenizers[kind]
     ids = set(tokenizer.encode(text))
-    assert ids.isdisjoint({tokenizer.pad, tokenizer.start, tokenizer.end, tokenizer.mask})
+    assert ids.isdisjoint({tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.mask_id})
     assert all(id < tokenizer.size for id in ids)
 
 
@@ -138,10 +138,13 @@ def test_special_tokens_are_the_first_five_and_decode_to_nothing(
     tokenizers: dict[str, Tokenizer], kind: str
 ) -> None:
     t = tokenizers[kind]
-    assert [t.pad, t.unknown, t.start, t.end, t.mask] == [0, 1, 2, 3, 4]
+    assert [t.pad_id, t.unk_id, t.bos_id, t.eos_id, t.mask_id] == [0, 1, 2, 3, 4]
     assert [t.token(id) for id in range(5)] == SPECIAL
     cat = t.encode("the cat")
-    assert t.decode([t.start, *cat[:1], t.mask, *cat[1:], t.end, t.pad, t.pad]) == "the cat"
+    assert (
+        t.decode([t.bos_id, *cat[:1], t.mask_id, *cat[1:], t.eos_id, t.pad_id, t.pad_id])
+        == "the cat"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -254,14 +257,14 @@ def test_a_million_times_one_letter_is_learned_and_encoded_at_once(kind: str) ->
     ids = tokenizer.encode(text)
     assert time.perf_counter() - start < 10
     if kind == "wordpiece":  # which reads no word of more than 100 letters
-        assert ids == [tokenizer.unknown]
+        assert ids == [tokenizer.unk_id]
     else:
         assert tokenizer.decode(ids) == text
 
 
 @pytest.mark.parametrize("kind", ["characters", "wordpiece", "unigram"])
 def test_a_character_never_seen_is_unknown(tokenizers: dict[str, Tokenizer], kind: str) -> None:
-    assert tokenizers[kind].encode("Ω") == [tokenizers[kind].unknown]
+    assert tokenizers[kind].encode("Ω") == [tokenizers[kind].unk_id]
 
 
 @pytest.mark.parametrize("kind", ["characters", "wordpiece", "unigram"])
@@ -271,7 +274,7 @@ def test_the_vocabulary_is_a_ceiling_even_below_the_number_of_characters(
 ) -> None:
     tokenizer = Tokenizer.train(kind, TEXTS, vocabulary)
     assert 5 < tokenizer.size <= vocabulary
-    assert tokenizer.unknown in tokenizer.encode("日本語")
+    assert tokenizer.unk_id in tokenizer.encode("日本語")
 
 
 @pytest.mark.parametrize("kind", KINDS)

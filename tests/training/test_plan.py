@@ -237,7 +237,7 @@ def test_blanked_texts_are_hidden_in_part_and_drawn_from_the_step(tmp_path: Path
     )
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
-    assert 0.2 < float((one == prepared.tokenizer.mask).float().mean()) < 0.8
+    assert 0.2 < float((one == prepared.tokenizer.mask_id).float().mean()) < 0.8
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece"])

@@ -20,7 +20,7 @@ from qkv.files.safe_io import did_you_mean
 from qkv.gguf import Gguf, open_gguf
 from qkv.model import EncoderOnly
 from qkv.model.build import Config, Model, skeleton
-from qkv.text import Marks, Tokenizer, has_tokenizer, read_tokenizer
+from qkv.text import SpecialTokens, Tokenizer, has_tokenizer, read_tokenizer
 from qkv.weights import open_weights
 
 # FOLDED layout/card: The import card: what was made of a public checkpoint, printed and kept
@@ -183,14 +183,14 @@ def _from_gguf(place: Path, file: Gguf) -> Checkpoint:
     return assemble(place, layout, given, config, weights, names, tokenizer)
 
 
-def _marks(file: Gguf) -> Marks:
+def _marks(file: Gguf) -> SpecialTokens:
     """The marks of the file; the end of a turn also ends a text."""
     said, tokens = file.marks(), file.metadata.get("tokenizer.ggml.tokens", [])
     turns = (file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "eom"))
     stops = (tokens[id] for id in turns if isinstance(id, int) and 0 <= id < len(tokens))
-    return Marks(
+    return SpecialTokens(
         said["pad"], said["unknown"], said["start"], said["end"], None,
-        stops=tuple(stops), chat=said["chat"],
+        extra_eos=tuple(stops), chat_template=said["chat"],
     )  # fmt: skip
 
 

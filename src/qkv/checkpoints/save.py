@@ -43,17 +43,17 @@ def write_tokenizer(
     tokenizer: Tokenizer, place: Path, longest: int, encoder_decoder: bool
 ) -> dict[str, Any]:
     """tokenizer.json and tokenizer_config.json; and what config.json says of special tokens."""
-    marks = tokenizer.marks
+    marks = tokenizer.special_tokens
     (place / "tokenizer.json").write_text(tokenizer.json(), encoding="utf-8")
     named = {
         "pad_token": marks.pad,
-        "unk_token": marks.unknown,
+        "unk_token": marks.unk,
         "mask_token": marks.mask,
-        "bos_token": None if encoder_decoder else marks.start,
-        "eos_token": marks.end,
-        "cls_token": marks.start if marks.mask else None,
-        "sep_token": marks.end if marks.mask else None,
-        "chat_template": marks.chat,
+        "bos_token": None if encoder_decoder else marks.bos,
+        "eos_token": marks.eos,
+        "cls_token": marks.bos if marks.mask else None,
+        "sep_token": marks.eos if marks.mask else None,
+        "chat_template": marks.chat_template,
     }
     said: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -64,15 +64,15 @@ def write_tokenizer(
     (place / SETTINGS).write_text(text, encoding="utf-8")
     ids = {
         "pad_token_id": marks.pad,
-        "eos_token_id": marks.end,
-        ("decoder_start_token_id" if encoder_decoder else "bos_token_id"): marks.start,
-        "forced_bos_token_id": marks.first,
+        "eos_token_id": marks.eos,
+        ("decoder_start_token_id" if encoder_decoder else "bos_token_id"): marks.bos,
+        "forced_bos_token_id": marks.forced_bos,
     }
     found: dict[str, Any] = {
         name: tokenizer.id_of(token) for name, token in ids.items() if token is not None
     }
-    if len(tokenizer.stops) > 1:
-        found["eos_token_id"] = list(tokenizer.stops)
+    if len(tokenizer.eos_ids) > 1:
+        found["eos_token_id"] = list(tokenizer.eos_ids)
     return found
 
 

@@ -14,7 +14,7 @@ from qkv.engine.batching import answering
 from qkv.errors import QkvError
 from qkv.files import one_line
 from qkv.text import Tokenizer
-from qkv.text.special_tokens import OWN
+from qkv.text.special_tokens import DEFAULT_SPECIAL_TOKENS
 
 # FOLDED check/round_trip: Tokenizer round trip: a text cut into tokens and put together again
 #   is that text.
@@ -92,7 +92,7 @@ EXACT = ("bpe", "bytes")  # kinds that, learned here, give back every text as it
 def find(subject: Subject, tolerance: float) -> Finding:
     """How many texts do not come back; those with a character that is not known are left out."""
     tokenizer = subject.engine.tokenizer
-    exact = tokenizer.kind in EXACT and tokenizer.marks == OWN
+    exact = tokenizer.kind in EXACT and tokenizer.special_tokens == DEFAULT_SPECIAL_TOKENS
     lost, unknown = list[str](), 0
     for number, text in enumerate(subject.texts, start=1):
         ids = tokenizer.encode(text, target=True)
@@ -126,7 +126,7 @@ def _first(text: str, back: str, exact: bool) -> str:
 
 
 def _unknown(tokenizer: Tokenizer) -> int | None:
-    return None if tokenizer.marks.unknown is None else tokenizer.unknown
+    return None if tokenizer.special_tokens.unk is None else tokenizer.unk_id
 
 
 def lacks(subject: Subject) -> str:

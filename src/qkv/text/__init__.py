@@ -1,8 +1,15 @@
 """Text into ids and back: tokenizers learned from the user's own text, or read as published."""
 
 from qkv.text.pretrained import has_tokenizer, read_tokenizer
-from qkv.text.special_tokens import OWN, Marks
+from qkv.text.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokens
 from qkv.text.tokenizer import Tokenizer
 from qkv.text.vocab_training import KINDS
 
-__all__ = ["KINDS", "OWN", "Marks", "Tokenizer", "has_tokenizer", "read_tokenizer"]
+__all__ = [
+    "DEFAULT_SPECIAL_TOKENS",
+    "KINDS",
+    "SpecialTokens",
+    "Tokenizer",
+    "has_tokenizer",
+    "read_tokenizer",
+]

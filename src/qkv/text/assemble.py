@@ -16,7 +16,7 @@ from qkv.errors import DataError
 from qkv.files import shown
 from qkv.text.pipelines import GEMMA, NEOX, PLAIN, T5, Family
 from qkv.text.pretrained_files import Settings, Vocabulary, expect_whole
-from qkv.text.special_tokens import Marks
+from qkv.text.special_tokens import SpecialTokens
 from qkv.text.tokenizer import Tokenizer
 
 # FOLDED text/roles: Which tokens a model starts, ends, pads and masks with, told from all its
@@ -27,7 +27,9 @@ from qkv.text.tokenizer import Tokenizer
 #   ends; the tokenizer's named tokens speak for the rest, and where those say nothing.
 
 
-def marks_of(backend: Backend, settings: Settings, names: Mapping[str, str]) -> Marks:
+def special_tokens_of(
+    backend: Backend, settings: Settings, names: Mapping[str, str]
+) -> SpecialTokens:
     """`names` are the tokenizer's tokens by name: bos_token, …"""
 
     def said(field: str) -> list[str]:
@@ -49,16 +51,16 @@ def marks_of(backend: Backend, settings: Settings, names: Mapping[str, str]) -> 
     ends = said("eos_token_id")
     named = names.get("eos_token")
     end = named if named in ends or not ends else ends[0]
-    return Marks(
+    return SpecialTokens(
         pad=first(names.get("pad_token"), *said("pad_token_id")),
-        unknown=names.get("unk_token"),
-        start=first(*start, names.get("bos_token"), names.get("cls_token")),
-        end=first(end, names.get("sep_token")),
+        unk=names.get("unk_token"),
+        bos=first(*start, names.get("bos_token"), names.get("cls_token")),
+        eos=first(end, names.get("sep_token")),
         mask=names.get("mask_token"),
-        stops=tuple(token for token in dict.fromkeys(ends) if token != end),
-        first=first(*said("forced_bos_token_id")),
-        chat=settings.chat,
-        names=tuple(names.items()) if settings.chat is not None else (),
+        extra_eos=tuple(token for token in dict.fromkeys(ends) if token != end),
+        forced_bos=first(*said("forced_bos_token_id")),
+        chat_template=settings.chat,
+        template_names=tuple(names.items()) if settings.chat is not None else (),
     )
 
 
@@ -109,7 +111,7 @@ def assemble(
             )
     expect_whole(vocabulary.path, backend.get_vocab(with_added_tokens=True))
     _set_template(backend, family, vocabulary, settings, names)
-    tokenizer = Tokenizer(backend, marks_of(backend, settings, names))
+    tokenizer = Tokenizer(backend, special_tokens_of(backend, settings, names))
     for text in ("", RARE):
         tokenizer.decode(tokenizer.encode(text))
     return tokenizer

@@ -72,7 +72,7 @@ def read_marian(settings: Settings) -> Tokenizer:
     names = Vocabulary(path, ids, [(token, 0.0) for token in in_order], unknown=ids.get("<unk>", 0))
     with refusing(path):
         numbers = assemble(MARIAN, names, settings, None)
-    tokens = [numbers.token(id) for id in numbers.special]
+    tokens = [numbers.token(id) for id in numbers.special_ids]
     special = [AddedToken(token, normalized=False, special=True) for token in tokens]
     source, target = (_cutter(directory / name, settings, special) for name in MARIAN_FILES)
     return numbers.cut_by((source, target))

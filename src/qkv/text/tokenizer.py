@@ -15,10 +15,18 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
 from qkv.errors import DataError
-from qkv.files import is_there, shown, unwritten
+from qkv.files import shown, unwritten
 from qkv.text.bpe_dropout import Cutter, Matching, Merging, refuse_noise
-from qkv.text.chat_template import render
-from qkv.text.special_tokens import FILE, OWN, Marks, around, read_marks, write_marks
+from qkv.text.special_tokens import (
+    DEFAULT_SPECIAL_TOKENS,
+    LEGACY_FILE,
+    SPECIAL_TOKENS_FILE,
+    SpecialTokens,
+    find_special_tokens,
+    read_special_tokens,
+    template_ids,
+    write_special_tokens,
+)
 from qkv.text.tokenizer_files import read_text, refusing
 from qkv.text.translation_pair import FILES, Cutters, Pair, read_pair, reading_special, write_pair
 from qkv.text.vocab_training import (
@@ -111,7 +119,11 @@ class Seams:
                 place += 1
 
 
-BESIDE = (FILE, *FILES)  # what may lie beside a tokenizer.json and belongs to it
+BESIDE = (
+    SPECIAL_TOKENS_FILE,
+    LEGACY_FILE,
+    *FILES,
+)  # what may lie beside a tokenizer.json and belongs to it
 
 
 class Tokenizer:
@@ -123,7 +135,12 @@ class Tokenizer:
     also drops case, accents and spaces.
     """
 
-    def __init__(self, backend: Backend, marks: Marks = OWN, pair: Cutters | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        special_tokens: SpecialTokens = DEFAULT_SPECIAL_TOKENS,
+        pair: Cutters | None = None,
+    ) -> None:
         """`pair` cuts texts of the source and of the target language, if each has its own way."""
         for part in (backend, *(pair or ())):
             # What a file says of these is for other programs: nothing is cut or filled up here,
@@ -131,10 +148,12 @@ class Tokenizer:
             part.no_truncation()
             part.no_padding()
             part.encode_special_tokens = True
-        self._backend, self.marks = backend, marks
+        self._backend, self.special_tokens = backend, special_tokens
         self._pair = None if pair is None else Pair(*pair, backend)
         self._kind, self._size = kind_of(backend), backend.get_vocab_size()
-        self.before, self.after = around(backend)  # the marks its own template puts around a text
+        self.before, self.after = template_ids(
+            backend
+        )  # the marks its own template puts around a text
 
     @classmethod
     def train(cls, kind: str, texts: Iterable[str], vocabulary: int) -> Tokenizer:
@@ -145,19 +164,21 @@ class Tokenizer:
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
         """The tokenizer in this file, its marks from the marks.json beside it if there is one."""
         text = read_text(Path(path), anywhere=True)
-        beside = Path(path).with_name(FILE)
-        marks = read_marks(beside) if is_there(beside) else OWN
+        special_tokens_path = find_special_tokens(Path(path).parent)
+        special_tokens = DEFAULT_SPECIAL_TOKENS
+        if special_tokens_path is not None:
+            special_tokens = read_special_tokens(special_tokens_path)
         pair = read_pair(Path(path))
         with refusing(path):
-            tokenizer = cls(Backend.from_str(text), marks, pair)
-        if is_there(beside):
-            tokenizer.expect_marks(str(beside))
+            tokenizer = cls(Backend.from_str(text), special_tokens, pair)
+        if special_tokens_path is not None:
+            tokenizer.check_special_tokens(str(special_tokens_path))
         return tokenizer
 
     def save(self, path: str | os.PathLike[str]) -> None:
         try:
             Path(path).write_text(self.json(), encoding="utf-8")
-            write_marks(self.marks, Path(path).with_name(FILE))
+            write_special_tokens(self.special_tokens, Path(path).parent)
             write_pair(self._pair, Path(path))
         except OSError as error:
             raise DataError(unwritten(Path(path), error)) from error
@@ -187,42 +208,42 @@ class Tokenizer:
         return f"{self.kind}, {self.size:,} tokens"
 
     @property
-    def pad(self) -> int:
-        return self._mark("pad")
+    def pad_id(self) -> int:
+        return self._special_id("pad")
 
     @property
-    def unknown(self) -> int:
-        return self._mark("unknown")
+    def unk_id(self) -> int:
+        return self._special_id("unk")
 
     @property
-    def start(self) -> int:
-        return self._mark("start")
+    def bos_id(self) -> int:
+        return self._special_id("bos")
 
     @property
-    def end(self) -> int:
-        return self._mark("end")
+    def eos_id(self) -> int:
+        return self._special_id("eos")
 
     @property
-    def mask(self) -> int:
-        return self._mark("mask")
+    def mask_id(self) -> int:
+        return self._special_id("mask")
 
     @property
-    def first(self) -> int | None:
+    def forced_bos_id(self) -> int | None:
         """The token every target must begin with, if there is one."""
-        return None if self.marks.first is None else self._mark("first")
+        return None if self.special_tokens.forced_bos is None else self._special_id("forced_bos")
 
     @cached_property
-    def stops(self) -> tuple[int, ...]:
+    def eos_ids(self) -> tuple[int, ...]:
         """All tokens that end a text, `end` first."""
-        named = (self.marks.end, *self.marks.stops)
+        named = (self.special_tokens.eos, *self.special_tokens.extra_eos)
         ids = (self._backend.token_to_id(token) for token in named if token is not None)
         return tuple(dict.fromkeys(id for id in ids if id is not None))
 
     @cached_property
-    def special(self) -> frozenset[int]:
+    def special_ids(self) -> frozenset[int]:
         """Every token that is no text: those the file calls special, and the marks."""
         added = self._backend.get_added_tokens_decoder().items()
-        marks = (self._backend.token_to_id(token) for token in self.marks.tokens)
+        marks = (self._backend.token_to_id(token) for token in self.special_tokens.tokens)
         named = {id for id in marks if id is not None}
         return frozenset(named | {id for id, token in added if token.special})
 
@@ -242,7 +263,7 @@ class Tokenizer:
         if self._pair is not None:
             for text in texts:
                 refuse_half_characters(text)
-            return self._pair.encode_many(texts, special, target, self.unknown)
+            return self._pair.encode_many(texts, special, target, self.unk_id)
         if special or all(len(text) <= LONG for text in texts) or self._seams is None:
             return self._plain(texts, special)
         tried = [self._seams.encode(text) for text in texts]
@@ -292,12 +313,17 @@ class Tokenizer:
         self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
     ) -> str:
         """The messages as the one text the model was trained on; encode it with `special`."""
-        if self.marks.chat is None:
+        if self.special_tokens.chat_template is None:
             raise DataError(
                 f"this {self.kind} tokenizer has no chat template, so the model was made for plain "
                 "text; give it the prompt without --chat"
             )
-        return render(self.marks.chat, messages, add_generation_prompt, self.marks.variables)
+        return render(
+            self.special_tokens.chat_template,
+            messages,
+            add_generation_prompt,
+            self.special_tokens.template_variables,
+        )
 
     def token(self, id: int) -> str:
         """One token as people read it: a space as a space, what cannot be seen escaped."""
@@ -315,16 +341,16 @@ class Tokenizer:
 
     def cut_by(self, pair: Cutters) -> Tokenizer:
         """The same vocabulary, for texts that each language cuts in its own way."""
-        return type(self)(self._backend, self.marks, pair)
+        return type(self)(self._backend, self.special_tokens, pair)
 
-    def expect_marks(self, source: str) -> None:
+    def check_special_tokens(self, source: str) -> None:
         """Refuses marks that are no tokens of this vocabulary."""
-        for token in self.marks.tokens:
+        for token in self.special_tokens.tokens:
             if self._backend.token_to_id(token) is None:
                 raise DataError(f"{source}: the vocabulary has no token {shown(token)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._backend, self.marks, self._pair and self._pair.cutters)
+        return type(self), (self._backend, self.special_tokens, self._pair and self._pair.cutters)
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.summary}>"
@@ -356,13 +382,13 @@ class Tokenizer:
     def _spelling(self) -> str:
         return spelling_of(self._backend)
 
-    def _mark(self, role: str) -> int:
-        token = getattr(self.marks, role)
+    def _special_id(self, role: str) -> int:
+        token = getattr(self.special_tokens, role)
         if token is None:
-            raise DataError(f"this {self.kind} tokenizer has no token for {role}")
+            raise DataError(f"this {self.kind} tokenizer has no {role} token")
         id = self._backend.token_to_id(token)
         if id is None:
-            raise DataError(f"this {self.kind} tokenizer has no {token} token, its {role}")
+            raise DataError(f"this {self.kind} tokenizer has no {token}, its {role} token")
         return id
 
     def _known(self, id: int) -> int:

@@ -29,7 +29,7 @@ def tokenizer(kind: str = "bpe", marked: bool = False) -> Tokenizer:
     if not marked:
         return plain
     backend = Backend.from_str(plain.json())
-    marks = [("<start>", plain.start), ("<end>", plain.end)]
+    marks = [("<start>", plain.bos_id), ("<end>", plain.eos_id)]
     backend.post_processor = TemplateProcessing(single="<start> $A <end>", special_tokens=marks)
     return Tokenizer(backend)
 

@@ -26,7 +26,7 @@ from qkv.errors import DataError, UsageError
 from qkv.model import Decoder, DecoderOnly, Encoder, preset
 from qkv.model import build as build_model
 from qkv.text import Tokenizer
-from qkv.text.special_tokens import Marks
+from qkv.text.special_tokens import SpecialTokens
 
 LETTERS = "abcdefghijklmnopqrstuvwx"
 
@@ -54,7 +54,7 @@ def test_tokens_come_one_by_one_and_make_the_answer(model: Decoder, tokenizer: T
     tokens = list(answer)
     ids = [token.id for token in tokens]
     expected = slow_greedy(model, tokenizer.encode("cab"), 17)
-    end = expected.index(tokenizer.end) + 1 if tokenizer.end in expected else 17
+    end = expected.index(tokenizer.eos_id) + 1 if tokenizer.eos_id in expected else 17
     assert ids == answer.tokens == expected[:end]
     assert "".join(token.text for token in tokens) == answer.text == tokenizer.decode(ids)
     assert [token.logprob for token in tokens] == answer.logprobs
@@ -188,7 +188,7 @@ def test_a_model_writes_up_to_the_last_position_it_has(tokenizer: Tokenizer) -> 
     assert list(answer.tokens) == slow_greedy(model, tokenizer.encode(LETTERS), len(answer.tokens))
 
 
-def pieces(marks: Marks) -> Tokenizer:
+def pieces(marks: SpecialTokens) -> Tokenizer:
     tokens = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", *LETTERS[:24], "\n"]
     backend = Backend(models.BPE({token: i for i, token in enumerate(tokens)}, []))
     backend.decoder = decoders.Fuse()
@@ -205,24 +205,28 @@ CHAT = (
 def test_an_empty_prompt_starts_from_the_start_mark_or_is_refused(
     model: Decoder, tokenizer: Tokenizer
 ) -> None:
-    assert Prompter(model, tokenizer).ids("") == [tokenizer.end]  # as in training's samples
-    marked = pieces(Marks(None, None, "<s>", "</s>", None))
-    assert Prompter(model, marked).ids("") == [marked.start]
-    bare = pieces(Marks(None, None, None, "</s>", None))
+    assert Prompter(model, tokenizer).ids("") == [tokenizer.eos_id]  # as in training's samples
+    marked = pieces(SpecialTokens(None, None, "<s>", "</s>", None))
+    assert Prompter(model, marked).ids("") == [marked.bos_id]
+    bare = pieces(SpecialTokens(None, None, None, "</s>", None))
     with pytest.raises(UsageError, match="empty and this model has no start mark"):
         Prompter(model, bare).ids("")
 
 
 def test_messages_are_rendered_by_the_template_and_end_where_it_says(model: Decoder) -> None:
-    t = pieces(Marks(None, None, "<s>", "</s>", None, stops=("<|im_end|>",), chat=CHAT))
+    t = pieces(
+        SpecialTokens(
+            None, None, "<s>", "</s>", None, extra_eos=("<|im_end|>",), chat_template=CHAT
+        )
+    )
     asked = Prompter(model, t).request([{"role": "user", "content": "abc"}], max_tokens=5)
     im_start, im_end = t.id_of("<|im_start|>"), t.id_of("<|im_end|>")
     expected = [im_start, *t.encode("user\nabc"), im_end, im_start]
     assert list(asked.ids) == expected
-    assert asked.ends == {t.end, im_end}
+    assert asked.ends == {t.eos_id, im_end}
     with pytest.raises(UsageError, match="no messages"):
         Prompter(model, t).request([])
-    plain = pieces(Marks(None, None, "<s>", "</s>", None))
+    plain = pieces(SpecialTokens(None, None, "<s>", "</s>", None))
     with pytest.raises(DataError, match="has no chat template"):
         Prompter(model, plain).request([{"role": "user", "content": "abc"}])
 
@@ -275,7 +279,7 @@ def test_odd_prompts_are_answered(prompt: str, stories: Bundle) -> None:
     assert stories.tokenizer is not None
     answer = generate(stories.model, stories.tokenizer, prompt, max_tokens=5, seed=1).finish()
     assert answer.text == stories.tokenizer.decode(
-        id for id in answer.tokens if id != stories.tokenizer.end
+        id for id in answer.tokens if id != stories.tokenizer.eos_id
     )
 
 

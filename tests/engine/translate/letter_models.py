@@ -34,7 +34,7 @@ def speller(seed: int = 0, ending: float = 3.0, **changes: object) -> Translator
     """A translator from letters to letters; `ending` is how gladly it ends."""
     model = translator(seed, vocabulary=letters().size, **changes)  # type: ignore[arg-type]
     with torch.no_grad():
-        model.output.bias[letters().end] = ending
+        model.output.bias[letters().eos_id] = ending
     return model
 
 
@@ -107,7 +107,7 @@ def arabic(shared: Path) -> Arabic:
         for name in ("source", "target")
     )
     learned = Tokenizer.train("characters", ["".join(source[3:] + target[3:])], 1000)
-    tokenizer = Tokenizer(learned._backend, replace(learned.marks, bare=True))
+    tokenizer = Tokenizer(learned._backend, replace(learned.special_tokens, bare=True))
     tables = {
         "source": Embedding(vocabulary=tokenizer.size, scaled=True),
         "embedding": Embedding(vocabulary=tokenizer.size, scaled=True),
@@ -128,8 +128,8 @@ def arabic(shared: Path) -> Arabic:
 
 def _moved(table: Tensor, symbols: list[str], tokenizer: Tokenizer, elsewhere: float) -> Tensor:
     """The rows of the symbols where the tokenizer has them; the last row is the unknown's."""
-    marks = [tokenizer.pad, tokenizer.start, tokenizer.end]
-    ids = [*marks, *(tokenizer.id_of(symbol) for symbol in symbols[3:]), tokenizer.unknown]
+    marks = [tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id]
+    ids = [*marks, *(tokenizer.id_of(symbol) for symbol in symbols[3:]), tokenizer.unk_id]
     moved = torch.full((tokenizer.size, *table.shape[1:]), elsewhere)
     moved[ids] = table
     return moved

@@ -35,8 +35,8 @@ def test_the_n_best_are_those_of_the_beam_search(
     model, texts, t = speller(seed), some_texts(seed, 5), letters()
     marks = Marking.of(t, model.config)
     searched = beam_search(
-        model, [[*t.encode(text), t.end] for text in texts],
-        start=t.start, end=t.end, beams=beams, best=beams, length_penalty=length_penalty,
+        model, [[*t.encode(text), t.eos_id] for text in texts],
+        start=t.bos_id, end=t.eos_id, beams=beams, best=beams, length_penalty=length_penalty,
         forbidden=marks.never,
     )  # fmt: skip
     found = translated(model, texts, beams=beams, best=beams, length_penalty=length_penalty)

@@ -96,13 +96,13 @@ def sorter() -> Translator:
     for _ in range(250):
         count = int(draws.integers(1, 7))
         texts = ["".join(draws.permutation(list(LETTERS + UNSAID))[:count]) for _ in range(64)]
-        targets = [[t.start, *t.encode(sorted_target(text)), t.end] for text in texts]
+        targets = [[t.bos_id, *t.encode(sorted_target(text)), t.eos_id] for text in texts]
         longest = max(map(len, targets))
-        rows = torch.tensor([row + [t.pad] * (longest - len(row)) for row in targets])
-        source = torch.tensor([[*t.encode(text), t.end] for text in texts])
+        rows = torch.tensor([row + [t.pad_id] * (longest - len(row)) for row in targets])
+        source = torch.tensor([[*t.encode(text), t.eos_id] for text in texts])
         scores = model(source, rows[:, :-1])
         loss = torch.nn.functional.cross_entropy(
-            scores.flatten(0, 1), rows[:, 1:].flatten(), ignore_index=t.pad
+            scores.flatten(0, 1), rows[:, 1:].flatten(), ignore_index=t.pad_id
         )
         optimiser.zero_grad()
         loss.backward()

@@ -222,7 +222,7 @@ def test_a_word_is_taken_out_or_a_mask_stands_for_it(minilm: Bundle, labelled: E
     assert out == why_label(labelled, t, text, draws=2)
     assert masked.hidden == "[MASK] stands in for each of its tokens"
     ids = t.wrap(t.encode("the dog ran"))
-    ids[2] = t.mask
+    ids[2] = t.mask_id
     whole, hidden = (
         labelled(torch.tensor([row]))[0].detach().double().softmax(dim=-1)
         for row in (t.wrap(t.encode(text)), ids)
@@ -233,8 +233,8 @@ def test_a_word_is_taken_out_or_a_mask_stands_for_it(minilm: Bundle, labelled: E
     assert Removed().without([1, 2, 3], {1}) == [1, 3]
     assert Removed((9,)).without([1], {0}) == [9]
     assert Baseline(0, "_").ids([5, 6, 7], {0}) == [5, 0, 0]
-    with pytest.raises(DataError, match="no token for mask"):
-        Masked.of(Tokenizer(t._backend, replace(t.marks, mask=None)))
+    with pytest.raises(DataError, match="no mask token"):
+        Masked.of(Tokenizer(t._backend, replace(t.special_tokens, mask=None)))
 
 
 def test_a_vector_turns_most_without_the_word_it_is_about(minilm: Bundle) -> None:

@@ -88,7 +88,7 @@ def test_forced_probabilities_are_the_models_own() -> None:
     logs = forced_logs(model, marks, sources, target)
     for row, source in zip(logs, sources, strict=True):
         with torch.no_grad():
-            scores = model(torch.tensor([source]), torch.tensor([[t.start, *target[:-1]]]))
+            scores = model(torch.tensor([source]), torch.tensor([[t.bos_id, *target[:-1]]]))
         own = scores[0].double().log_softmax(dim=-1)
         expected = [float(own[at, token]) for at, token in enumerate(target)]
         assert row.tolist() == pytest.approx(expected, abs=1e-4)

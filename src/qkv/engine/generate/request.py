@@ -16,7 +16,7 @@ from qkv.engine.generate.sampling import USUAL, Sampling
 from qkv.errors import QkvError, UsageError
 from qkv.model import Decoder, Model, NextToken
 from qkv.text import Tokenizer
-from qkv.text.special_tokens import OWN
+from qkv.text.special_tokens import DEFAULT_SPECIAL_TOKENS
 
 # FOLDED engine/generate/reading: What a model must offer to write text, and how it is asked for
 #   its scores.
@@ -232,7 +232,7 @@ class Prompter:
         if max_tokens is None:
             max_tokens = max(1, min(ENOUGH, limit - len(ids)))
         seed = secrets.randbits(32) if seed is None else seed
-        ends = frozenset(self.tokenizer.stops)
+        ends = frozenset(self.tokenizer.eos_ids)
         sampling = options.get("sampling", USUAL)
         asked = Request(tuple(ids), max_tokens, sampling, seed, number, ends, tuple(stop))
         asked.check(self.model)
@@ -254,11 +254,11 @@ class Prompter:
         as their training's samples do.
         """
         t = self.tokenizer
-        if t.marks == OWN:
-            return t.end
-        if t.marks.start is None:
+        if t.special_tokens == DEFAULT_SPECIAL_TOKENS:
+            return t.eos_id
+        if t.special_tokens.bos is None:
             raise UsageError("the prompt is empty and this model has no start mark; give a text")
-        return t.start
+        return t.bos_id
 
     def _cut(self, ids: list[int], limit: int, max_tokens: int | None) -> list[int]:
         if max_tokens is None and len(ids) < limit:

@@ -29,7 +29,7 @@ class TextStream:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._decode = tokenizer.decode
-        self._special = tokenizer.special
+        self._special = tokenizer.special_ids
         self._single_bytes = _byte_pieces(tokenizer)
         self._before: list[int] = []  # the last token shown: what comes after it is no beginning
         self._shown = ""  # what that token is by itself

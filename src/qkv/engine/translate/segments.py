@@ -195,7 +195,7 @@ def _portions(parts: Sequence[str], whole: Portion) -> list[Portion]:
     return found
 
 
-UNWRITTEN = ("pad", "unknown", "start", "mask")  # marks that no target holds
+UNWRITTEN = ("pad", "unk", "bos", "mask")  # marks that no target holds
 
 
 @dataclass(frozen=True)
@@ -213,18 +213,18 @@ class Marking:
     def of(cls, tokenizer: Tokenizer, config: EncoderDecoder) -> "Marking":
         """The marks that `qkv train translate` puts around the texts of such a model."""
         t = tokenizer
-        marked = t.marked or t.marks.bare
-        before, after = (t.before, t.after) if marked else ((), (t.end,))
-        start = (t.start,) if t.first is None else (t.start, t.first)
-        named = (getattr(t.marks, role) for role in UNWRITTEN)
+        marked = t.marked or t.special_tokens.omit_source_eos
+        before, after = (t.before, t.after) if marked else ((), (t.eos_id,))
+        start = (t.bos_id,) if t.forced_bos_id is None else (t.bos_id, t.forced_bos_id)
+        named = (getattr(t.special_tokens, role) for role in UNWRITTEN)
         marks = {t.id_of(token) for token in named if token is not None}
         spare = range(t.size, config.embedding.vocabulary)  # a table may have rows to spare
-        never = (*sorted(marks - {t.end}), *spare)
+        never = (*sorted(marks - {t.eos_id}), *spare)
         room = config.length - len(before) - len(after)
         if room < 1:
             around = len(before) + len(after)
             raise DataError(f"length={config.length} leaves no room beside {around} marks")
-        return cls(tuple(before), tuple(after), start, t.end, never, room)
+        return cls(tuple(before), tuple(after), start, t.eos_id, never, room)
 
     def source(self, ids: Sequence[int]) -> list[int]:
         """A source as the encoder reads it."""

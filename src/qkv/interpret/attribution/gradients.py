@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from qkv.engine.optimized.quantized import QuantizedEmbedding
 from qkv.errors import UsageError
 from qkv.text import Tokenizer
-from qkv.text.special_tokens import OWN
+from qkv.text.special_tokens import DEFAULT_SPECIAL_TOKENS
 
 # FOLDED explain/why/baseline: Where the path of integrated gradients begins: a text whose every
 #   word is one empty token.
@@ -113,7 +113,7 @@ def _slopes(score: Score, x: Tensor) -> Tensor:
     return slopes
 
 
-ROLES = ("pad", "unknown", "mask", "end", "start")  # the first there is
+ROLES = ("pad", "unk", "mask", "eos", "bos")  # the first there is
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,9 @@ def usual_baseline(tokenizer: Tokenizer) -> Baseline:
 
     A vocabulary made here has a mask too, but few models met it.
     """
-    roles = ROLES if tokenizer.marks == OWN else ("mask", *ROLES)
+    roles = ROLES if tokenizer.special_tokens == DEFAULT_SPECIAL_TOKENS else ("mask", *ROLES)
     for role in roles:
-        name = getattr(tokenizer.marks, role)
+        name = getattr(tokenizer.special_tokens, role)
         if name is not None:
             return Baseline(tokenizer.id_of(name), name)
     return Baseline(0, tokenizer.token(0))

@@ -60,7 +60,7 @@ class Masked:
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "Masked":
         """With the tokenizer's own mask; refused if it has none."""
-        return cls(tokenizer.mask, tokenizer.token(tokenizer.mask))
+        return cls(tokenizer.mask_id, tokenizer.token(tokenizer.mask_id))
 
     def without(self, ids: Sequence[int], hidden: Collection[int]) -> list[int]:
         return [self.id if at in hidden else id for at, id in enumerate(ids)]

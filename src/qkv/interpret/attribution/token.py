@@ -247,6 +247,11 @@ def _nothing(tokenizer: Tokenizer, seen: Reading) -> tuple[int, ...]:
     """What is read where every word is hidden and no mark stands before them."""
     if seen.marks:
         return ()
-    ends = tokenizer.marks.end, tokenizer.marks.start, tokenizer.marks.unknown, tokenizer.marks.pad
+    ends = (
+        tokenizer.special_tokens.eos,
+        tokenizer.special_tokens.bos,
+        tokenizer.special_tokens.unk,
+        tokenizer.special_tokens.pad,
+    )
     named = next((name for name in ends if name is not None), None)
     return (seen.ids[0] if named is None else tokenizer.id_of(named),)

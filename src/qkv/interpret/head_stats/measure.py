@@ -55,7 +55,7 @@ def _pools(
     for name, table in tables.items():
         size, special = table.weight.shape[0], frozenset[int]()
         if tokenizer is not None:
-            size, special = min(size, tokenizer.size), tokenizer.special
+            size, special = min(size, tokenizer.size), tokenizer.special_ids
         every = [id for id in range(size) if id not in special]
         known = sorted(met.get(name, ()))
         found[name] = known if len(known) >= max(HALVES) else every
@@ -112,7 +112,7 @@ def judged(
     model: Model, readings: Iterable[Reading], tokenizer: Tokenizer | None = None, seed: int = 0
 ) -> tuple[HeadReport, ...]:
     """The same for texts as ids, which may come one by one; the tokenizer says which are marks."""
-    watch = Watch(model, frozenset() if tokenizer is None else tokenizer.special)
+    watch = Watch(model, frozenset() if tokenizer is None else tokenizer.special_ids)
     for reading in readings:
         watch.read(reading)
     if not all(tally.queries for tally in watch.tallies.values()) or not watch.tallies:
@@ -192,7 +192,7 @@ def _translated(box: Engine, model: Translator, text: str) -> Reading:
 def _expect_english(box: Engine) -> None:
     """Sentences that a model cannot read tell nothing of its heads."""
     ids = [id for text in SAMPLES for id in box.tokenizer.encode(text)]
-    lost = 0 if box.tokenizer.marks.unknown is None else ids.count(box.tokenizer.unknown)
+    lost = 0 if box.tokenizer.special_tokens.unk is None else ids.count(box.tokenizer.unk_id)
     if not ids or lost > len(ids) / 4:
         raise UsageError(
             f"the built-in English sentences say little to {box.name}: {lost} of their {len(ids)} "

@@ -229,7 +229,7 @@ class ClassifyLesson(Lesson):
         texts, labels, shares = self._texts(numbers, epoch)
         if self.task.blanked:
             texts = [self._blanked(text, draws) for text in texts]
-        padded = Texts.of(texts, self.tokenizer.pad)
+        padded = Texts.of(texts, self.tokenizer.pad_id)
         return LabelledTexts(padded, labels, self.weights[labels], shares)
 
     def evaluate(self, model: Encoder) -> dict[str, float]:
@@ -293,8 +293,8 @@ class ClassifyLesson(Lesson):
 
     def _blanked(self, text: Ids, draws: np.random.Generator) -> Ids:
         hidden = draws.random(len(text)) < self.task.blanked
-        hidden &= ~np.isin(text, list(self.tokenizer.special))
-        return np.where(hidden, self.tokenizer.mask, text)
+        hidden &= ~np.isin(text, list(self.tokenizer.special_ids))
+        return np.where(hidden, self.tokenizer.mask_id, text)
 
 
 def judge_labels(

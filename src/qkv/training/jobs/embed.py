@@ -144,7 +144,7 @@ class EmbedLesson(Lesson):
         return [np.stack([batch, twins[batch]], axis=1) for batch in batches]
 
     def batch(self, numbers: Ids, draws: np.random.Generator, epoch: int = 0) -> Twins:
-        pad, own = self.tokenizer.pad, numbers[:, 0]
+        pad, own = self.tokenizer.pad_id, numbers[:, 0]
         one = Texts.of([self.one[i] for i in own], pad)
         other = Texts.of([self.other[i] for i in numbers[:, 1]], pad)
         labels = torch.from_numpy(self.labels[own]) if len(self.labels) else None
@@ -208,7 +208,7 @@ class EmbedLesson(Lesson):
             torch.manual_seed(0)
             lengths = np.maximum(1, cut.lengths[:, None])
             for numbers in near_length(lengths, self.budget, np.random.default_rng(0)):
-                side = Texts.of([cut[i] for i in numbers], self.tokenizer.pad).to(device)
+                side = Texts.of([cut[i] for i in numbers], self.tokenizer.pad_id).to(device)
                 one, other = (vectors(model, side) for _ in range(2))
                 total += float(contrast(one, other, self.task.temperature, None))
         model.train(was)

@@ -103,7 +103,7 @@ class MaskedLesson(Lesson):
         rows = []
         for place, wanted in list(zip(batch.places.tolist(), batch.wanted.tolist(), strict=True)):
             near = w.ids[0, max(0, place - 8) : place + 8].tolist()
-            shown = "".join("___" if id == t.mask else t.decode([id]) for id in near)
+            shown = "".join("___" if id == t.mask_id else t.decode([id]) for id in near)
             rows.append((shown, t.token(wanted), t.token(int(best[place]))))
         return rows[:count]
 
@@ -144,5 +144,5 @@ def _hide(
     task: MaskedTask, windows: Windows, tokenizer: Tokenizer, draws: np.random.Generator
 ) -> Hidden:
     words = np.ones(tokenizer.size, dtype=np.bool_)
-    words[list(tokenizer.special)] = False
-    return task.hide(windows, tokenizer.mask, words, draws)
+    words[list(tokenizer.special_ids)] = False
+    return task.hide(windows, tokenizer.mask_id, words, draws)

@@ -84,7 +84,7 @@ class Streams:
 
 def stream_of(pieces: Iterable[Piece], tokenizer: Tokenizer, key: str) -> Encoded:
     """The documents behind each other, each with the tokenizer's own start, closed by its end."""
-    return encode(pieces, tokenizer, key, end=tokenizer.end, start=tokenizer.before)
+    return encode(pieces, tokenizer, key, end=tokenizer.eos_id, start=tokenizer.before)
 
 
 def read_documents(files: Iterable[str], text: str | None) -> Documents:

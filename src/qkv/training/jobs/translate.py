@@ -216,7 +216,7 @@ class TranslateLesson(Lesson):
     def _pairs(self, sources: Sequence[Any], targets: Sequence[Any]) -> PairBatch:
         marks = self.marks
         closed = [marks.source(ids) for ids in sources]
-        return PairBatch.of(closed, targets, marks.start, marks.end, self.tokenizer.pad)
+        return PairBatch.of(closed, targets, marks.start, marks.end, self.tokenizer.pad_id)
 
 
 def judge_translations(

@@ -9,26 +9,26 @@ import pytest
 from published import ANGLES, BRACKETS, PUBLISHED, write, write_bytes, write_words
 
 from qkv.errors import DataError
-from qkv.text import OWN, Marks, Tokenizer, read_tokenizer
+from qkv.text import DEFAULT_SPECIAL_TOKENS, SpecialTokens, Tokenizer, read_tokenizer
 
 END = "<|endoftext|>"
 
 
 def test_a_bert_starts_with_cls_and_ends_with_sep(tmp_path: Path) -> None:
     found = read_tokenizer(write_words(tmp_path, BRACKETS))
-    assert found.marks == Marks("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    ids = [found.pad, found.unknown, found.start, found.end, found.mask]
+    assert found.special_tokens == SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    ids = [found.pad_id, found.unk_id, found.bos_id, found.eos_id, found.mask_id]
     assert (ids, found.before, found.after) == ([0, 1, 2, 3, 4], (2,), (3,))
-    assert found.special == {0, 1, 2, 3, 4}
-    assert (found.stops, found.first) == ((3,), None)
+    assert found.special_ids == {0, 1, 2, 3, 4}
+    assert (found.eos_ids, found.forced_bos_id) == ((3,), None)
 
 
 def test_a_gpt2_has_one_token_for_all_and_none_to_pad_or_mask(tmp_path: Path) -> None:
     found = read_tokenizer(write_bytes(tmp_path, [END], tokenizer_class="GPT2Tokenizer"))
-    assert found.marks == Marks(None, END, END, END, None)
+    assert found.special_tokens == SpecialTokens(None, END, END, END, None)
     for role in ("pad", "mask"):
-        with pytest.raises(DataError, match=f"no token for {role}"):
-            getattr(found, role)
+        with pytest.raises(DataError, match=f"no {role} token"):
+            getattr(found, f"{role}_id")
 
 
 def test_an_encoder_decoder_starts_where_its_config_says(tmp_path: Path) -> None:
@@ -44,14 +44,18 @@ def test_an_encoder_decoder_starts_where_its_config_says(tmp_path: Path) -> None
         },
     )
     found = read_tokenizer(place)
-    assert (found.start, found.end, found.pad, found.first) == (2, 2, 1, 0)
+    assert (found.bos_id, found.eos_id, found.pad_id, found.forced_bos_id) == (2, 2, 1, 0)
     assert (found.before, found.after) == ((0,), (2,))
 
 
 def test_a_t5_starts_with_its_padding(tmp_path: Path) -> None:
     place = write(PUBLISHED["t5"](tmp_path), config_json={"decoder_start_token_id": 0})
     found = read_tokenizer(place)
-    assert (found.marks.start, found.marks.end, found.marks.pad) == ("<pad>", "</s>", "<pad>")
+    assert (found.special_tokens.bos, found.special_tokens.eos, found.special_tokens.pad) == (
+        "<pad>",
+        "</s>",
+        "<pad>",
+    )
 
 
 @pytest.mark.parametrize("named", ["<|eot|>", "<|eos|>"])
@@ -72,17 +76,17 @@ def test_several_tokens_may_end_a_text_and_the_named_one_comes_first(
         generation_config_json={"bos_token_id": 0, "eos_token_id": [1, 2, 3]},
     )
     found = read_tokenizer(place)
-    assert found.token(found.end) == named
-    assert (found.stops[0], sorted(found.stops)) == (found.end, [1, 2, 3])
-    with pytest.raises(DataError, match="no token for unknown"):
-        _ = found.unknown
+    assert found.token(found.eos_id) == named
+    assert (found.eos_ids[0], sorted(found.eos_ids)) == (found.eos_id, [1, 2, 3])
+    with pytest.raises(DataError, match="no unk token"):
+        _ = found.unk_id
 
 
 def test_a_config_already_read_is_used_instead_of_the_file(tmp_path: Path) -> None:
     place = write(write_words(tmp_path, BRACKETS), config_json={"eos_token_id": 4})
-    assert read_tokenizer(place).end == 4
-    assert read_tokenizer(place, {"model_type": "bert", "eos_token_id": 0}).end == 0
-    assert read_tokenizer(place, {"pad_token_id": -1}).end == 3
+    assert read_tokenizer(place).eos_id == 4
+    assert read_tokenizer(place, {"model_type": "bert", "eos_token_id": 0}).eos_id == 0
+    assert read_tokenizer(place, {"pad_token_id": -1}).eos_id == 3
 
 
 def test_named_tokens_may_be_objects_and_stand_in_the_map(tmp_path: Path) -> None:
@@ -96,7 +100,9 @@ def test_named_tokens_may_be_objects_and_stand_in_the_map(tmp_path: Path) -> Non
             "mask_token": {"content": "[mask]", "lstrip": True},
         },
     )
-    assert read_tokenizer(place).marks == Marks("[pad]", "[unk]", "[cls]", "[sep]", "[mask]")
+    assert read_tokenizer(place).special_tokens == SpecialTokens(
+        "[pad]", "[unk]", "[cls]", "[sep]", "[mask]"
+    )
 
 
 def test_wrap_cuts_the_text_and_never_the_marks(tmp_path: Path) -> None:
@@ -116,23 +122,36 @@ def test_wrap_cuts_the_text_and_never_the_marks(tmp_path: Path) -> None:
 def test_copies_keep_the_marks(tmp_path: Path) -> None:
     before = read_tokenizer(write_words(tmp_path, BRACKETS))
     for after in (copy.deepcopy(before), pickle.loads(pickle.dumps(before))):
-        assert (after.marks, after.before, after.end) == (before.marks, (2,), 3)
+        assert (after.special_tokens, after.before, after.eos_id) == (
+            before.special_tokens,
+            (2,),
+            3,
+        )
         assert after.encode("[SEP] the", special=True)[0] == 3
         assert after.encode("[SEP] the")[0] != 3
 
 
 def test_marks_stand_beside_the_tokenizer_only_if_they_are_not_our_own(tmp_path: Path) -> None:
     theirs = read_tokenizer(write_words(tmp_path / "theirs", BRACKETS))
-    path, marks = tmp_path / "tokenizer.json", tmp_path / "marks.json"
+    path = tmp_path / "tokenizer.json"
+    special_tokens = tmp_path / "special_tokens.json"
     theirs.save(path)
-    assert json.loads(marks.read_text(encoding="utf-8")) == {
-        "pad": "[PAD]", "unknown": "[UNK]", "start": "[CLS]", "end": "[SEP]", "mask": "[MASK]",
-        "stops": [], "first": None, "chat": None, "names": {}, "bare": False,
-    }  # fmt: skip
+    assert json.loads(special_tokens.read_text(encoding="utf-8")) == {
+        "pad": "[PAD]",
+        "unk": "[UNK]",
+        "bos": "[CLS]",
+        "eos": "[SEP]",
+        "mask": "[MASK]",
+        "extra_eos": [],
+        "forced_bos": None,
+        "chat_template": None,
+        "template_names": {},
+        "omit_source_eos": False,
+    }
     own = Tokenizer.train("bytes", ["a"], 300)
     own.save(path)
-    assert not marks.exists()
-    assert Tokenizer.load(path).marks == own.marks == OWN
+    assert not special_tokens.exists()
+    assert Tokenizer.load(path).special_tokens == own.special_tokens == DEFAULT_SPECIAL_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -140,28 +159,66 @@ def test_marks_stand_beside_the_tokenizer_only_if_they_are_not_our_own(tmp_path:
     [
         ({"pads": "x"}, 'unknown field "pads"; did you mean "pad"?'),
         ({"pad": 7}, "pad must be a string or null, not 7"),
-        ({"stops": "x"}, "stops must be a list of strings, not 'x'"),
-        ({"stops": [None]}, "stops must be a list of strings"),
-        ({"names": {"bos_token": 3}}, "names must be an object of strings"),
-        ({"chat": ["a"]}, "chat must be a string or null"),
-        ({"bare": 1}, "bare must be true or false, not 1"),
-        ({"end": "[NOT]"}, "the vocabulary has no token '[NOT]'"),
-        ({"stops": ["[NOT]"]}, "the vocabulary has no token '[NOT]'"),
-        ({"first": "[NOT]"}, "the vocabulary has no token '[NOT]'"),
+        ({"extra_eos": "x"}, "extra_eos must be a list of strings, not 'x'"),
+        ({"extra_eos": [None]}, "extra_eos must be a list of strings"),
+        ({"template_names": {"bos_token": 3}}, "template_names must be an object of strings"),
+        ({"chat_template": ["a"]}, "chat_template must be a string or null"),
+        ({"omit_source_eos": 1}, "omit_source_eos must be true or false, not 1"),
+        ({"eos": "[NOT]"}, "the vocabulary has no token '[NOT]'"),
+        ({"extra_eos": ["[NOT]"]}, "the vocabulary has no token '[NOT]'"),
+        ({"forced_bos": "[NOT]"}, "the vocabulary has no token '[NOT]'"),
     ],
 )
 def test_a_wrong_marks_file_is_told_in_one_line(
     tmp_path: Path, change: dict[str, object], told: str
 ) -> None:
-    path, marks = tmp_path / "tokenizer.json", tmp_path / "marks.json"
+    path = tmp_path / "tokenizer.json"
+    special_tokens = tmp_path / "special_tokens.json"
     read_tokenizer(write_words(tmp_path / "theirs", BRACKETS)).save(path)
-    found = json.loads(marks.read_text(encoding="utf-8"))
-    marks.write_text(json.dumps({**found, **change}), encoding="utf-8")
+    found = json.loads(special_tokens.read_text(encoding="utf-8"))
+    special_tokens.write_text(json.dumps({**found, **change}), encoding="utf-8")
     with pytest.raises(DataError) as caught:
         Tokenizer.load(path)
     assert told in str(caught.value)
-    assert str(marks) in str(caught.value)
+    assert str(special_tokens) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_written_by_an_earlier_version_gives_the_same_special_tokens(tmp_path: Path) -> None:
+    theirs = read_tokenizer(write_words(tmp_path / "theirs", BRACKETS))
+    theirs.save(tmp_path / "tokenizer.json")
+    (tmp_path / "special_tokens.json").unlink()
+    legacy = tmp_path / "marks.json"
+    content = {
+        "pad": "[PAD]",
+        "unknown": "[UNK]",
+        "start": "[CLS]",
+        "end": "[SEP]",
+        "mask": None,
+        "stops": ["[PAD]"],
+        "first": "[CLS]",
+        "chat": "{{ messages }}",
+        "names": {"bos_token": "[CLS]", "start": "[UNK]"},  # a model may name tokens as it likes
+        "bare": True,
+    }
+    legacy.write_text(json.dumps(content), encoding="utf-8")
+
+    upgraded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert upgraded.special_tokens == SpecialTokens(
+        pad="[PAD]",
+        unk="[UNK]",
+        bos="[CLS]",
+        eos="[SEP]",
+        mask=None,
+        extra_eos=("[PAD]",),
+        forced_bos="[CLS]",
+        chat_template="{{ messages }}",
+        template_names=(("bos_token", "[CLS]"), ("start", "[UNK]")),
+        omit_source_eos=True,
+    )
+    upgraded.save(tmp_path / "tokenizer.json")
+    assert not legacy.exists()
+    assert Tokenizer.load(tmp_path / "tokenizer.json").special_tokens == upgraded.special_tokens
 
 
 @pytest.mark.parametrize(
@@ -169,7 +226,7 @@ def test_a_wrong_marks_file_is_told_in_one_line(
 )
 def test_a_marks_file_that_is_none_is_told_in_one_line(tmp_path: Path, content: bytes) -> None:
     Tokenizer.train("bytes", ["a"], 300).save(tmp_path / "tokenizer.json")
-    (tmp_path / "marks.json").write_bytes(content)
-    with pytest.raises(DataError, match=r"marks\.json") as caught:
+    (tmp_path / "special_tokens.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"special_tokens\.json") as caught:
         Tokenizer.load(tmp_path / "tokenizer.json")
     assert "\n" not in str(caught.value)
