@@ -318,6 +318,9 @@ class Tokenizer:
                 f"this {self.kind} tokenizer has no chat template, so the model was made for plain "
                 "text; give it the prompt without --chat"
             )
+        # Jinja takes longer to import than most tokenizers to read, and few models chat.
+        from qkv.text.chat_template import render
+
         return render(
             self.special_tokens.chat_template,
             messages,
