@@ -1,8 +1,8 @@
 """Keys that qkv 0.1 wrote to disk, and what they are called now.
 
 Every file format that outlives a version is read through `upgrade`: a bundle's config.json, its
-special_tokens.json (then marks.json), recipe.toml and metrics.jsonl. Files are only ever written
-with the new keys.
+special_tokens.json (then marks.json), recipe.toml and metrics.jsonl, and the operations of a saved
+trace. Files are only ever written with the new keys.
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,15 @@ KEYS: dict[str, dict[str, str]] = {
     },
     "recipe.toml": {},
     "metrics.jsonl": {},
+    "trace": {
+        "by": "function",
+        "how": "pooling",
+        "seen": "mask",
+        "speeds": "frequencies",
+        "farthest": "max_distance",
+        "both_ways": "bidirectional",
+        "around_one": "unit_offset",
+    },
 }
 
 # For each file: (key, old value) -> new value. The key is written as for KEYS, but as it is now.
@@ -32,6 +41,35 @@ VALUES: dict[str, dict[tuple[str, str], str]] = {
     "special_tokens.json": {},
     "recipe.toml": {},
     "metrics.jsonl": {},
+    "trace": {
+        ("kind", "Turned"): "Rotate",
+        ("kind", "Scaled"): "ScaleScores",
+        ("kind", "Capped"): "SoftCap",
+        ("kind", "Seen"): "AttentionMask",
+        ("kind", "Slopes"): "AlibiBias",
+        ("kind", "Buckets"): "RelativeBias",
+        ("kind", "Masked"): "MaskScores",
+        ("kind", "Mixed"): "WeightedSum",
+        ("kind", "ToHeads"): "LinearToHeads",
+        ("kind", "SlicesToHeads"): "SlicedLinearToHeads",
+        ("kind", "FactoredToHeads"): "FactoredLinearToHeads",
+        ("kind", "Join"): "ConcatHeads",
+        ("kind", "TokenScores"): "TokenLogits",
+        ("kind", "Plus"): "ElementwiseAdd",
+        ("kind", "Product"): "ElementwiseMultiply",
+        ("kind", "Times"): "ScaleBy",
+        ("kind", "Bent"): "Activation",
+        ("kind", "LayerNormed"): "LayerNormalization",
+        ("kind", "RootMeanNormed"): "RMSNormalization",
+        ("kind", "Pooled"): "Pool",
+        ("kind", "Unit"): "L2Normalize",
+        ("kind", "LookUp"): "EmbeddingLookup",
+        ("kind", "AddType"): "AddTokenType",
+        ("kind", "AddRows"): "AddLearnedPositions",
+        ("kind", "AddWaves"): "AddSinusoids",
+        ("kind", "Angles"): "RopeAngles",
+        ("kind", "Given"): "InputValue",
+    },
 }
 
 

@@ -242,14 +242,14 @@ class _Walker:
         last = self._grid("scores", Similarity((q, k), range(self._width(q))))
         last = self._scaled(last)
         if self._has("capped"):
-            cap = self._operation("capped", kinds.Capped).cap
+            cap = self._operation("capped", kinds.SoftCap).cap
             last = self._grid("capped", op.Capped((last,), cap))
         weights = self._grid("weights", Softmax((self._masked(last),)))
         head = range(self._width(v))
         self._add("output", self.queries, self._of_head("mixed"), Mixed((weights, v), head))
 
     def _scaled(self, last: str) -> str:
-        scale = self._operation("scaled", kinds.Scaled)
+        scale = self._operation("scaled", kinds.ScaleScores)
         if scale.factor == 1.0:
             return last
         if np.isclose(scale.factor, scale.d_k**-0.5):
@@ -294,12 +294,12 @@ class _Walker:
         """The columns of the projection that belong to this head, as steps of their own."""
         width, head = self._of_head(part).shape[1], self._shared(part)
         mine, name = slice(head * width, (head + 1) * width), f"w_{letter}"
-        if isinstance(node.operation, kinds.SlicesToHeads):
+        if isinstance(node.operation, kinds.SlicedLinearToHeads):
             part_of_x = self.steps[x].value[:, mine]
             self._add(f"{x}_{letter}", self.steps[x].rows, part_of_x, Given())
             self._add(name, columns("x", width), weights[0][head], Given())
             return f"{x}_{letter}", name
-        if isinstance(node.operation, kinds.FactoredToHeads):
+        if isinstance(node.operation, kinds.FactoredLinearToHeads):
             down, up = weights[0], weights[1][:, mine]
             self._add("v_down", columns("x", len(down)), down, Given())
             narrow = self.steps[x].value @ down
@@ -321,17 +321,17 @@ class _Walker:
             self._add(f"{what}_{letter}", (what,), value, Given())
             given.append(f"{what}_{letter}")
         done = node.operation
-        if isinstance(done, kinds.LayerNormed):
+        if isinstance(done, kinds.LayerNormalization):
             made_by = op.Normed((letter, *given), done.eps)
         else:
-            assert isinstance(done, kinds.RootMeanNormed)
-            made_by = op.Normed((letter, *given), done.eps, False, done.around_one)
+            assert isinstance(done, kinds.RMSNormalization)
+            made_by = op.Normed((letter, *given), done.eps, False, done.unit_offset)
         self._add(f"{letter}_normed", rows, self._of_head(f"{part}_norm"), made_by)
         return f"{letter}_normed"
 
     def _turned(self, part: str, letter: str, last: str, rows: tuple[str, ...]) -> str:
         node = self._node(f"{part}_turned")
-        assert isinstance(node.operation, kinds.Turned)
+        assert isinstance(node.operation, kinds.Rotate)
         for side, name in zip(("cos", "sin"), node.inputs[1:], strict=True):
             if side not in self.steps:
                 value = numpy(self.trace[name]).astype(np.float64)

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from qkv.interpret.trace import Trace
-from qkv.interpret.trace.operations import Array, Capped, Scaled
+from qkv.interpret.trace.operations import Array, ScaleScores, SoftCap
 
 # FOLDED explain/page/parts: Tensors as text in parts: little-endian float32 in base64, each
 #   with a checksum.
@@ -151,13 +151,13 @@ def computable(trace: Trace, attention: Attention) -> bool:
 
 def factor(trace: Trace, attention: Attention) -> float:
     operation = trace.graph[attention.name("scaled")].operation
-    assert isinstance(operation, Scaled)
+    assert isinstance(operation, ScaleScores)
     return operation.factor
 
 
 def cap(trace: Trace, attention: Attention) -> float | None:
     node = trace.graph.nodes.get(attention.name("capped"))
-    return node.operation.cap if node and isinstance(node.operation, Capped) else None
+    return node.operation.cap if node and isinstance(node.operation, SoftCap) else None
 
 
 def habits(trace: Trace, attention: Attention) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from qkv.interpret.page.attentions import LEFT_OUT, is_by_head
 from qkv.interpret.trace import Node, Trace
-from qkv.interpret.trace.operations import Masked
+from qkv.interpret.trace.operations import MaskScores
 
 # FOLDED explain/page/wording: What a step is called on the page, and one sentence that says
 #   what it is for.
@@ -165,7 +165,7 @@ def sentence(node: Node) -> str:
     """What the step is for; nothing if there is nothing to say."""
     if node.name == "output":
         return "What the model answers with."
-    if isinstance(node.operation, Masked) and not node.operation.seen:
+    if isinstance(node.operation, MaskScores) and not node.operation.mask:
         return "Nothing is hidden from any query here."
     return _STEPS.get(_last(node), ("", ""))[1]
 

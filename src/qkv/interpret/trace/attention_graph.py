@@ -10,22 +10,22 @@ from qkv.attention.mask import Window
 from qkv.attention.reference import scale_factor
 from qkv.interpret.trace.graph import Axes, Builder, Pick, cannot_open, does, same
 from qkv.interpret.trace.operations import (
-    AddType,
-    Buckets,
-    Capped,
-    Join,
-    LookUp,
-    Masked,
-    Mixed,
+    AddTokenType,
+    AlibiBias,
+    AttentionMask,
+    ConcatHeads,
+    EmbeddingLookup,
+    MaskScores,
     Operation,
-    Pooled,
-    Scaled,
+    Pool,
+    RelativeBias,
+    Rotate,
+    ScaleScores,
     Scores,
-    Seen,
-    Slopes,
+    SoftCap,
     Softmax,
-    TokenScores,
-    Turned,
+    TokenLogits,
+    WeightedSum,
 )
 from qkv.model import output
 from qkv.model.attention import Attention, CrossAttention, SlicesToHeads, ToHeads
@@ -57,14 +57,14 @@ def embedded(
     plain = same(table.scale) and not isinstance(table, TypedTable)
     rows = Pick(path, call) if plain else Pick(f"{path}.scale", call, "argument")
     first = name if plain else f"{name}.rows"
-    x = b.add(first, LookUp(), (ids, f"{path}.weight"), axes, along, rows)
+    x = b.add(first, EmbeddingLookup(), (ids, f"{path}.weight"), axes, along, rows)
     if not same(table.scale):
         scaled = name if not isinstance(table, TypedTable) else f"{name}.scale"
         x = b.add(
             scaled, does(table.scale).operation, (x,), axes, along, Pick(path + ".scale", call)
         )
     if isinstance(table, TypedTable):
-        x = b.add(name, AddType(), (x, f"{path}.types"), axes, along, Pick(path, call))
+        x = b.add(name, AddTokenType(), (x, f"{path}.types"), axes, along, Pick(path, call))
     return x
 
 
@@ -86,13 +86,13 @@ def scored(b: Builder, module: nn.Module, states: str, sequence: str) -> str:
     own = isinstance(module, output.OwnScores)
     bias = () if module.bias is None else (f"{path}.bias",)
     inputs = (states, f"{path}.weight" if own else "embedding.weight", *bias)
-    operation = TokenScores(module.bias is not None, module.cap)
+    operation = TokenLogits(module.bias is not None, module.cap)
     return b.add("output", operation, inputs, ("B", "T", "V"), along, Pick("output"))
 
 
 def _pooled(b: Builder, module: output.Pooled, states: str) -> str:
     pick = Pick("output.change", 0, "argument")
-    how = Pooled(module.pooling.kind)
+    how = Pool(module.pooling.kind)
     x = b.add("output.pooled", how, (states,), ("B", "D"), {}, pick)
     x = _chain(b, "output.change", module.change, x, {})
     return _chain(b, "output.output", module.output, x, {}, last="output")
@@ -165,10 +165,10 @@ class _Attended:
         v = self._projected("value", read)
         weights = self._weights(q, k)
         mixed = self._add(
-            "mixed", Mixed(), (weights, v), HEADS, Pick(f"{self.path}.mix", self.call)
+            "mixed", WeightedSum(), (weights, v), HEADS, Pick(f"{self.path}.mix", self.call)
         )
         pick = Pick(f"{self.path}.output", self.call, "argument")
-        joined = self._add("joined", Join(), (mixed,), ("B", "T", "H·E"), pick)
+        joined = self._add("joined", ConcatHeads(), (mixed,), ("B", "T", "H·E"), pick)
         if same(self.module.output):
             return joined
         operation, parameters = does(self.module.output)
@@ -188,7 +188,7 @@ class _Attended:
             x = self._add(f"{part}_norm", operation, inputs, axes, Pick(path, self.call))
         if self.around.waves is None or self.cross:
             return x
-        turned, waves = Turned(self.around.adjacent), self.around.waves
+        turned, waves = Rotate(self.around.adjacent), self.around.waves
         pick, axes = Pick(f"{self.path}.mix", self.call, "argument", argument), self.b.nodes[x].axes
         inputs = (x, f"{waves}.cos", f"{waves}.sin")
         return self._add(f"{part}_turned", turned, inputs, axes, pick)
@@ -204,11 +204,11 @@ class _Attended:
         mix = self.module.mix
         d_k = self._key_width()
         last = self._step("scores", Scores(), (q, k))
-        last = self._step("scaled", Scaled(scale_factor(d_k, mix.scale), d_k), (last,))
+        last = self._step("scaled", ScaleScores(scale_factor(d_k, mix.scale), d_k), (last,))
         if mix.cap is not None:
-            last = self._step("capped", Capped(mix.cap), (last,))
+            last = self._step("capped", SoftCap(mix.cap), (last,))
         bias, seen = self._bias(), self._seen()
-        operation = Masked(bias is not None, seen is not None)
+        operation = MaskScores(bias is not None, seen is not None)
         last = self._step("masked", operation, (last, *filter(None, (bias, seen))))
         return self._step("weights", Softmax(), (last,))
 
@@ -227,10 +227,10 @@ class _Attended:
             return None
         if isinstance(scheme, FixedSlopes):
             slopes = alibi_slopes(scheme.heads, torch.float64).tolist()
-            operation: Operation = Slopes(tuple(slopes))
+            operation: Operation = AlibiBias(tuple(slopes))
             return self._mask("bias", operation)
         if isinstance(scheme, LearnedDistances):
-            operation = Buckets(scheme.choice.farthest, scheme.choice.both_ways)
+            operation = RelativeBias(scheme.choice.farthest, scheme.choice.both_ways)
             return self._mask("bias", operation, (f"{self.around.stack}.position.weight",))
         return None
 
@@ -239,7 +239,7 @@ class _Attended:
         if self.cross or not (self.around.causal or window):
             return None
         reach = (None, None) if window is None else (window.before, window.after)
-        return self._mask("seen", Seen(self.around.causal, *reach))
+        return self._mask("seen", AttentionMask(self.around.causal, *reach))
 
     def _mask(self, side: str, operation: Operation, parameters: tuple[str, ...] = ()) -> str:
         where = positions(self.around.sequence)

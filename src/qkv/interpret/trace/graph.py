@@ -12,18 +12,18 @@ from torch import nn
 
 from qkv.errors import UsageError, unknown
 from qkv.interpret.trace.operations import (
-    Bent,
-    FactoredToHeads,
-    Given,
-    LayerNormed,
+    Activation,
+    FactoredLinearToHeads,
+    InputValue,
+    L2Normalize,
+    LayerNormalization,
     Linear,
+    LinearToHeads,
     Operation,
-    RootMeanNormed,
-    SlicesToHeads,
+    RMSNormalization,
+    ScaleBy,
+    SlicedLinearToHeads,
     Softmax,
-    Times,
-    ToHeads,
-    Unit,
 )
 from qkv.model import Decoder, Encoder, Model, TextVector, Translator
 from qkv.model import attention as projection
@@ -82,7 +82,7 @@ class Node:
 
     @property
     def given(self) -> bool:
-        return isinstance(self.operation, Given)
+        return isinstance(self.operation, InputValue)
 
     @property
     def by_row(self) -> bool:
@@ -143,7 +143,7 @@ class Builder:
         return name
 
     def give(self, name: str, what: str, axes: Axes, along: dict[str, str]) -> str:
-        return self.add(name, Given(what), (), axes, along, None)
+        return self.add(name, InputValue(what), (), axes, along, None)
 
     def graph(self) -> Graph:
         return Graph(self.nodes, self.aliases, tuple(self.entries))
@@ -193,7 +193,7 @@ class Does(NamedTuple):
 def does(module: nn.Module) -> Does:
     """What the module computes; a UsageError if it is none of ours."""
     if isinstance(module, nn.GELU):
-        return Does(Bent("gelu_tanh" if module.approximate == "tanh" else "gelu"))
+        return Does(Activation("gelu_tanh" if module.approximate == "tanh" else "gelu"))
     for kind, say in _SAYINGS.items():
         if isinstance(module, kind):
             return say(module)
@@ -219,17 +219,17 @@ def _linear(module: nn.Linear) -> Does:
 
 
 def _to_heads(module: projection.ToHeads) -> Does:
-    return Does(ToHeads(module.bias is not None, module.heads), _named(module))
+    return Does(LinearToHeads(module.bias is not None, module.heads), _named(module))
 
 
 def _layer_norm(module: nn.LayerNorm) -> Does:
-    return Does(LayerNormed(module.eps, module.bias is not None), _named(module))
+    return Does(LayerNormalization(module.eps, module.bias is not None), _named(module))
 
 
 def _rms_norm(module: nn.RMSNorm) -> Does:
     around_one = isinstance(module, RMSNormAroundOne)
     assert module.eps is not None
-    return Does(RootMeanNormed(module.eps, around_one), ("weight",))
+    return Does(RMSNormalization(module.eps, around_one), ("weight",))
 
 
 def _named(module: nn.Module) -> tuple[str, ...]:
@@ -239,15 +239,17 @@ def _named(module: nn.Module) -> tuple[str, ...]:
 # More special kinds before those they are made from.
 _SAYINGS: dict[type[nn.Module], Callable[..., Does]] = {
     projection.ToHeads: _to_heads,
-    projection.SlicesToHeads: lambda module: Does(SlicesToHeads(), ("weight",)),
-    projection.FactoredToHeads: lambda module: Does(FactoredToHeads(module.heads), ("down", "up")),
+    projection.SlicesToHeads: lambda module: Does(SlicedLinearToHeads(), ("weight",)),
+    projection.FactoredToHeads: lambda module: Does(
+        FactoredLinearToHeads(module.heads), ("down", "up")
+    ),
     nn.Linear: _linear,
     nn.LayerNorm: _layer_norm,
     nn.RMSNorm: _rms_norm,
-    nn.ReLU: lambda module: Does(Bent("relu")),
-    nn.SiLU: lambda module: Does(Bent("silu")),
-    nn.Tanh: lambda module: Does(Bent("tanh")),
-    SquaredReLU: lambda module: Does(Bent("relu2")),
-    TimesModule: lambda module: Does(Times(module.factor)),
-    UnitModule: lambda module: Does(Unit()),
+    nn.ReLU: lambda module: Does(Activation("relu")),
+    nn.SiLU: lambda module: Does(Activation("silu")),
+    nn.Tanh: lambda module: Does(Activation("tanh")),
+    SquaredReLU: lambda module: Does(Activation("relu2")),
+    TimesModule: lambda module: Does(ScaleBy(module.factor)),
+    UnitModule: lambda module: Does(L2Normalize()),
 }

@@ -8,7 +8,13 @@ from torch import nn
 from qkv.attention.mask import Window
 from qkv.interpret.trace.attention_graph import Around, attended, positions
 from qkv.interpret.trace.graph import Builder, Pick, cannot_open, does, same
-from qkv.interpret.trace.operations import AddRows, AddWaves, Angles, Plus, Product
+from qkv.interpret.trace.operations import (
+    AddLearnedPositions,
+    AddSinusoids,
+    ElementwiseAdd,
+    ElementwiseMultiply,
+    RopeAngles,
+)
 from qkv.model.attention import Attention
 from qkv.model.feed_forward import FeedForward, GatedFeedForward
 from qkv.model.norm import Add, AddNormed, Keep, Replace
@@ -102,7 +108,7 @@ class _Layer:
             up = self._through("feed_forward.up", x, "F")
             pick = Pick(f"{self.path}.feed_forward.down", self.call, "argument")
             name, along = f"{self.name}.feed_forward.gated", {"T": self.around.sequence}
-            x = self.b.add(name, Product(), (bent, up), ("B", "T", "F"), along, pick)
+            x = self.b.add(name, ElementwiseMultiply(), (bent, up), ("B", "T", "F"), along, pick)
         else:
             x = self._through("feed_forward.up", x, "F")
             x = self._through("feed_forward.activation", x, "F")
@@ -116,7 +122,7 @@ class _Layer:
             x = y
         elif isinstance(join, Add):
             pick, along = Pick(f"{self.path}.{name}", self.call), {"T": self.around.sequence}
-            x = self.b.add(f"{self.name}.{name}", Plus(), (x, y), STATES, along, pick)
+            x = self.b.add(f"{self.name}.{name}", ElementwiseAdd(), (x, y), STATES, along, pick)
         return self._through(f"{part}_out", x)
 
     def _through(self, part: str, x: str, width: str = "D") -> str:
@@ -149,10 +155,15 @@ def _placed(b: Builder, name: str, position: Position, x: str, sequence: str) ->
     pick, along = Pick(f"{name}.norm_in", 0, "argument"), {"T": sequence}
     if isinstance(position, PositionTable):
         inputs = (x, positions(sequence), f"{name}.position.weight")
-        return b.add(f"{name}.position", AddRows(position.offset), inputs, STATES, along, pick)
+        return b.add(
+            f"{name}.position", AddLearnedPositions(position.offset), inputs, STATES, along, pick
+        )
     if isinstance(position, Waves):
         c = position.choice
-        waves, where = AddWaves(c.base, c.interleaved, c.endpoint, c.offset), positions(sequence)
+        waves, where = (
+            AddSinusoids(c.base, c.interleaved, c.endpoint, c.offset),
+            positions(sequence),
+        )
         return b.add(f"{name}.position", waves, (x, where), STATES, along, pick)
     return x
 
@@ -164,7 +175,7 @@ def _angles(b: Builder, name: str, position: Position, sequence: str, pick: Pick
     c, cpu = position.choice, torch.device("cpu")
     speeds = tuple(c.stretch.speeds(c.base, position.turned, torch.float64, cpu).tolist())
     for side in ("cos", "sin"):
-        operation = Angles(side, speeds, c.adjacent, c.stretch.lengthening())
+        operation = RopeAngles(side, speeds, c.adjacent, c.stretch.lengthening())
         where = Pick(pick.module, pick.call, "rotation", side)
         inputs, along = (positions(sequence),), {"T": sequence}
         b.add(f"{name}.{side}", operation, inputs, ("T", "E"), along, where)

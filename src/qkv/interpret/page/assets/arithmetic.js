@@ -18,28 +18,28 @@ export function arithmetic(name, head, i, j) {
 }
 
 const WAYS = {
-  Given: (cell) => ({ lines: [`given: ${cell.made.equation}`] }),
-  LookUp: (cell) => ({ lines: [`number ${cell.j + 1} of the row that the embedding table keeps for this token`] }),
+  InputValue: (cell) => ({ lines: [`given: ${cell.made.equation}`] }),
+  EmbeddingLookup: (cell) => ({ lines: [`number ${cell.j + 1} of the row that the embedding table keeps for this token`] }),
   Scores: (cell) => dot(cell, 0, cell.j, 1, "q", "k"),
-  Scaled: scaled,
-  Capped: (cell) => through(cell, (x) => `${figure(cell.fields.cap, 0)} · tanh(${signed(x)} ÷ ${figure(cell.fields.cap, 0)})`),
-  Masked: masked,
+  ScaleScores: scaled,
+  SoftCap: (cell) => through(cell, (x) => `${figure(cell.fields.cap, 0)} · tanh(${signed(x)} ÷ ${figure(cell.fields.cap, 0)})`),
+  MaskScores: masked,
   Softmax: shares,
-  Mixed: mixed,
-  Turned: turned,
-  Join: joined,
+  WeightedSum: mixed,
+  Rotate: turned,
+  ConcatHeads: joined,
   Linear: linear,
-  ToHeads: linear,
-  TokenScores: linear,
-  Plus: (cell) => pair(cell, "+"),
-  Product: (cell) => pair(cell, "×"),
-  Times: (cell) => through(cell, (x) => `${figure(x)} × ${figure(cell.fields.factor)}`),
-  Bent: (cell) => through(cell, (x) => `${cell.made.equation.replaceAll("x", signed(x))}`),
-  LayerNormed: (cell) => normed(cell, true),
-  RootMeanNormed: (cell) => normed(cell, false),
-  AddType: added, AddRows: added, AddWaves: added,
-  Pooled: pooled,
-  Unit: unit,
+  LinearToHeads: linear,
+  TokenLogits: linear,
+  ElementwiseAdd: (cell) => pair(cell, "+"),
+  ElementwiseMultiply: (cell) => pair(cell, "×"),
+  ScaleBy: (cell) => through(cell, (x) => `${figure(x)} × ${figure(cell.fields.factor)}`),
+  Activation: (cell) => through(cell, (x) => `${cell.made.equation.replaceAll("x", signed(x))}`),
+  LayerNormalization: (cell) => normed(cell, true),
+  RMSNormalization: (cell) => normed(cell, false),
+  AddTokenType: added, AddLearnedPositions: added, AddSinusoids: added,
+  Pool: pooled,
+  L2Normalize: unit,
 };
 
 function without(cell) {
@@ -100,7 +100,7 @@ function added(cell) {
   const from = inputRow(cell, 0);
   if (!from) return null;
   const x = from[cell.j], result = rowOf(cell)[cell.j];
-  const what = { AddType: "of the type of text", AddRows: "learned for this position", AddWaves: "of the wave at this position" }[cell.fields.kind];
+  const what = { AddTokenType: "of the type of text", AddLearnedPositions: "learned for this position", AddSinusoids: "of the wave at this position" }[cell.fields.kind];
   return { lines: [`${figure(x)} + ${signed(result - x)} = ${figure(result)}`, `the second number is the one ${what}`] };
 }
 
@@ -112,7 +112,7 @@ function normed(cell, centred) {
   const brought = (x[cell.j] - mean) / size;
   const top = centred ? `(${figure(x[cell.j])} − ${signed(mean)})` : figure(x[cell.j]);
   const lines = [`${top} ÷ ${figure(size)} = ${figure(brought)}`, centred ? `mean ${figure(mean)} and deviation ${figure(size)} of this position's ${x.length} numbers` : `root mean square ${figure(size)} of this position's ${x.length} numbers`];
-  const factor = gain && gain[cell.j] + (cell.fields.around_one ? 1 : 0);
+  const factor = gain && gain[cell.j] + (cell.fields.unit_offset ? 1 : 0);
   if (gain) lines.push(`× gain ${figure(factor)}${cell.fields.shift && shift ? ` + shift ${signed(shift[cell.j])}` : ""} = ${figure(brought * factor + (cell.fields.shift && shift ? shift[cell.j] : 0))}`);
   else lines.push("then times the gain that was learned for this feature");
   return { lines };

@@ -65,7 +65,7 @@ export function pooled(cell) {
   if (!states || !isWhole(states.name)) return null;
   const labels = held.tokens[states.labels[0]];
   const column = Array.from({ length: states.shape[0] }, (_, t) => [label(labels, t), row(states.name, t)[cell.j]]);
-  if (cell.fields.how !== "mean") return { lines: [cell.made.equation] };
+  if (cell.fields.pooling !== "mean") return { lines: [cell.made.equation] };
   const total = column.reduce((sum, each) => sum + each[1], 0);
   return { lines: [`${figure(total)} ÷ ${column.length} = ${figure(total / column.length)}`], terms: terms(["position", "value"], column, total) };
 }

@@ -4,94 +4,90 @@ from typing import Any
 
 from qkv.errors import DataError, unknown
 from qkv.interpret.trace.operations.attention_steps import (
-    Buckets,
-    Capped,
-    FactoredToHeads,
-    Join,
+    AlibiBias,
+    AttentionMask,
+    ConcatHeads,
+    FactoredLinearToHeads,
     Linear,
-    Masked,
-    Mixed,
-    Scaled,
+    LinearToHeads,
+    MaskScores,
+    RelativeBias,
+    Rotate,
+    ScaleScores,
     Scores,
-    Seen,
-    SlicesToHeads,
-    Slopes,
+    SlicedLinearToHeads,
+    SoftCap,
     Softmax,
-    ToHeads,
-    TokenScores,
-    Turned,
+    TokenLogits,
+    WeightedSum,
 )
 from qkv.interpret.trace.operations.pointwise import (
-    AddRows,
-    AddType,
-    AddWaves,
-    Angles,
+    KINDS,
+    Activation,
+    AddLearnedPositions,
+    AddSinusoids,
+    AddTokenType,
     Array,
-    Bent,
-    Given,
-    LayerNormed,
-    LookUp,
+    ElementwiseAdd,
+    ElementwiseMultiply,
+    EmbeddingLookup,
+    InputValue,
+    L2Normalize,
+    LayerNormalization,
+    Opaque,
     Operation,
-    Plus,
-    Pooled,
-    Product,
-    RootMeanNormed,
-    Times,
-    Unit,
+    Pool,
+    RMSNormalization,
+    RopeAngles,
+    ScaleBy,
 )
-
-KINDS: dict[str, type[Operation]] = {
-    kind.__name__: kind
-    for kind in (
-        *(AddRows, AddType, AddWaves, Angles, Bent, Buckets, Capped, FactoredToHeads, Given, Join),
-        *(LayerNormed, Linear, LookUp, Masked, Mixed, Plus, Pooled, Product, RootMeanNormed),
-        *(Scaled, Scores, Seen, SlicesToHeads, Slopes, Softmax, Times, ToHeads, TokenScores),
-        *(Turned, Unit),
-    )
-}
+from qkv.legacy import upgrade
 
 __all__ = [
     "KINDS",
-    "AddRows",
-    "AddType",
-    "AddWaves",
-    "Angles",
+    "Activation",
+    "AddLearnedPositions",
+    "AddSinusoids",
+    "AddTokenType",
+    "AlibiBias",
     "Array",
-    "Bent",
-    "Buckets",
-    "Capped",
-    "FactoredToHeads",
-    "Given",
-    "Join",
-    "LayerNormed",
+    "AttentionMask",
+    "ConcatHeads",
+    "ElementwiseAdd",
+    "ElementwiseMultiply",
+    "EmbeddingLookup",
+    "FactoredLinearToHeads",
+    "InputValue",
+    "L2Normalize",
+    "LayerNormalization",
     "Linear",
-    "LookUp",
-    "Masked",
-    "Mixed",
+    "LinearToHeads",
+    "MaskScores",
+    "Opaque",
     "Operation",
-    "Plus",
-    "Pooled",
-    "Product",
-    "RootMeanNormed",
-    "Scaled",
+    "Pool",
+    "RMSNormalization",
+    "RelativeBias",
+    "RopeAngles",
+    "Rotate",
+    "ScaleBy",
+    "ScaleScores",
     "Scores",
-    "Seen",
-    "SlicesToHeads",
-    "Slopes",
+    "SlicedLinearToHeads",
+    "SoftCap",
     "Softmax",
-    "Times",
-    "ToHeads",
-    "TokenScores",
-    "Turned",
-    "Unit",
+    "TokenLogits",
+    "WeightedSum",
     "read_operation",
 ]
 
 
-def read_operation(written: dict[str, Any]) -> Operation:
-    """What `Operation.json` wrote."""
-    fields = dict(written)
+def read_operation(fields: dict[str, Any]) -> Operation:
+    """The operation that `Operation.json` wrote, with the kinds and fields of older versions."""
+    fields = upgrade("trace", fields)
     name = str(fields.pop("kind", ""))
     if name not in KINDS:
         raise DataError(unknown("operation", name, KINDS))
-    return KINDS[name](**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+    # JSON has no tuples, and a frozen operation holds no lists.
+    arguments = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    return KINDS[name](**arguments)

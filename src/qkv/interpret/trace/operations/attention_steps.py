@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qkv.interpret.trace.operations.pointwise import Array, Fixed, Operation, number, wide
+from qkv.interpret.trace.operations.pointwise import Array, ConstantFormula, Operation, number, wide
 
 # FOLDED explain/trace/operation/matrices: Matrix products, and how heads are split and joined.
 
 
 @dataclass(frozen=True)
-class Turned(Operation):
+class Rotate(Operation):
     """(x, cos, sin): each pair of features turned by the angle of its position."""
 
     adjacent: bool = False
@@ -36,7 +36,7 @@ class Turned(Operation):
 
 
 @dataclass(frozen=True)
-class Scores(Fixed):
+class Scores(ConstantFormula):
     """(q, k): every query with every key; where heads share keys, each group takes its own."""
 
     as_text = "q · kᵀ"
@@ -48,7 +48,7 @@ class Scores(Fixed):
 
 
 @dataclass(frozen=True)
-class Scaled(Operation):
+class ScaleScores(Operation):
     """(scores): × 1/√d_k, or whatever the model takes instead."""
 
     factor: float = 1.0
@@ -73,7 +73,7 @@ class Scaled(Operation):
 
 
 @dataclass(frozen=True)
-class Capped(Operation):
+class SoftCap(Operation):
     """(scaled): none larger than the cap, along a tanh."""
 
     cap: float = 1.0
@@ -91,7 +91,7 @@ class Capped(Operation):
 
 
 @dataclass(frozen=True)
-class Seen(Operation):
+class AttentionMask(Operation):
     """(query positions, key positions): True where the query may look."""
 
     causal: bool = False
@@ -119,7 +119,7 @@ class Seen(Operation):
 
 
 @dataclass(frozen=True)
-class Slopes(Operation):
+class AlibiBias(Operation):
     """(query positions, key positions): what each head loses for a distance (ALiBi)."""
 
     slopes: tuple[float, ...] = ()
@@ -138,11 +138,11 @@ class Slopes(Operation):
 
 
 @dataclass(frozen=True)
-class Buckets(Operation):
+class RelativeBias(Operation):
     """(query positions, key positions, table): a learned number a range of distances (T5)."""
 
-    farthest: int = 128
-    both_ways: bool = True
+    max_distance: int = 128
+    bidirectional: bool = True
 
     @property
     def equation(self) -> str:
@@ -159,7 +159,7 @@ class Buckets(Operation):
 
     def _bucket(self, distance: Array, buckets: int) -> Array:
         first = np.zeros_like(distance)
-        if self.both_ways:
+        if self.bidirectional:
             buckets //= 2
             first = (distance > 0) * buckets
             distance = np.abs(distance)
@@ -167,37 +167,37 @@ class Buckets(Operation):
             distance = np.maximum(-distance, 0)
         exact = buckets // 2
         far = np.log(np.maximum(distance, 1).astype(np.float32) / exact)
-        far = exact + (far / np.log(self.farthest / exact) * (buckets - exact)).astype(int)
+        far = exact + (far / np.log(self.max_distance / exact) * (buckets - exact)).astype(int)
         return np.asarray(
             first + np.where(distance < exact, distance, np.minimum(far, buckets - 1))
         )
 
 
 @dataclass(frozen=True)
-class Masked(Operation):
+class MaskScores(Operation):
     """(scores), then a bias and what is seen, if there are such: −∞ where not seen."""
 
     bias: bool = False
-    seen: bool = False
+    mask: bool = False
 
     @property
     def equation(self) -> str:
         plain = "scores + bias" if self.bias else "scores"
-        return plain + (", −∞ where not seen" if self.seen else ", nothing hidden")
+        return plain + (", −∞ where not seen" if self.mask else ", nothing hidden")
 
     @property
     def latex(self) -> str:
-        return r"\cdot" + r" + b" * self.bias + r" + M" * self.seen
+        return r"\cdot" + r" + b" * self.bias + r" + M" * self.mask
 
     def compute(self, *inputs: Array) -> Array:
         scores, *rest = inputs
         if self.bias:
             scores = scores + rest.pop(0)
-        return np.where(rest[0], scores, -np.inf) if self.seen else np.asarray(scores)
+        return np.where(rest[0], scores, -np.inf) if self.mask else np.asarray(scores)
 
 
 @dataclass(frozen=True)
-class Softmax(Fixed):
+class Softmax(ConstantFormula):
     """(masked): each row as shares that sum to 1; zeros for a row of nothing but −∞."""
 
     as_text = "softmax of each row"
@@ -212,7 +212,7 @@ class Softmax(Fixed):
 
 
 @dataclass(frozen=True)
-class Mixed(Fixed):
+class WeightedSum(ConstantFormula):
     """(weights, v): the mean of the values, weighted."""
 
     as_text = "weights · v"
@@ -248,7 +248,7 @@ class Linear(Operation):
 
 
 @dataclass(frozen=True)
-class ToHeads(Linear):
+class LinearToHeads(Linear):
     """The same, shared out among the heads: (B, T, D) -> (B, H, T, E)."""
 
     heads: int = 1
@@ -262,7 +262,7 @@ class ToHeads(Linear):
 
 
 @dataclass(frozen=True)
-class SlicesToHeads(Fixed):
+class SlicedLinearToHeads(ConstantFormula):
     """(x, weight): each head's slice of x times that head's own square matrix."""
 
     as_text = "xₕ · Wₕ for the slice of each head"
@@ -274,7 +274,7 @@ class SlicesToHeads(Fixed):
 
 
 @dataclass(frozen=True)
-class FactoredToHeads(Operation):
+class FactoredLinearToHeads(Operation):
     """(x, down, up): through a narrow space, shared out among the heads."""
 
     heads: int = 1
@@ -293,7 +293,7 @@ class FactoredToHeads(Operation):
 
 
 @dataclass(frozen=True)
-class Join(Fixed):
+class ConcatHeads(ConstantFormula):
     """(mixed): the heads side by side, (B, H, T, E) -> (B, T, H·E)."""
 
     as_text = "head after head, side by side"
@@ -305,7 +305,7 @@ class Join(Fixed):
 
 
 @dataclass(frozen=True)
-class TokenScores(Linear):
+class TokenLogits(Linear):
     """(states, table) or (states, table, bias): how well each token of the vocabulary fits."""
 
     cap: float | None = None

@@ -13,10 +13,14 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
+KINDS: dict[str, type["Operation"]] = {}  # every operation by the name it has in files
+
 
 @dataclass(frozen=True)
 class Operation:
     """A value, so that it can be written down; `compute` is the definition, without torch."""
+
+    recomputable: ClassVar[bool] = True  # whether `compute` gives the value from its inputs
 
     @property
     def equation(self) -> str:
@@ -31,12 +35,15 @@ class Operation:
         """The result from the inputs, in their order."""
         raise NotImplementedError
 
+    def __init_subclass__(cls) -> None:
+        KINDS[cls.__name__] = cls
+
     def json(self) -> dict[str, Any]:
         return {"kind": type(self).__name__, **asdict(self)}
 
 
 @dataclass(frozen=True)
-class Fixed(Operation):
+class ConstantFormula(Operation):
     """One that is always written the same way."""
 
     as_text: ClassVar[str]
@@ -52,10 +59,11 @@ class Fixed(Operation):
 
 
 @dataclass(frozen=True)
-class Given(Operation):
+class InputValue(Operation):
     """Not computed: it comes from outside, as `what` says."""
 
     what: str = "given"
+    recomputable: ClassVar[bool] = False
 
     @property
     def equation(self) -> str:
@@ -64,6 +72,22 @@ class Given(Operation):
     @property
     def latex(self) -> str:
         return rf"\text{{{self.what}}}"
+
+
+@dataclass(frozen=True)
+class Opaque(Operation):
+    """Computed by a module that brings no operation of its own: shown, but not opened."""
+
+    module: str = ""  # the name of its class
+    recomputable: ClassVar[bool] = False
+
+    @property
+    def equation(self) -> str:
+        return f"computed by {self.module}, not opened"
+
+    @property
+    def latex(self) -> str:
+        return rf"\mathrm{{{self.module}}}(\cdot)"
 
 
 def wide(*arrays: Array) -> tuple[Array, ...]:
@@ -87,7 +111,7 @@ BENDS = {
 
 
 @dataclass(frozen=True)
-class Plus(Fixed):
+class ElementwiseAdd(ConstantFormula):
     """(x, y): what came in, and what the part adds to it."""
 
     as_text = "x + y"
@@ -99,7 +123,7 @@ class Plus(Fixed):
 
 
 @dataclass(frozen=True)
-class Product(Fixed):
+class ElementwiseMultiply(ConstantFormula):
     """(gate, up): number by number."""
 
     as_text = "gate × up"
@@ -111,7 +135,7 @@ class Product(Fixed):
 
 
 @dataclass(frozen=True)
-class Times(Operation):
+class ScaleBy(Operation):
     """(x): times one number."""
 
     factor: float = 1.0
@@ -129,37 +153,37 @@ class Times(Operation):
 
 
 @dataclass(frozen=True)
-class Bent(Operation):
+class Activation(Operation):
     """(x): through an activation."""
 
-    by: str = "relu"
+    function: str = "relu"
 
     @property
     def equation(self) -> str:
-        return BENDS[self.by][0]
+        return BENDS[self.function][0]
 
     @property
     def latex(self) -> str:
-        return BENDS[self.by][1]
+        return BENDS[self.function][1]
 
     def compute(self, *inputs: Array) -> Array:
         (x,) = wide(*inputs)
-        if self.by in ("relu", "relu2"):
-            return np.maximum(x, 0.0) ** (2 if self.by == "relu2" else 1)
-        if self.by == "gelu":
+        if self.function in ("relu", "relu2"):
+            return np.maximum(x, 0.0) ** (2 if self.function == "relu2" else 1)
+        if self.function == "gelu":
             from scipy.special import erf  # type: ignore[import-untyped]
 
             return np.asarray(x * 0.5 * (1.0 + erf(x / np.sqrt(2.0))))
-        if self.by == "gelu_tanh":
+        if self.function == "gelu_tanh":
             inner = np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)
             return np.asarray(0.5 * x * (1.0 + np.tanh(inner)))
-        if self.by == "silu":
+        if self.function == "silu":
             return np.asarray(x / (1.0 + np.exp(-x)))
         return np.tanh(x)
 
 
 @dataclass(frozen=True)
-class LayerNormed(Operation):
+class LayerNormalization(Operation):
     """(x, gain) or (x, gain, shift)."""
 
     eps: float = 1e-5
@@ -181,25 +205,25 @@ class LayerNormed(Operation):
 
 
 @dataclass(frozen=True)
-class RootMeanNormed(Operation):
+class RMSNormalization(Operation):
     """(x, gain)."""
 
     eps: float = 1e-6
-    around_one: bool = False
+    unit_offset: bool = False
 
     @property
     def equation(self) -> str:
-        return "x ÷ root mean square × " + ("(1 + gain)" if self.around_one else "gain")
+        return "x ÷ root mean square × " + ("(1 + gain)" if self.unit_offset else "gain")
 
     @property
     def latex(self) -> str:
-        gain = r"(1+\gamma)" if self.around_one else r"\gamma"
+        gain = r"(1+\gamma)" if self.unit_offset else r"\gamma"
         return rf"\frac{{X}}{{\sqrt{{\overline{{X^2}}+\epsilon}}}}\,{gain}"
 
     def compute(self, *inputs: Array) -> Array:
         x, gain = wide(*inputs)
         size = np.sqrt((x**2).mean(axis=-1, keepdims=True) + self.eps)
-        return np.asarray(x / size * (1.0 + gain if self.around_one else gain))
+        return np.asarray(x / size * (1.0 + gain if self.unit_offset else gain))
 
 
 WAYS = {
@@ -211,28 +235,28 @@ WAYS = {
 
 
 @dataclass(frozen=True)
-class Pooled(Operation):
+class Pool(Operation):
     """(states): (B, T, D) -> (B, D)."""
 
-    how: str = "mean"
+    pooling: str = "mean"
 
     @property
     def equation(self) -> str:
-        return WAYS[self.how][0]
+        return WAYS[self.pooling][0]
 
     @property
     def latex(self) -> str:
-        return WAYS[self.how][1]
+        return WAYS[self.pooling][1]
 
     def compute(self, *inputs: Array) -> Array:
         (x,) = wide(*inputs)
-        if self.how in ("first", "last"):
-            return x[:, 0 if self.how == "first" else -1]
-        return np.asarray(x.mean(axis=1) if self.how == "mean" else x.max(axis=1))
+        if self.pooling in ("first", "last"):
+            return x[:, 0 if self.pooling == "first" else -1]
+        return np.asarray(x.mean(axis=1) if self.pooling == "mean" else x.max(axis=1))
 
 
 @dataclass(frozen=True)
-class Unit(Fixed):
+class L2Normalize(ConstantFormula):
     """(x): brought to length 1."""
 
     as_text = "x ÷ |x|"
@@ -244,7 +268,7 @@ class Unit(Fixed):
 
 
 @dataclass(frozen=True)
-class LookUp(Fixed):
+class EmbeddingLookup(ConstantFormula):
     """(ids, table): the row of each id."""
 
     as_text = "table[ids]"
@@ -256,7 +280,7 @@ class LookUp(Fixed):
 
 
 @dataclass(frozen=True)
-class AddType(Fixed):
+class AddTokenType(ConstantFormula):
     """(x, types): plus the vector of the first type, which every token is of if nothing is said."""
 
     as_text = "x + types[0]"
@@ -268,7 +292,7 @@ class AddType(Fixed):
 
 
 @dataclass(frozen=True)
-class AddRows(Operation):
+class AddLearnedPositions(Operation):
     """(x, positions, table): plus the learned vector of each position."""
 
     offset: int = 0
@@ -287,7 +311,7 @@ class AddRows(Operation):
 
 
 @dataclass(frozen=True)
-class AddWaves(Operation):
+class AddSinusoids(Operation):
     """(x, positions): plus sines and cosines of growing wavelengths."""
 
     base: float = 10_000.0
@@ -316,11 +340,11 @@ class AddWaves(Operation):
 
 
 @dataclass(frozen=True)
-class Angles(Operation):
+class RopeAngles(Operation):
     """(positions): the cosine or sine of how far each pair of features turns at each position."""
 
     function: str = "cos"
-    speeds: tuple[float, ...] = ()  # radians per position of each pair
+    frequencies: tuple[float, ...] = ()  # radians per position of each pair
     adjacent: bool = False
     factor: float = 1.0
 
@@ -333,6 +357,6 @@ class Angles(Operation):
         return rf"\{self.function}(p\,\theta)"
 
     def compute(self, *inputs: Array) -> Array:
-        angles = inputs[0][:, None] * np.array(self.speeds)  # (T, R/2)
+        angles = inputs[0][:, None] * np.array(self.frequencies)  # (T, R/2)
         both = np.repeat(angles, 2, -1) if self.adjacent else np.concatenate([angles, angles], -1)
         return np.asarray((np.cos if self.function == "cos" else np.sin)(both) * self.factor)
