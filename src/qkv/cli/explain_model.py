@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from qkv.interpret.trace import Edit
 
 if TYPE_CHECKING:
-    from qkv.interpret.attribution.attribute import Reason
+    from qkv.interpret.attribution.attribute import Attribution
     from qkv.interpret.head_walk import Place
     from qkv.interpret.trace import Trace
 
 if TYPE_CHECKING:
-    from qkv.interpret.attribution.attribute import Reason
+    from qkv.interpret.attribution.attribute import Attribution
     from qkv.interpret.glass_box import GlassBox
     from qkv.interpret.head_walk import Place
     from qkv.interpret.trace import Trace
@@ -121,7 +121,7 @@ def check_output(wish: Wish) -> None:
         raise UsageError(f"{wish.output.parent} is not a folder; make it first")
 
 
-def write(trace: "Trace", reason: "Reason | None", place: "Place", wish: Wish) -> None:
+def write(trace: "Trace", reason: "Attribution | None", place: "Place", wish: Wish) -> None:
     """The file, in the form that its ending names; a place that takes none is the user's fault."""
     from qkv.files import unwritten
 
@@ -133,7 +133,7 @@ def write(trace: "Trace", reason: "Reason | None", place: "Place", wish: Wish) -
     say(f"wrote {wish.output}")
 
 
-def _write(trace: "Trace", reason: "Reason | None", place: "Place", wish: Wish) -> None:
+def _write(trace: "Trace", reason: "Attribution | None", place: "Place", wish: Wish) -> None:
     assert wish.output is not None
     ending = wish.output.suffix.lower()
     if ending == ".html":
@@ -178,19 +178,19 @@ def explain_model(wish: Wish) -> int:
     return 0 if all(proof.ok for proof in trace.checks) else 1
 
 
-def _tell_reason(reason: "Reason", wish: Wish) -> int:
+def _tell_reason(reason: "Attribution", wish: Wish) -> int:
     from json import dumps
 
-    from qkv.interpret.attribution.attribution_text import lines
+    from qkv.interpret.attribution.attribution_text import attribution_lines
 
     if wish.format == "json":
         typer.echo(dumps(reason.json(), ensure_ascii=False))
     else:
-        typer.echo("\n".join(lines(reason, wish.width, wish.top or 10**9)))
+        typer.echo("\n".join(attribution_lines(reason, wish.width, wish.top or 10**9)))
     return 0
 
 
-def _reason(box: "GlassBox", wish: Wish) -> "Reason":
+def _reason(box: "GlassBox", wish: Wish) -> "Attribution":
     return box.why(
         wish.text,
         target=wish.target,

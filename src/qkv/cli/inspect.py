@@ -75,23 +75,24 @@ def _heads(model: Path, texts: list[str] | None, file: Path | None, json: bool) 
 
     from qkv.cli.progress import Pace, known_total, say
     from qkv.engine.engine import Engine
-    from qkv.interpret.head_stats import SAMPLES
-    from qkv.interpret.head_stats import heads as judge
-    from qkv.interpret.head_stats.patterns import table
+    from qkv.interpret.head_stats import SAMPLE_TEXTS
+    from qkv.interpret.head_stats import measure_heads as judge
+    from qkv.interpret.head_stats.patterns import head_table
     from qkv.model import TextVector
 
     engine = Engine.load(model)
-    given = given_texts(texts, file) if texts or file else SAMPLES
-    if given is SAMPLES:
-        say(f"judged by {len(SAMPLES)} built-in English sentences; your own texts may tell more")
-    pace = Pace(known_total(texts, file) or len(SAMPLES))
+    given = given_texts(texts, file) if texts or file else SAMPLE_TEXTS
+    if given is SAMPLE_TEXTS:
+        count = len(SAMPLE_TEXTS)
+        say(f"judged by {count} built-in English sentences; your own texts may tell more")
+    pace = Pace(known_total(texts, file) or len(SAMPLE_TEXTS))
     reports = judge(engine, given, progress=pace)
     pace.end()
     if json:
         for report in reports:
             typer.echo(dumps(report.json(), ensure_ascii=False))
         return
-    for line in table(reports, isinstance(engine.model.config.output, TextVector)):
+    for line in head_table(reports, isinstance(engine.model.config.output, TextVector)):
         typer.echo(line)
 
 

@@ -7,7 +7,7 @@ import typer
 from qkv.cli.options import Compile, Int8, Json, ModelPath, Threads, opened
 
 if TYPE_CHECKING:
-    from qkv.interpret.attribution import SimilarReason
+    from qkv.interpret.attribution import SimilarityAttribution
 
 SHOWN = 10  # pairs, to people who did not say how many
 
@@ -58,7 +58,7 @@ def similar(
         _warn(found)
 
 
-def _show(found: "SimilarReason", top: int) -> None:
+def _show(found: "SimilarityAttribution", top: int) -> None:
     """The cosine, and a small table of the strongest pairs."""
     from rich.cells import cell_len
 
@@ -75,10 +75,10 @@ def _show(found: "SimilarReason", top: int) -> None:
         typer.echo(f"{rest:+8.4f}  {len(found.pairs) - top:,} other pairs")
 
 
-def _warn(found: "SimilarReason") -> None:
+def _warn(found: "SimilarityAttribution") -> None:
     """How far to trust the parts, and what they cannot say."""
     if found.faithfulness is not None:
-        typer.echo(f"trust: {found.faithfulness.trust.said}")
+        typer.echo(f"trust: {found.faithfulness.trust.verdict}")
     for remark in found.remarks:
         typer.echo(f"note: {remark}")
 

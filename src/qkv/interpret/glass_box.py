@@ -45,7 +45,7 @@ from qkv.model import (
 from qkv.text import Tokenizer
 
 if TYPE_CHECKING:
-    from qkv.interpret.attribution.attribute import Reason
+    from qkv.interpret.attribution.attribute import Attribution
 
 # FOLDED explain/reading: A text as a model reads it, position by position, with names people
 #   can read.
@@ -78,7 +78,7 @@ class GlassBox(Engine):
         served = None if edits else served_answer(self.quick, reading)
         return open_up(self.model, reading, keep, rows, edits, about, served)
 
-    def why(self, text: str, **asked: Any) -> Reason:
+    def why(self, text: str, **asked: Any) -> Attribution:
         """Why the model answers as it does, and how far to trust that.
 
         A classifier: which words make the label. A decoder: why this token rather than that one.

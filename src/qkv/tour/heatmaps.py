@@ -5,8 +5,8 @@ from itertools import groupby
 
 import numpy as np
 
-from qkv.interpret.attribution.attribution_text import seen
-from qkv.interpret.attribution.translation import TargetWord, TranslationReason
+from qkv.interpret.attribution.attribution_text import visible_word
+from qkv.interpret.attribution.translation import TargetWord, TranslationAttribution
 from qkv.interpret.export.drawing import shortened
 from qkv.interpret.export.pictures import Grids, all_grids
 from qkv.interpret.trace import Trace
@@ -43,8 +43,8 @@ class _Picture:
     def __init__(self, trace: Trace, layers: Sequence[Grids], name: str) -> None:
         self.layers, self.name, first = layers, name, layers[0]
         queries = trace.tokens[first.queries]
-        self.rows = [shortened(seen(queries[at])) for at in first.rows]
-        self.columns = [shortened(seen(token)) for token in trace.tokens[first.keys]]
+        self.rows = [shortened(visible_word(queries[at])) for at in first.rows]
+        self.columns = [shortened(visible_word(token)) for token in trace.tokens[first.keys]]
         self.left = LETTER * max(map(len, self.rows)) + 8
         self.below = LETTER * max(map(len, self.columns)) + 10
 
@@ -112,7 +112,9 @@ def alignment(rendering: Rendering) -> str:
     """A row for each target word; the word it depends on most, by hiding, is framed."""
     reason = rendering.reason
     title = f"{rendering.pair.source} → {reason.target}"
-    head = "".join(f'<th scope="col">{escaped(seen(s.word.text))}</th>' for s in reason.sources)
+    head = "".join(
+        f'<th scope="col">{escaped(visible_word(s.word.text))}</th>' for s in reason.sources
+    )
     rows = "\n".join(_row(word) for word in reason.targets)
     wrong = "" if rendering.right else f"It should be: {rendering.pair.target} "
     table = (
@@ -125,19 +127,19 @@ def alignment(rendering: Rendering) -> str:
 
 def _row(word: TargetWord) -> str:
     cells = "".join(
-        f'<td{" class=depends" if at == word.moved_by else ""} style="--share:{share:.3f}">'
-        f"{_figure(share)}{'*' if at == word.moved_by else ''}</td>"
+        f'<td{" class=depends" if at == word.depends_on else ""} style="--share:{share:.3f}">'
+        f"{_figure(share)}{'*' if at == word.depends_on else ''}</td>"
         for at, share in enumerate(word.attention)
     )
-    return f'<tr><th scope="row">{escaped(seen(word.word.text))}</th>{cells}</tr>'
+    return f'<tr><th scope="row">{escaped(visible_word(word.word.text))}</th>{cells}</tr>'
 
 
 def _figure(share: float) -> str:
     return f"{share:.2f}".lstrip("0") if share >= 0.005 else ""
 
 
-def _trust(reason: TranslationReason) -> str:
-    said = f"Attention of layer {reason.layer}: {reason.faithfulness['attention'].trust.said}."
+def _trust(reason: TranslationAttribution) -> str:
+    said = f"Attention of layer {reason.layer}: {reason.faithfulness['attention'].trust.verdict}."
     if reason.agreement is None:
         return said
     return f"{said} It and hiding words (*) name the same word for {reason.agreement:.0%}."

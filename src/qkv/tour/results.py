@@ -15,7 +15,7 @@ from qkv.data import Labelled, Pair
 from qkv.engine.cluster import Clustering, cluster
 from qkv.engine.generate import Sampling
 from qkv.interpret import glass_box
-from qkv.interpret.attribution import LabelReason, TranslationReason, why_translation
+from qkv.interpret.attribution import LabelAttribution, TranslationAttribution, why_translation
 from qkv.interpret.glass_box import GlassBox
 from qkv.model import Translator
 from qkv.tour.pace import Part
@@ -139,7 +139,7 @@ class Judgement:
     """A held-out review, the label it has, and why the model gives the one it gives."""
 
     review: Labelled
-    reason: LabelReason
+    reason: LabelAttribution
 
     @property
     def right(self) -> bool:
@@ -157,7 +157,7 @@ class Rendering:
     """A held-out sentence, what the model makes of it, and where each word comes from."""
 
     pair: Pair
-    reason: TranslationReason
+    reason: TranslationAttribution
 
     @property
     def right(self) -> bool:
@@ -224,13 +224,13 @@ def _first_of_each(reviews: Sequence[Labelled]) -> list[Labelled]:
     return found or list(reviews[:2])
 
 
-def _why_label(outcome: Outcome, text: str) -> LabelReason:
+def _why_label(outcome: Outcome, text: str) -> LabelAttribution:
     reason = outcome.box.why(text)
-    assert isinstance(reason, LabelReason)
+    assert isinstance(reason, LabelAttribution)
     return reason
 
 
-def _why_translation(outcome: Outcome, text: str) -> TranslationReason:
+def _why_translation(outcome: Outcome, text: str) -> TranslationAttribution:
     box = outcome.box
     return why_translation(box.as_a(Translator), box.tokenizer, text, layer=LAYER)
 

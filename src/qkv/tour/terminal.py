@@ -193,7 +193,7 @@ def links(rendering: Rendering) -> list[str]:
     """Word by word, full stops and the like left out."""
     reason = rendering.reason
     return [
-        f"{word.word.text} ← {reason.sources[word.looked_at].word.text}"
+        f"{word.word.text} ← {reason.sources[word.most_attended].word.text}"
         for word in reason.targets
         if any(letter.isalnum() for letter in word.word.text)
     ]

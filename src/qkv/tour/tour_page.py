@@ -6,8 +6,8 @@ from pathlib import Path
 import qkv
 from qkv.checks import Report
 from qkv.engine.cluster.cluster_page import picture, places, sampled
-from qkv.interpret.attribution.attribution_text import fell
-from qkv.interpret.attribution.label import LabelReason, LabelWord
+from qkv.interpret.attribution.attribution_text import format_signed
+from qkv.interpret.attribution.label import LabelAttribution, LabelWord
 from qkv.interpret.examples import POEM
 from qkv.interpret.render.sections import Look, Section, sections
 from qkv.interpret.render.terminal_text import say
@@ -110,13 +110,13 @@ def _word(word: LabelWord, most: float) -> str:
     kind, height = "for" if part >= 0 else "against", TALL * abs(part) / most
     return (
         f'<span class="word {kind}"><span class="bar" style="height:{height:.2f}rem">'
-        f"</span><b>{escaped(word.word.text)}</b><small>{fell(part, 1)}</small></span>"
+        f"</span><b>{escaped(word.word.text)}</b><small>{format_signed(part, 1)}</small></span>"
     )
 
 
-def _trust(reason: LabelReason) -> str:
+def _trust(reason: LabelAttribution) -> str:
     test = reason.faithfulness.get("occlusion")
-    said = "" if test is None else f"How far to trust this: {test.trust.said}."
+    said = "" if test is None else f"How far to trust this: {test.trust.verdict}."
     return f'<p class="note">{escaped(said)}</p>'
 
 

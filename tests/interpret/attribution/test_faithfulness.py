@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from qkv.interpret.attribution.faithfulness import (
     Words,
-    alignment_test,
+    alignment_faithfulness,
+    deletion_counts,
     faithfulness,
-    numbers_of_words,
-    share_beaten,
+    win_rate,
 )
-from qkv.interpret.attribution.occlusion import Deletions
+from qkv.interpret.attribution.occlusion import DeletionCache
 
 WEIGHTS = [0.5, 0.02, 0.01, 0.31, 0.0, 0.03, 0.0, 0.04, 0.01, 0.05, 0.02]
 BEST = sorted(range(11), key=lambda word: -WEIGHTS[word])
@@ -38,7 +38,7 @@ def test_deleting_the_words_that_count_moves_the_answer_and_the_verdict_has_the_
     assert three.least == pytest.approx(0.01)
     assert three.kept == pytest.approx(0.99 - 0.86)
     assert three.random == pytest.approx(3 / 11 * 0.99, abs=0.15)
-    said = found.trust.said
+    said = found.trust.verdict
     assert said.startswith(
         "deleting the 3 words named lowers the probability of “glad” by 0.86; 3 random ones by 0."
     )
@@ -49,8 +49,8 @@ def test_a_ranking_upside_down_is_no_better_than_chance_and_says_so() -> None:
     found = faithfulness(BEST[::-1], adding_up(WEIGHTS), "it")
     assert found is not None
     assert found.trust.better is False
-    assert "no better than chance" in found.trust.said
-    assert "do not rely on it" in found.trust.said
+    assert "no better than chance" in found.trust.verdict
+    assert "do not rely on it" in found.trust.verdict
     assert found.comprehensiveness < found.random
 
 
@@ -60,7 +60,7 @@ def test_a_ranking_that_is_only_a_little_better_is_not_clearly_so() -> None:
     assert found is not None
     assert 0.5 < found.beaten <= 0.95
     assert found.trust.better is False
-    assert "not clearly better than chance" in found.trust.said
+    assert "not clearly better than chance" in found.trust.verdict
 
 
 def test_shuffled_rankings_are_about_as_good_as_random_ones() -> None:
@@ -84,7 +84,7 @@ def test_with_a_handful_of_words_chance_cannot_be_told_from_reason(words: int) -
     found = faithfulness(list(range(words)), adding_up([1.0, 0.1, 0.2, 0.0][:words]), "it")
     assert found is not None
     assert found.trust.better is None
-    assert "too few words" in found.trust.said
+    assert "too few words" in found.trust.verdict
 
 
 def test_without_words_there_is_nothing_to_test() -> None:
@@ -113,7 +113,7 @@ def test_of_answers_that_add_up_the_best_ranking_moves_most(
 
 @given(st.integers(1, 700))
 def test_a_few_words_are_deleted_and_up_to_half(n: int) -> None:
-    counts = numbers_of_words(n)
+    counts = deletion_counts(n)
     assert counts == sorted(set(counts))
     assert counts[0] == 1
     assert max(counts) == max(1, min(n - 1, max(3, round(n / 2))))
@@ -126,7 +126,7 @@ def test_each_set_of_words_is_asked_for_once() -> None:
         asked.extend(sets)
         return [len(words) for words in sets]
 
-    deletions = Deletions(ask)
+    deletions = DeletionCache(ask)
     assert deletions.one_by_one(3) == [1, 1, 1]
     assert deletions([frozenset(), frozenset({2}), frozenset({0, 1}), frozenset({0, 1})]) == [
         0, 1, 2, 2,
@@ -138,8 +138,8 @@ def test_an_alignment_is_tested_by_hiding_what_it_leads_to() -> None:
     moved = np.array(
         [[5.0, 0.1, 0.0, 0.0], [0.0, 7.0, 0.2, 0.1], [0.1, 0.0, 6.0, 0.0], [0.0, 0.0, 0.1, 6.0]]
     )
-    right = alignment_test(np.eye(4), moved, -0.3, seed=0)
-    wrong = alignment_test(np.roll(np.eye(4), 1, axis=1), moved, -0.3, seed=0)
+    right = alignment_faithfulness(np.eye(4), moved, -0.3, seed=0)
+    wrong = alignment_faithfulness(np.roll(np.eye(4), 1, axis=1), moved, -0.3, seed=0)
     assert right.deletions[0].moved == pytest.approx(6.0)
     assert right.deletions[0].random == pytest.approx(moved.mean(), abs=0.4)
     assert (right.trust.better, wrong.trust.better) == (True, False)
@@ -147,13 +147,13 @@ def test_an_alignment_is_tested_by_hiding_what_it_leads_to() -> None:
 
 
 def test_equal_ones_count_half() -> None:
-    assert share_beaten(1.0, [0.0, 1.0, 2.0, 0.5]) == pytest.approx(2.5 / 4)
+    assert win_rate(1.0, [0.0, 1.0, 2.0, 0.5]) == pytest.approx(2.5 / 4)
 
 
 def test_what_is_written_is_plain_numbers() -> None:
     found = faithfulness(BEST, adding_up(WEIGHTS), "it")
     assert found is not None
     written = found.json()
-    assert written["verdict"] == found.trust.said
+    assert written["verdict"] == found.trust.verdict
     for one in written["deletions"]:  # type: ignore[attr-defined]
         assert all(type(value) in (int, float) and math.isfinite(value) for value in one.values())

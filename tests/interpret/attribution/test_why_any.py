@@ -5,17 +5,23 @@ import torch
 from odd_models import ALL
 
 from qkv.errors import UsageError
-from qkv.interpret.attribution import LabelReason, TokenReason, TranslationReason, VectorReason, why
-from qkv.interpret.attribution.attribution_text import lines
+from qkv.interpret.attribution import (
+    LabelAttribution,
+    TokenAttribution,
+    TranslationAttribution,
+    VectorAttribution,
+    why,
+)
+from qkv.interpret.attribution.attribution_text import attribution_lines
 from qkv.model import Decoder, build
 from qkv.text import Tokenizer
 
 SMALL = Tokenizer.train("characters", ["abcdefg ,"], 19)
 KINDS = {
-    "encoder: classifier": (LabelReason, {"label": "mad"}),
-    "encoder: mean vector": (VectorReason, {}),
-    "decoder: llama": (TokenReason, {"token": "a", "against": "b"}),
-    "translator: paper": (TranslationReason, {"target": "ab c"}),
+    "encoder: classifier": (LabelAttribution, {"label": "mad"}),
+    "encoder: mean vector": (VectorAttribution, {}),
+    "decoder: llama": (TokenAttribution, {"token": "a", "against": "b"}),
+    "translator: paper": (TranslationAttribution, {"target": "ab c"}),
 }
 
 
@@ -31,7 +37,7 @@ def test_each_model_has_its_own_kind_of_reason(name: str) -> None:
     kind, asked = KINDS[name]
     reason = why(made(name), SMALL, "abc de, f", **asked)
     assert type(reason) is kind
-    shown = lines(reason, width=72)
+    shown = attribution_lines(reason, width=72)
     assert any(line.startswith("trust ") for line in shown)
     assert any(line.startswith("note: ") for line in shown)
     assert why(made(name), SMALL, "abc de, f", **asked).json() == reason.json()
@@ -52,4 +58,4 @@ def test_every_model_has_a_reason_or_says_why_not(name: str) -> None:
         with pytest.raises(UsageError, match="not with the next token"):
             why(model, SMALL, "abc de, f")
     else:
-        assert lines(why(model, SMALL, "abc de, f", **asked))
+        assert attribution_lines(why(model, SMALL, "abc de, f", **asked))

@@ -16,7 +16,7 @@ from qkv.engine.classify import classify
 from qkv.engine.optimized import int8_supported, optimize
 from qkv.errors import DataError, UsageError
 from qkv.interpret.attribution import why_label, why_vector
-from qkv.interpret.attribution.attribution_text import lines
+from qkv.interpret.attribution.attribution_text import attribution_lines
 from qkv.interpret.attribution.faithfulness import faithfulness
 from qkv.interpret.attribution.gradients import Baseline
 from qkv.interpret.attribution.occlusion import Masked, Removed
@@ -117,7 +117,7 @@ def test_probabilities_are_those_classify_gives_and_hiding_is_what_it_says() -> 
     (whole,) = classify(model, t, [TEXT])
     assert reason.probabilities == pytest.approx(whole.probabilities)
     assert list(reason.probabilities) == list(whole.probabilities)
-    assert reason.hidden == "it is taken out of the text"
+    assert reason.occlusion_method == "it is taken out of the text"
     good = next(word for word in reason.words if word.word.text == "good")
     start, end = good.word.start, good.word.end
     assert TEXT[start:end] == "good"
@@ -140,15 +140,15 @@ def test_parts_add_up_and_the_error_is_smaller_with_more_steps(
     assert errors[128] <= errors[32] < errors[4]
     usual = why_label(labelled, minilm.tokenizer, text, draws=2)
     assert usual.completeness.error < 1e-2
-    parts = sum(word.gradients for word in (*usual.words, *usual.marks))
+    parts = sum(word.gradients for word in (*usual.words, *usual.special_tokens))
     assert parts == pytest.approx(usual.completeness.sum)
-    assert [mark.word.text for mark in usual.marks] == ["[CLS]", "[SEP]"]
-    assert [mark.gradients for mark in usual.marks] == [0.0, 0.0]
+    assert [mark.word.text for mark in usual.special_tokens] == ["[CLS]", "[SEP]"]
+    assert [mark.gradients for mark in usual.special_tokens] == [0.0, 0.0]
     assert [word.word.text for word in usual.words] == [
         "The", "unfrightened", "puppies", "ran", "to", "Tokyo", "東", "京", ",", "yesterday", ".",
     ]  # fmt: skip
     assert usual.baseline == "every token of the text is [MASK]"
-    looks = sum(word.attention for word in (*usual.words, *usual.marks))
+    looks = sum(word.attention for word in (*usual.words, *usual.special_tokens))
     assert looks == pytest.approx(1.0, abs=1e-5)
 
 
@@ -187,7 +187,7 @@ def test_a_marked_text_without_words_has_no_reason(labelled: Encoder, minilm: Bu
     reason = why_label(labelled, minilm.tokenizer, "")
     assert (reason.words, reason.faithfulness) == ((), {})
     assert "no words" in reason.remarks[0]
-    assert lines(reason)
+    assert attribution_lines(reason)
 
 
 def test_what_cannot_be_explained_is_refused_with_its_numbers() -> None:
@@ -220,7 +220,7 @@ def test_a_word_is_taken_out_or_a_mask_stands_for_it(minilm: Bundle, labelled: E
         why_label(labelled, t, text, hiding=hiding, draws=2) for hiding in (Removed(), Masked.of(t))
     )
     assert out == why_label(labelled, t, text, draws=2)
-    assert masked.hidden == "[MASK] stands in for each of its tokens"
+    assert masked.occlusion_method == "[MASK] stands in for each of its tokens"
     ids = t.wrap(t.encode("the dog ran"))
     ids[2] = t.mask_id
     whole, hidden = (
@@ -240,10 +240,10 @@ def test_a_word_is_taken_out_or_a_mask_stands_for_it(minilm: Bundle, labelled: E
 def test_a_vector_turns_most_without_the_word_it_is_about(minilm: Bundle) -> None:
     assert minilm.tokenizer is not None
     reason = why_vector(minilm.model, minilm.tokenizer, "the cat sat on the mat by the sea")
-    assert max(reason.words, key=lambda word: word.turned).word.text == "cat"
+    assert max(reason.words, key=lambda word: word.cosine_distance).word.text == "cat"
     assert reason.faithfulness is not None
     assert reason.faithfulness.trust.better is True
-    assert all(0 <= word.turned <= 2 for word in reason.words)
+    assert all(0 <= word.cosine_distance <= 2 for word in reason.words)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -257,12 +257,12 @@ def test_every_encoder_has_a_vector_to_explain(name: str) -> None:
 
 def test_a_text_is_explained_on_lines_that_fit() -> None:
     reason = why_label(glad_of_g(), bytewise(), TEXT)
-    shown = lines(reason, width=60, top=4)
+    shown = attribution_lines(reason, width=60, top=4)
     assert max(map(len, shown)) <= 60
     page = " ".join("\n".join(shown).split())
     assert "and 7 other words" in page
     assert "where the model looked, not why" in page
     for test in reason.faithfulness.values():
-        assert test.trust.said in page
-    assert lines(replace(reason, words=()), width=60)
-    assert lines(why_vector(glad_of_g(), bytewise(), TEXT), width=60)
+        assert test.trust.verdict in page
+    assert attribution_lines(replace(reason, words=()), width=60)
+    assert attribution_lines(why_vector(glad_of_g(), bytewise(), TEXT), width=60)

@@ -14,7 +14,7 @@ from qkv.bundle import Bundle
 from qkv.engine.embed import embed
 from qkv.engine.similar import similar
 from qkv.interpret.attribution import why_similar
-from qkv.interpret.attribution.attribution_text import lines
+from qkv.interpret.attribution.attribution_text import attribution_lines
 from qkv.model import Encoder, build
 from qkv.text import Tokenizer
 
@@ -65,7 +65,7 @@ def test_every_encoder_gives_what_similar_gives_and_says_what_it_cannot(name: st
     )
     assert (reason.cosine, reason.pairs) == (plain.cosine, plain.pairs)
     assert any("has seen its whole text" in remark for remark in reason.remarks)
-    assert lines(reason, width=70)
+    assert attribution_lines(reason, width=70)
     ranked = len(reason.pairs) > 1
     assert (reason.faithfulness is not None) == ranked
     assert any("no test" in remark for remark in reason.remarks) == (not ranked)

@@ -12,9 +12,9 @@ from odd_models import DECODERS
 from qkv.attention import Mask
 from qkv.bundle import Bundle
 from qkv.errors import DataError, UsageError
-from qkv.interpret.attribution import TokenReason, why_token
-from qkv.interpret.attribution.attribution_text import lines
-from qkv.interpret.attribution.readouts import named_token, states_by_layer
+from qkv.interpret.attribution import TokenAttribution, why_token
+from qkv.interpret.attribution.attribution_text import attribution_lines
+from qkv.interpret.attribution.readouts import layer_states, resolve_token
 from qkv.model import Decoder, NextToken, build
 from qkv.text import Tokenizer
 
@@ -46,7 +46,7 @@ def stories(shared: Path) -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def story(stories: Bundle) -> TokenReason:
+def story(stories: Bundle) -> TokenAttribution:
     assert isinstance(stories.model, Decoder)
     assert stories.tokenizer is not None
     return why_token(stories.model, stories.tokenizer, STORY, " she", " he")
@@ -65,7 +65,7 @@ def test_after_the_last_layer_the_lens_sees_the_models_own_answer(name: str) -> 
     assert (last.best, last.rank) == (reason.token.token, 1)
     assert last.probability == pytest.approx(float(own.max()), rel=1e-5)
     with torch.inference_mode():
-        states = states_by_layer(model, ids)
+        states = layer_states(model, ids)
         final = model.states(torch.tensor([ids]))
         assert torch.equal(model.decoder.norm_out(states[-1]), final)
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
@@ -77,13 +77,13 @@ def test_of_every_token_given_the_probability_is_the_models_own(name: str) -> No
     model, ids = odd(name), SMALL.encode("gab de")
     reason = why_token(model, SMALL, "gab de", draws=2, top=3)
     own = scores(model, ids).softmax(dim=-1)
-    assert reason.given[0].probability is None
-    for at, token in enumerate(reason.given[1:], 1):
+    assert reason.prompt_tokens[0].probability is None
+    for at, token in enumerate(reason.prompt_tokens[1:], 1):
         assert token.probability == pytest.approx(float(own[at - 1, ids[at]]), rel=1e-4)
         assert token.surprise == pytest.approx(-float(own[at - 1, ids[at]].log2()), abs=1e-3)
         assert token.rank == 1 + int((own[at - 1] > own[at - 1, ids[at]]).sum())
         assert [one.id for one in token.alternatives] == own[at - 1].topk(3).indices.tolist()
-    assert [one.id for one in reason.following] == own[-1].topk(3).indices.tolist()
+    assert [one.id for one in reason.next_tokens] == own[-1].topk(3).indices.tolist()
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -111,7 +111,7 @@ def test_contrasts_add_up_as_differences_do(name: str, letters: list[str]) -> No
 
     def parts(token: str, against: str) -> list[float]:
         reason = why_token(model, SMALL, "abc de, fg", token, against, draws=1)
-        return [word.gradient for word in (*reason.words, *reason.marks)]
+        return [word.gradient for word in (*reason.words, *reason.special_tokens)]
 
     ab, bc, ac, ba = parts(a, b), parts(b, c), parts(a, c), parts(b, a)
     assert ab == pytest.approx([-part for part in ba], abs=1e-6)
@@ -137,22 +137,22 @@ def test_slopes_are_those_a_small_step_finds() -> None:
     assert word.gradient == pytest.approx(slope, rel=1e-3, abs=1e-4)
 
 
-def test_on_real_stories_the_name_decides_between_she_and_he(story: TokenReason) -> None:
+def test_on_real_stories_the_name_decides_between_she_and_he(story: TokenAttribution) -> None:
     assert (story.token.token, story.against.token) == (" she", " he")
     strongest = max(story.words, key=lambda word: word.occlusion or 0.0)
     assert strongest.word.text == "Lily"
     assert story.difference > 1
-    assert [mark.word.text for mark in story.marks] == ["<s>"]
-    assert story.marks[0].occlusion is None
+    assert [mark.word.text for mark in story.special_tokens] == ["<s>"]
+    assert story.special_tokens[0].occlusion is None
     test = story.faithfulness["occlusion"]
     assert test.answer == "the log-odds of “ she” against “ he”"
     assert test.full == pytest.approx(story.difference, abs=1e-3)
     assert test.trust.better is True
-    assert {len(token.alternatives) for token in story.given[1:]} == {5}
+    assert {len(token.alternatives) for token in story.prompt_tokens[1:]} == {5}
 
 
-def test_a_story_is_shown_on_lines_that_fit(story: TokenReason) -> None:
-    shown = lines(story, width=80, top=5)
+def test_a_story_is_shown_on_lines_that_fit(story: TokenAttribution) -> None:
+    shown = attribution_lines(story, width=80, top=5)
     assert max(map(len, shown)) <= 80
     page = " ".join("\n".join(shown).split())
     for part in ("rather than “ he”", "nothing stands before it", "layer 4", "and 21 other words"):
@@ -163,24 +163,24 @@ def test_the_likeliest_token_is_explained_against_the_next(stories: Bundle) -> N
     assert isinstance(stories.model, Decoder)
     assert stories.tokenizer is not None
     reason = why_token(stories.model, stories.tokenizer, "Once upon a time", draws=2)
-    best, second = reason.following[:2]
+    best, second = reason.next_tokens[:2]
     assert (reason.token.id, reason.against.id) == (best.id, second.id)
     empty = why_token(stories.model, stories.tokenizer, "", draws=2)
     assert (empty.words, empty.faithfulness) == ((), {})
-    assert lines(empty)
+    assert attribution_lines(empty)
 
 
 def test_a_token_is_named_by_number_as_shown_or_as_text() -> None:
     t = Tokenizer.train("bpe", ["the dog and the dog ran"], 300)
-    dog = named_token(t, " dog")
+    dog = resolve_token(t, " dog")
     assert t.token(dog) == " dog"
-    assert named_token(t, dog) == dog
+    assert resolve_token(t, dog) == dog
     with pytest.raises(UsageError, match="is 2 tokens"):
-        named_token(t, "the dog")
+        resolve_token(t, "the dog")
     with pytest.raises(UsageError, match=f"token {t.size} does not exist"):
-        named_token(t, t.size)
+        resolve_token(t, t.size)
     with pytest.raises(UsageError, match="empty"):
-        named_token(t, "")
+        resolve_token(t, "")
 
 
 def test_what_cannot_be_asked_is_refused() -> None:

@@ -13,8 +13,8 @@ from odd_models import TRANSLATORS
 from qkv.engine.translate import Marking, translate
 from qkv.errors import DataError
 from qkv.interpret.attribution import why_translation
-from qkv.interpret.attribution.attribution_text import lines
-from qkv.interpret.attribution.occlusion import forced_logs
+from qkv.interpret.attribution.attribution_text import attribution_lines
+from qkv.interpret.attribution.occlusion import forced_log_probs
 from qkv.model import Translator, build
 from qkv.text import Tokenizer
 
@@ -32,8 +32,8 @@ def test_each_word_goes_back_to_its_own_character(source: str) -> None:
     assert reason.target == sorted_target(source)
     assert [word.word.text for word in reason.sources] == list(source)
     for word in reason.targets[1:]:
-        assert word.moved_by is not None
-        assert reason.sources[word.moved_by].word.text == word.word.text
+        assert word.depends_on is not None
+        assert reason.sources[word.depends_on].word.text == word.word.text
         assert max(word.ablation) > 1
         assert word.probability > 0.5
 
@@ -41,25 +41,27 @@ def test_each_word_goes_back_to_its_own_character(source: str) -> None:
 @pytest.mark.parametrize("source", SOURCES)
 def test_what_was_dropped_and_what_was_invented_is_flagged(source: str) -> None:
     reason = why_translation(sorter(), ideographs(), source)
-    assert [word.word.text for word in reason.dropped] == [UNSAID]
-    assert reason.dropped[0].moved < reason.still
-    assert [word.word.text for word in reason.invented] == [ALWAYS]
-    assert max(map(abs, reason.invented[0].ablation)) < reason.still
-    page = "\n".join(lines(reason, width=70))
+    assert [word.word.text for word in reason.omitted] == [UNSAID]
+    assert reason.omitted[0].moved < reason.threshold
+    assert [word.word.text for word in reason.hallucinated] == [ALWAYS]
+    assert max(map(abs, reason.hallucinated[0].ablation)) < reason.threshold
+    page = "\n".join(attribution_lines(reason, width=70))
     assert f"dropped? “{UNSAID}”" in page
     assert f"invented? “{ALWAYS}”" in page
 
 
 def test_the_alignment_by_hiding_passes_its_test_and_agreement_is_counted() -> None:
     reason = why_translation(sorter(), ideographs(), "月土火口木")
-    agree = [word.looked_at == word.moved_by for word in reason.targets if not word.invented]
+    agree = [
+        word.most_attended == word.depends_on for word in reason.targets if not word.hallucinated
+    ]
     assert reason.agreement == pytest.approx(np.mean(agree))
     test = reason.faithfulness["ablation"]
     moved = np.array([word.ablation for word in reason.targets])
     assert test.deletions[0].moved == pytest.approx(moved.max(axis=1).mean())
     assert test.deletions[0].random == pytest.approx(moved.mean(), abs=0.5)
     assert test.trust.better is True
-    looks = [word.ablation[word.looked_at] for word in reason.targets]
+    looks = [word.ablation[word.most_attended] for word in reason.targets]
     assert reason.faithfulness["attention"].deletions[0].moved == pytest.approx(np.mean(looks))
     assert any("looked, not why" in remark for remark in reason.remarks)
 
@@ -67,8 +69,8 @@ def test_the_alignment_by_hiding_passes_its_test_and_agreement_is_counted() -> N
 def test_looks_alone_are_not_taken_for_a_reason() -> None:
     """It looks straight across, but what it writes has nothing to do with what it sees there."""
     reason = why_translation(aligned(), letters(), "ab cd", "aaa aa")
-    assert [word.looked_at for word in reason.targets] == [0, 1]
-    assert len(reason.invented) == 2
+    assert [word.most_attended for word in reason.targets] == [0, 1]
+    assert len(reason.hallucinated) == 2
     assert reason.agreement is None
     assert reason.faithfulness["attention"].trust.better is not True
 
@@ -85,7 +87,7 @@ def test_forced_probabilities_are_the_models_own() -> None:
     marks = Marking.of(t, model.config)
     sources = [marks.source(t.encode(text)) for text in ("日月火", "火", "")]
     target = t.encode("了日月")
-    logs = forced_logs(model, marks, sources, target)
+    logs = forced_log_probs(model, marks, sources, target)
     for row, source in zip(logs, sources, strict=True):
         with torch.no_grad():
             scores = model(torch.tensor([source]), torch.tensor([[t.bos_id, *target[:-1]]]))
@@ -102,7 +104,7 @@ def test_every_kind_of_translator_is_explained(name: str, target: str | None) ->
     reason = why_translation(model.eval(), SMALL, "abc de, f", target or "ab, c", beams=2)
     assert [word.word.text for word in reason.sources] == ["abc", "de", ",", "f"]
     assert all(len(word.ablation) == len(word.attention) == 4 for word in reason.targets)
-    assert lines(reason, width=60)
+    assert attribution_lines(reason, width=60)
     json.dumps(reason.json(), allow_nan=False)
 
 

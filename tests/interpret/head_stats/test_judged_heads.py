@@ -6,7 +6,7 @@ from made_heads import MADE, P, V, drawn, made_decoder, made_encoder
 from odd_models import ALL
 
 from qkv.errors import UsageError
-from qkv.interpret.head_stats import HeadReport, judged
+from qkv.interpret.head_stats import HeadReport, measure_heads_on_ids
 from qkv.interpret.trace import Reading
 from qkv.model import (
     AlibiSlopes,
@@ -23,7 +23,7 @@ from qkv.text import Tokenizer
 
 @pytest.fixture(scope="module")
 def found() -> dict[tuple[int, int], HeadReport]:
-    reports = judged(made_decoder(), [drawn(29, 1), drawn(23, 2), drawn(31, 3)])
+    reports = measure_heads_on_ids(made_decoder(), [drawn(29, 1), drawn(23, 2), drawn(31, 3)])
     assert len(reports) == 2 * len(MADE)
     return {(report.layer, report.head): report for report in reports}
 
@@ -83,7 +83,7 @@ def test_the_next_token_and_marks_are_found_in_an_encoder() -> None:
     mark = tokenizer.eos_id
     model = made_encoder([mark], tokenizer.size)
     letters = tokenizer.encode("thequickbrownfox")
-    ahead, marks = judged(model, [Reading.of_ids(text=[*letters, mark])], tokenizer)
+    ahead, marks = measure_heads_on_ids(model, [Reading.of_ids(text=[*letters, mark])], tokenizer)
     assert (ahead.kind, marks.kind) == ("next token", "marks")
     assert ahead.weight > 0.99
     assert marks.weight > 0.99
@@ -100,7 +100,9 @@ def test_every_attention_of_an_encoder_decoder_is_judged() -> None:
     with torch.no_grad():
         model.decoder.get_submodule("1.cross.query").weight.zero_()
         model.decoder.get_submodule("1.cross.query").bias.zero_()
-    reports = judged(model, [Reading.of_ids(source=list(range(11)), target=[5, 3, 8, 13, 21])])
+    reports = measure_heads_on_ids(
+        model, [Reading.of_ids(source=list(range(11)), target=[5, 3, 8, 13, 21])]
+    )
     names = list(dict.fromkeys(report.name for report in reports))
     assert names == [
         "encoder.0.attention", "encoder.1.attention", "decoder.0.attention", "decoder.0.cross",
@@ -115,14 +117,14 @@ def test_every_attention_of_an_encoder_decoder_is_judged() -> None:
 
 def test_the_same_texts_give_the_same_reports() -> None:
     model, texts = made_decoder(), [drawn(17, 5)]
-    assert judged(model, texts, seed=7) == judged(model, texts, seed=7)
+    assert measure_heads_on_ids(model, texts, seed=7) == measure_heads_on_ids(model, texts, seed=7)
 
 
 def test_weights_too_large_for_one_pass_give_the_same_in_several(monkeypatch) -> None:
     model, texts = made_decoder(), [drawn(17, 5)]
-    at_once = judged(model, texts)
+    at_once = measure_heads_on_ids(model, texts)
     monkeypatch.setattr("qkv.interpret.head_stats.head_statistics.ROOM", 1)
-    assert judged(model, texts) == at_once
+    assert measure_heads_on_ids(model, texts) == at_once
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_heads_of_every_make_are_judged(name: str) -> None:
     reading = Reading.of_ids(text=[3, 1, 4, 1, 5, 9, 2, 6])
     if isinstance(model, Translator):
         reading = Reading.of_ids(source=[3, 1, 4, 1, 5, 9, 2], target=[2, 7, 1, 8])
-    for report in judged(model, [reading]):
+    for report in measure_heads_on_ids(model, [reading]):
         assert 0.0 <= report.evenness <= 1.0 + 1e-6
         assert 0.0 < report.effect < 1.0
         assert report.adds > 0.0
@@ -149,7 +151,7 @@ def test_heads_of_every_make_are_judged(name: str) -> None:
 
 def test_a_model_too_short_for_repeats_is_judged_without_them() -> None:
     config = made_decoder().config.model_copy(update={"length": 19})
-    reports = judged(build(config), [drawn(13, 1)])
+    reports = measure_heads_on_ids(build(config), [drawn(13, 1)])
     assert "induction" not in reports[0].scores
     assert "previous token" in reports[0].scores
 
@@ -157,7 +159,7 @@ def test_a_model_too_short_for_repeats_is_judged_without_them() -> None:
 @pytest.mark.parametrize("readings", [[], [Reading.of_ids(text=[4])]])
 def test_without_a_choice_nothing_can_be_judged(readings: list[Reading]) -> None:
     with pytest.raises(UsageError, match="3 tokens or more"):
-        judged(made_decoder(), readings)
+        measure_heads_on_ids(made_decoder(), readings)
 
 
 def test_sizes_of_the_made_model_leave_room_for_every_repeat() -> None:

@@ -1,21 +1,21 @@
 """Why a model answered as it did, and how far each explanation is to be trusted."""
 
-from qkv.interpret.attribution.attribute import Reason, SimilarReason, why, why_similar
+from qkv.interpret.attribution.attribute import Attribution, SimilarityAttribution, why, why_similar
 from qkv.interpret.attribution.faithfulness import Deletion, Faithfulness, faithfulness
-from qkv.interpret.attribution.label import LabelReason, why_label
-from qkv.interpret.attribution.token import TokenReason, why_token
-from qkv.interpret.attribution.translation import TranslationReason, why_translation
-from qkv.interpret.attribution.vector import VectorReason, why_vector
+from qkv.interpret.attribution.label import LabelAttribution, why_label
+from qkv.interpret.attribution.token import TokenAttribution, why_token
+from qkv.interpret.attribution.translation import TranslationAttribution, why_translation
+from qkv.interpret.attribution.vector import VectorAttribution, why_vector
 
 __all__ = [
+    "Attribution",
     "Deletion",
     "Faithfulness",
-    "LabelReason",
-    "Reason",
-    "SimilarReason",
-    "TokenReason",
-    "TranslationReason",
-    "VectorReason",
+    "LabelAttribution",
+    "SimilarityAttribution",
+    "TokenAttribution",
+    "TranslationAttribution",
+    "VectorAttribution",
     "faithfulness",
     "why",
     "why_label",

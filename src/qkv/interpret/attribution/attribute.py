@@ -8,11 +8,11 @@ from qkv.engine.engine import purpose_of
 from qkv.engine.similar import Similarity, similar
 from qkv.errors import UsageError
 from qkv.interpret.attribution.faithfulness import DRAWS, SEED, Faithfulness, Words, faithfulness
-from qkv.interpret.attribution.label import LabelReason, why_label
-from qkv.interpret.attribution.occlusion import REMOVED, Asked, Deletions, Hiding
-from qkv.interpret.attribution.token import TokenReason, why_token
-from qkv.interpret.attribution.translation import TranslationReason, why_translation
-from qkv.interpret.attribution.vector import VectorReason, why_vector
+from qkv.interpret.attribution.label import LabelAttribution, why_label
+from qkv.interpret.attribution.occlusion import REMOVE, Asked, DeletionCache, Hiding
+from qkv.interpret.attribution.token import TokenAttribution, why_token
+from qkv.interpret.attribution.translation import TranslationAttribution, why_translation
+from qkv.interpret.attribution.vector import VectorAttribution, why_vector
 from qkv.interpret.attribution.words import read
 from qkv.interpret.operation import cosine
 from qkv.model import Classify, Decoder, Model, Translator
@@ -21,7 +21,7 @@ from qkv.text import Tokenizer
 # FOLDED explain/why/similar: Whether the words that the parts of a cosine name do make two
 #   texts alike: delete them.
 
-Reason = LabelReason | TokenReason | TranslationReason | VectorReason
+Attribution = LabelAttribution | TokenAttribution | TranslationAttribution | VectorAttribution
 
 
 def why(
@@ -34,7 +34,7 @@ def why(
     against: str | int | None = None,
     target: str | None = None,
     seed: int = SEED,
-) -> Reason:
+) -> Attribution:
     """The reason that suits the model: for a label, the next token, a translation or a vector.
 
     What is asked for beside the text must suit it too: a label of a classifier, a token (and the
@@ -68,10 +68,10 @@ UNNAMED = "the parts do not rank the words, so there is nothing to delete and no
 
 
 @dataclass(frozen=True)
-class SimilarReason(Similarity):
+class SimilarityAttribution(Similarity):
     """A similarity with its test; None where its parts do not rank the words of both texts."""
 
-    hidden: str = ""
+    occlusion_method: str = ""
     faithfulness: Faithfulness | None = None
 
     @property
@@ -94,10 +94,10 @@ def why_similar(
     a: str,
     b: str,
     *,
-    hiding: Hiding = REMOVED,
+    hiding: Hiding = REMOVE,
     draws: int = DRAWS,
     seed: int = SEED,
-) -> SimilarReason:
+) -> SimilarityAttribution:
     """The cosine of two texts taken apart, and its fall without the words whose pairs add most.
 
     Words of both texts are deleted.
@@ -106,7 +106,7 @@ def why_similar(
     encoder = with_vectors(model, raw=False)
     around = encoder.config.reads, tokenizer.before, tokenizer.after
     texts = [read(tokenizer, text, *around) for text in (a, b)]
-    one, other = (Deletions(Asked(encoder, text, hiding).without) for text in texts)
+    one, other = (DeletionCache(Asked(encoder, text, hiding).without) for text in texts)
     split = len(texts[0].words)
 
     def cosines(sets: Sequence[Words]) -> list[float]:
@@ -119,7 +119,7 @@ def why_similar(
     known = {field.name: getattr(found, field.name) for field in fields(found)}
     lent, unnamed = borrowed(model), None if test else UNNAMED
     known["unknown"] = tuple(filter(None, (*found.unknown, lent, unnamed)))
-    return SimilarReason(**known, hidden=hiding.said, faithfulness=test)
+    return SimilarityAttribution(**known, occlusion_method=hiding.said, faithfulness=test)
 
 
 def _ranking(found: Similarity, before: int, ours: int, theirs: int) -> list[int]:

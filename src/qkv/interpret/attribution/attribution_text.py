@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
 from qkv.files import one_line
-from qkv.interpret.attribution.attribute import Reason, SimilarReason
+from qkv.interpret.attribution.attribute import Attribution, SimilarityAttribution
 from qkv.interpret.attribution.faithfulness import Faithfulness
-from qkv.interpret.attribution.label import LabelReason
-from qkv.interpret.attribution.readouts import Likely
-from qkv.interpret.attribution.token import TokenReason
-from qkv.interpret.attribution.translation import TargetWord, TranslationReason
-from qkv.interpret.attribution.vector import VectorReason
+from qkv.interpret.attribution.label import LabelAttribution
+from qkv.interpret.attribution.readouts import TokenProb
+from qkv.interpret.attribution.token import TokenAttribution
+from qkv.interpret.attribution.translation import TargetWord, TranslationAttribution
+from qkv.interpret.attribution.vector import VectorAttribution
 from qkv.interpret.attribution.words import Piece
 from qkv.interpret.render.sections import Table
 from qkv.interpret.render.terminal_text import table_lines
@@ -27,7 +27,7 @@ def share(value: float) -> str:
     return f"{value:.3f}" if value >= 0.001 or value == 0 else "<0.001"
 
 
-def fell(value: float | None, decimals: int = 2) -> str:
+def format_signed(value: float | None, decimals: int = 2) -> str:
     """With its sign, and a true minus."""
     return "" if value is None else f"{value:+.{decimals}f}".replace("-", "−")
 
@@ -36,7 +36,7 @@ def number(value: float) -> str:
     return f"{value:.3f}".replace("-", "−")
 
 
-def seen(word: str) -> str:
+def visible_word(word: str) -> str:
     """On one line, and a space so that it can be seen."""
     return one_line(word) if word.strip() else repr(word)
 
@@ -44,22 +44,22 @@ def seen(word: str) -> str:
 SHOWN = 3  # alternatives
 
 
-def title(reason: TokenReason) -> list[str]:
+def title(reason: TokenAttribution) -> list[str]:
     """Which token against which, and how likely both are."""
     token, against = (
         f"“{one.token}” ({share(one.probability)})" for one in (reason.token, reason.against)
     )
     return [
         f"why {token} rather than {against}?  log-odds {number(reason.difference)}",
-        f"next: {_several(reason.following)}",
-        f"to hide a word: {reason.hidden}",
+        f"next: {_several(reason.next_tokens)}",
+        f"to hide a word: {reason.occlusion_method}",
     ]
 
 
-def surprise_table(reason: TokenReason) -> Table:
+def surprise_table(reason: TokenAttribution) -> Table:
     """Each token of the prompt, how likely it was, and what else might have come."""
     rows, cells = [], []
-    for token in reason.given:
+    for token in reason.prompt_tokens:
         rows.append(_shown(token.token))
         if token.probability is None or token.surprise is None:
             cells.append(["", "", "nothing stands before it"])
@@ -69,7 +69,7 @@ def surprise_table(reason: TokenReason) -> Table:
     return Table("token", tuple(rows), ("likely", "bits", "expected"), cells)
 
 
-def layer_table(reason: TokenReason) -> Table:
+def layer_table(reason: TokenAttribution) -> Table:
     """The likeliest token after each layer, and how likely the asked one was there."""
     names = ["embedding", *(f"layer {seen.layer - 1}" for seen in reason.layers[1:])]
     cells = [
@@ -80,7 +80,7 @@ def layer_table(reason: TokenReason) -> Table:
     return Table("after", tuple(names), columns, cells)
 
 
-def _several(tokens: tuple[Likely, ...]) -> str:
+def _several(tokens: tuple[TokenProb, ...]) -> str:
     return ", ".join(f"{_shown(one.token)} {share(one.probability)}" for one in tokens)
 
 
@@ -91,14 +91,14 @@ def _shown(token: str) -> str:
 COLUMNS = ("likely", "looked at", "depends on", "")
 
 
-def translation_table(reason: TranslationReason) -> Table:
+def translation_table(reason: TranslationAttribution) -> Table:
     """Each target word, how likely it was, and the source words it goes back to."""
-    names = [seen(word.word.text) for word in reason.sources]
-    targets = tuple(seen(word.word.text) for word in reason.targets)
+    names = [visible_word(word.word.text) for word in reason.sources]
+    targets = tuple(visible_word(word.word.text) for word in reason.targets)
     return Table("", targets, COLUMNS, [_cells(word, names) for word in reason.targets])
 
 
-def lost_and_added(reason: TranslationReason) -> list[str]:
+def lost_and_added(reason: TranslationAttribution) -> list[str]:
     """How far looks and hiding agree, and which words may have been dropped or invented."""
     said = []
     if reason.agreement is not None:
@@ -106,21 +106,21 @@ def lost_and_added(reason: TranslationReason) -> list[str]:
         said.append(f"looks (layer {reason.layer}) and hiding agree on {of_all}")
     said += [
         f"dropped? “{word.word.text}”: hiding it moves no word by more than {number(word.moved)}"
-        for word in reason.dropped
+        for word in reason.omitted
     ]
     said += [
         f"invented? “{word.word.text}”: no source word moves it by more than "
         f"{number(max(map(abs, word.ablation)))}, the whole source by {number(word.whole)}"
-        for word in reason.invented
+        for word in reason.hallucinated
     ]
     return said
 
 
 def _cells(word: TargetWord, names: list[str]) -> list[str]:
-    looked = f"{names[word.looked_at]} {share(max(word.attention))}"
-    if word.moved_by is None:
+    looked = f"{names[word.most_attended]} {share(max(word.attention))}"
+    if word.depends_on is None:
         return [share(word.probability), looked, "", "invented?"]
-    depends = f"{names[word.moved_by]} {fell(max(word.ablation))}"
+    depends = f"{names[word.depends_on]} {format_signed(max(word.ablation))}"
     return [share(word.probability), looked, depends, "" if word.agrees else "differ"]
 
 
@@ -129,30 +129,32 @@ TOP = 15  # words, the strongest
 WAYS = {"attention": "attention (where it looked)", "this": "it"}
 
 
-def lines(reason: Reason | SimilarReason, width: int = 80, top: int = TOP) -> list[str]:
+def attribution_lines(
+    reason: Attribution | SimilarityAttribution, width: int = 80, top: int = TOP
+) -> list[str]:
     """The explanation in lines of at most so many columns; of many words the strongest."""
     match reason:
-        case LabelReason():
+        case LabelAttribution():
             parts = [*_label(reason, width, top), *_trust(reason.faithfulness, width)]
-        case TokenReason():
+        case TokenAttribution():
             parts = [*_token(reason, width, top), *_trust(reason.faithfulness, width)]
-        case TranslationReason():
+        case TranslationAttribution():
             parts = [*_translation(reason, width), *_trust(reason.faithfulness, width)]
-        case VectorReason():
+        case VectorAttribution():
             parts = [*_vector(reason, width, top), *_trust(_only(reason.faithfulness), width)]
-        case SimilarReason():
+        case SimilarityAttribution():
             parts = [*_similar(reason, width, top), *_trust(_only(reason.faithfulness), width)]
     return [*parts, *_wrapped((f"note: {remark}" for remark in reason.remarks), width)]
 
 
-def _label(reason: LabelReason, width: int, top: int) -> list[str]:
+def _label(reason: LabelAttribution, width: int, top: int) -> list[str]:
     chances = ", ".join(f"{label} {share(p)}" for label, p in reason.probabilities.items())
-    head = [f"why “{reason.label}”?  {chances}", f"to hide a word: {reason.hidden}"]
+    head = [f"why “{reason.label}”?  {chances}", f"to hide a word: {reason.occlusion_method}"]
     rows = [
         (
             word.word,
             word.occlusion or 0.0,
-            [fell(word.occlusion), fell(word.gradients), share(word.attention)],
+            [format_signed(word.occlusion), format_signed(word.gradients), share(word.attention)],
         )
         for word in reason.words
     ]
@@ -162,14 +164,20 @@ def _label(reason: LabelReason, width: int, top: int) -> list[str]:
         f"gradients: from a baseline where {reason.baseline}; they sum to {number(whole.sum)} of "
         f"{number(whole.difference)}, an error of {whole.error:.1%} in {whole.steps} steps"
     )
-    marks = ", ".join(f"{seen(m.word.text)} {share(m.attention)}" for m in reason.marks)
+    marks = ", ".join(
+        f"{visible_word(m.word.text)} {share(m.attention)}" for m in reason.special_tokens
+    )
     apart = [f"looks at marks: {marks}"] if marks else []
     return [*_wrapped(head, width), "", *table, "", *_wrapped([sums, *apart], width)]
 
 
-def _token(reason: TokenReason, width: int, top: int) -> list[str]:
+def _token(reason: TokenAttribution, width: int, top: int) -> list[str]:
     rows = [
-        (word.word, word.occlusion or 0.0, [fell(word.occlusion), fell(word.gradient)])
+        (
+            word.word,
+            word.occlusion or 0.0,
+            [format_signed(word.occlusion), format_signed(word.gradient)],
+        )
         for word in reason.words
     ]
     found = [*_wrapped(title(reason), width), ""]
@@ -180,22 +188,24 @@ def _token(reason: TokenReason, width: int, top: int) -> list[str]:
     return found
 
 
-def _translation(reason: TranslationReason, width: int) -> list[str]:
+def _translation(reason: TranslationAttribution, width: int) -> list[str]:
     head = _wrapped([f"{reason.source} → {reason.target}"], width)
     table = table_lines(translation_table(reason), width)
     return [*head, "", *table, "", *_wrapped(lost_and_added(reason), width), ""]
 
 
-def _vector(reason: VectorReason, width: int, top: int) -> list[str]:
-    rows = [(word.word, word.turned, [f"{word.turned:.4f}"]) for word in reason.words]
-    head = _wrapped([f"to hide a word: {reason.hidden}"], width)
+def _vector(reason: VectorAttribution, width: int, top: int) -> list[str]:
+    rows = [
+        (word.word, word.cosine_distance, [f"{word.cosine_distance:.4f}"]) for word in reason.words
+    ]
+    head = _wrapped([f"to hide a word: {reason.occlusion_method}"], width)
     return [*head, "", *_strongest(rows, ("1 − cosine without it",), width, top), ""]
 
 
-def _similar(reason: SimilarReason, width: int, top: int) -> list[str]:
+def _similar(reason: SimilarityAttribution, width: int, top: int) -> list[str]:
     shown = reason.pairs[:top]
-    pairs = tuple(f"{seen(pair.a)} · {seen(pair.b)}" for pair in shown)
-    cells = [[fell(pair.contribution, 4)] for pair in shown]
+    pairs = tuple(f"{visible_word(pair.a)} · {visible_word(pair.b)}" for pair in shown)
+    cells = [[format_signed(pair.contribution, 4)] for pair in shown]
     table = table_lines(Table("", pairs, ("adds",), cells), width) if shown else []
     rest = reason.pairs[top:]
     more = sum(pair.contribution for pair in rest)
@@ -209,14 +219,14 @@ def _strongest(
     order = sorted(range(len(rows)), key=lambda i: (-abs(rows[i][1]), i))[:top]
     if not order:
         return []
-    names = tuple(seen(rows[i][0].text) for i in order)
+    names = tuple(visible_word(rows[i][0].text) for i in order)
     table = table_lines(Table("", names, columns, [rows[i][2] for i in order]), width)
     rest = len(rows) - len(order)
     return [*table, f"and {rest} other words"] if rest else table
 
 
 def _trust(tests: dict[str, Faithfulness], width: int) -> list[str]:
-    said = (f"trust {WAYS.get(way, way)}: {test.trust.said}" for way, test in tests.items())
+    said = (f"trust {WAYS.get(way, way)}: {test.trust.verdict}" for way, test in tests.items())
     return _wrapped(said, width)
 
 

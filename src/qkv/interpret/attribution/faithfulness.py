@@ -32,7 +32,7 @@ class Trust:
     """better: True, False, or None if there are too few words to tell."""
 
     better: bool | None
-    said: str
+    verdict: str
 
     @classmethod
     def of(cls, facts: str, beaten: float, ways: int, least: int, most: int) -> "Trust":
@@ -144,7 +144,7 @@ class Faithfulness:
             "beaten": self.beaten,
             "draws": self.draws,
             "better": self.trust.better,
-            "verdict": self.trust.said,
+            "verdict": self.trust.verdict,
             "deletions": [one.json() for one in self.deletions],
         }
 
@@ -159,7 +159,7 @@ def faithfulness(
     n = len(ranking)
     if not n:
         return None
-    counts = numbers_of_words(n)
+    counts = deletion_counts(n)
     rng = np.random.default_rng(seed)
     orders = [list(ranking), list(ranking)[::-1]]
     orders += [rng.permutation(n).tolist() for _ in range(draws)]
@@ -171,17 +171,17 @@ def faithfulness(
     rows = zip(counts, top, chance.mean(0), chance.std(0), bottom, alone, strict=True)
     deletions = tuple(Deletion(k, *(float(x) for x in row)) for k, *row in rows)
     named = min(FEW[-1], max(1, n // 2))
-    beaten = share_beaten(float(top.mean()), chance.mean(axis=1).tolist())
+    beaten = win_rate(float(top.mean()), chance.mean(axis=1).tolist())
     return Faithfulness(answer, full, deletions, draws, beaten, factorial(min(n, 9)), named)
 
 
-def numbers_of_words(n: int) -> list[int]:
+def deletion_counts(n: int) -> list[int]:
     """How many of n words are deleted, one after the other: a few, and up to half of them."""
     asked = {*FEW, *(round(share * n) for share in SHARES)}
     return sorted(k for k in asked if 1 <= k <= max(1, n - 1))
 
 
-def share_beaten(mine: float, others: Sequence[float], rounding: float = 1e-7) -> float:
+def win_rate(mine: float, others: Sequence[float], rounding: float = 1e-7) -> float:
     """The share of the others that are smaller; one that is equal counts half."""
     gaps = mine - np.array(others)
     return float(np.where(np.abs(gaps) <= rounding, 0.5, gaps > 0).mean())
@@ -194,7 +194,9 @@ ANSWER = "the log-probability of a target word"
 Numbers = NDArray[np.float64]
 
 
-def alignment_test(strength: Numbers, moved: Numbers, full: float, seed: int) -> Faithfulness:
+def alignment_faithfulness(
+    strength: Numbers, moved: Numbers, full: float, seed: int
+) -> Faithfulness:
     """The test of the alignment that leads each target word to the source word of most strength.
 
     strength and moved (targets, sources): how strong each link is said to be, and how far the
@@ -207,6 +209,6 @@ def alignment_test(strength: Numbers, moved: Numbers, full: float, seed: int) ->
     drawn = np.random.default_rng(seed).integers(0, sources, size=(ALIGNMENT_DRAWS, targets))
     chance = moved[rows, drawn].mean(axis=1)
     deletion = Deletion(1, top, float(chance.mean()), float(chance.std()), least)
-    beaten = share_beaten(top, chance.tolist())
+    beaten = win_rate(top, chance.tolist())
     ways = min(sources**targets, 10**6)
     return Faithfulness(ANSWER, full, (deletion,), ALIGNMENT_DRAWS, beaten, ways, named=1)

@@ -81,7 +81,7 @@ def gradient_times_input(score: Score, x: Tensor) -> Numbers:
 
 
 @contextmanager
-def with_slopes(model: nn.Module) -> Iterator[None]:
+def gradients_enabled(model: nn.Module) -> Iterator[None]:
     """Inside, nothing is dropped at random, as when the model answers, but slopes can be taken."""
     if any(isinstance(part, QuantizedEmbedding) for part in model.modules()):
         raise UsageError("no slope goes through weights in 8 bits; open the model without --int8")
@@ -132,7 +132,7 @@ class Baseline:
         return f"every token of the text is {self.name}"
 
 
-def usual_baseline(tokenizer: Tokenizer) -> Baseline:
+def default_baseline(tokenizer: Tokenizer) -> Baseline:
     """The mask of a published vocabulary, or padding, which no model learnt anything of.
 
     A vocabulary made here has a mask too, but few models met it.

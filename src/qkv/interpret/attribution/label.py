@@ -16,20 +16,20 @@ from qkv.interpret.attribution.faithfulness import DRAWS, SEED, Faithfulness, Wo
 from qkv.interpret.attribution.gradients import (
     Baseline,
     Completeness,
+    default_baseline,
+    gradients_enabled,
     integrated_gradients,
-    usual_baseline,
-    with_slopes,
 )
 from qkv.interpret.attribution.occlusion import (
     CIRCULAR,
-    REMOVED,
+    REMOVE,
     Asked,
-    Deletions,
+    DeletionCache,
     Hiding,
     Numbers,
     log_odds,
 )
-from qkv.interpret.attribution.readouts import LOOKED, attention_received
+from qkv.interpret.attribution.readouts import ATTENTION_CAVEAT, attention_received
 from qkv.interpret.attribution.words import Piece, read
 from qkv.model import Model
 from qkv.text import Tokenizer
@@ -56,7 +56,7 @@ class LabelWord:
 
 
 @dataclass(frozen=True)
-class LabelReason:
+class LabelAttribution:
     """Why this label: the words in their order, marks apart.
 
     `faithfulness` has a test for each way to rank the words; none for a text without words.
@@ -66,8 +66,8 @@ class LabelReason:
     label: str
     probabilities: dict[str, float]  # the likeliest first
     words: tuple[LabelWord, ...]
-    marks: tuple[LabelWord, ...]
-    hidden: str
+    special_tokens: tuple[LabelWord, ...]
+    occlusion_method: str
     baseline: str
     completeness: Completeness
     faithfulness: dict[str, Faithfulness]
@@ -84,8 +84,8 @@ class LabelReason:
             "probability": self.probability,
             "probabilities": self.probabilities,
             "words": [word.json() for word in self.words],
-            "marks": [mark.json() for mark in self.marks],
-            "hidden": self.hidden,
+            "marks": [mark.json() for mark in self.special_tokens],
+            "hidden": self.occlusion_method,
             "baseline": self.baseline,
             "completeness": self.completeness.json(),
             "faithfulness": {way: test.json() for way, test in self.faithfulness.items()},
@@ -102,12 +102,12 @@ def why_label(
     text: str,
     label: str | None = None,
     *,
-    hiding: Hiding = REMOVED,
+    hiding: Hiding = REMOVE,
     baseline: Baseline | None = None,
     steps: int | None = None,
     draws: int = DRAWS,
     seed: int = SEED,
-) -> LabelReason:
+) -> LabelAttribution:
     """Why the model gives this label to the text; if none is named, the likeliest.
 
     hiding: what becomes of a hidden word. baseline: where the path of integrated gradients begins;
@@ -116,28 +116,32 @@ def why_label(
     classifier = Classifier(model, tokenizer)
     encoder, labels = classifier.model, classifier.labels
     seen = read(tokenizer, text, encoder.config.reads, tokenizer.before, tokenizer.after)
-    baseline = baseline or usual_baseline(tokenizer)
+    baseline = baseline or default_baseline(tokenizer)
     asked = Asked(encoder, seen, hiding)
-    deletions = Deletions(asked.without)
+    deletions = DeletionCache(asked.without)
     shares = _shares(deletions.full())
     chosen = _number(labels, label, shares)
     words, apart, completeness = _by_words(asked, deletions, chosen, baseline, steps)
-    return LabelReason(
+    return LabelAttribution(
         text=text,
         label=labels[chosen],
         probabilities={labels[i]: float(shares[i]) for i in np.argsort(-shares, kind="stable")},
         words=words,
-        marks=apart,
-        hidden=hiding.said,
+        special_tokens=apart,
+        occlusion_method=hiding.said,
         baseline=baseline.said,
         completeness=completeness,
         faithfulness=_tests(words, deletions, chosen, labels[chosen], draws, seed),
-        remarks=(LOOKED, CIRCULAR) if words else (NO_WORDS,),
+        remarks=(ATTENTION_CAVEAT, CIRCULAR) if words else (NO_WORDS,),
     )
 
 
 def _by_words(
-    asked: Asked, deletions: Deletions[Numbers], label: int, baseline: Baseline, steps: int | None
+    asked: Asked,
+    deletions: DeletionCache[Numbers],
+    label: int,
+    baseline: Baseline,
+    steps: int | None,
 ) -> tuple[tuple[LabelWord, ...], tuple[LabelWord, ...], Completeness]:
     """What each word has to do with the label, and each mark."""
     seen = asked.text
@@ -145,7 +149,7 @@ def _by_words(
     odds = log_odds(torch.from_numpy(rows), label).tolist()
     chances = [float(_shares(row)[label]) for row in rows]
     start = baseline.ids(seen.ids, {at for mark in seen.marks for at in mark.at})
-    with with_slopes(asked.model):
+    with gradients_enabled(asked.model):
         ends = asked.embedded(seen.ids), asked.embedded(start)
         slopes, completeness = integrated_gradients(asked.log_odds_of(label), *ends, steps)
     looks = attention_received(asked.model, seen.ids)
@@ -161,7 +165,7 @@ def _by_words(
 
 def _tests(
     words: Sequence[LabelWord],
-    deletions: Deletions[Numbers],
+    deletions: DeletionCache[Numbers],
     label: int,
     name: str,
     draws: int,

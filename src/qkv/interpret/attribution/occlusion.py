@@ -20,7 +20,7 @@ from qkv.engine.batching import Texts, answering, answers
 from qkv.engine.translate import Marking
 from qkv.interpret.attribution.faithfulness import Words
 from qkv.interpret.attribution.gradients import Score
-from qkv.interpret.attribution.words import Pairing, Reading
+from qkv.interpret.attribution.words import Reading, TokenizedPair
 from qkv.model import Encoder, Translator
 from qkv.text import Tokenizer
 
@@ -72,14 +72,14 @@ class Masked:
 
 Hiding = Removed | Masked
 
-REMOVED = Removed()
+REMOVE = Removed()
 
 Answer = TypeVar("Answer")
 
 CIRCULAR = "occlusion is a deletion itself, so deleting the first word it names only repeats it"
 
 
-class Deletions(Generic[Answer]):
+class DeletionCache(Generic[Answer]):
     """Calls `ask` with those sets that it has not met, all at once, and keeps what comes out."""
 
     def __init__(self, ask: Callable[[list[Words]], Sequence[Answer]]) -> None:
@@ -148,23 +148,23 @@ NumbersAblation = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Forced:
+class ForcedDecoding:
     """A target that is not searched for but read, whatever is left of its source."""
 
     model: Translator
     marking: Marking
-    pair: Pairing
+    pair: TokenizedPair
 
     def without(self, sets: list[Words]) -> list[NumbersAblation]:
         """log p of each target word when these source words are hidden, for each set: (words,)."""
         end = self.marking.after or (self.marking.end,)  # an empty source still has its end
         hiding, source = Removed(tuple(end)), self.pair.source
         texts = [hiding.without(source.ids, source.places(words)) for words in sets]
-        logs = forced_logs(self.model, self.marking, texts, self.pair.ids)
+        logs = forced_log_probs(self.model, self.marking, texts, self.pair.ids)
         return [np.array([row[list(word.at)].sum() for word in self.pair.words]) for row in logs]
 
 
-def forced_logs(
+def forced_log_probs(
     model: Translator,
     marking: Marking,
     sources: Sequence[Sequence[int]],

@@ -23,7 +23,7 @@ from qkv.text import Tokenizer
 
 # FOLDED explain/why/given: How likely a decoder thought each token of a text before it came,
 #   and what else it expected.
-# FOLDED explain/why/named_token: Which token a person means: by its number, as it is shown, or
+# FOLDED explain/why/resolve_token: Which token a person means: by its number, as it is shown, or
 #   as a text that is one token.
 # FOLDED explain/why/looks: Where a model looked: the attention each position received. It is no
 #   reason for anything.
@@ -34,7 +34,7 @@ from qkv.text import Tokenizer
 
 
 @dataclass(frozen=True)
-class Seen:
+class LayerReadout:
     """The likeliest token after one layer, and how likely the asked one is there.
 
     Layer 0 is before the first: the embedding itself. rank: 1 for the likeliest token.
@@ -59,16 +59,16 @@ class Seen:
 
 def logit_lens(
     model: Decoder, tokenizer: Tokenizer, ids: Sequence[int], token: int
-) -> tuple[Seen, ...]:
+) -> tuple[LayerReadout, ...]:
     """What follows the ids, as it looks before the first layer and after each one."""
     with answering(model):
         found = []
-        for layer, state in enumerate(states_by_layer(model, ids)):
+        for layer, state in enumerate(layer_states(model, ids)):
             read = model.decoder.norm_out(state[:, -1:])
             shares = last_scores(model, read, tokenizer.size)[0].double().softmax(dim=-1)
             best = int(shares.argmax())
             found.append(
-                Seen(
+                LayerReadout(
                     layer,
                     tokenizer.token(best),
                     best,
@@ -80,7 +80,7 @@ def logit_lens(
         return tuple(found)
 
 
-def states_by_layer(model: Decoder, ids: Sequence[int]) -> list[Tensor]:
+def layer_states(model: Decoder, ids: Sequence[int]) -> list[Tensor]:
     """What goes into the first layer, and what comes out of each: (1, T, D) every time."""
     states: list[Tensor] = []
 
@@ -106,7 +106,7 @@ ROWS = 128  # positions whose scores are held at a time
 
 
 @dataclass(frozen=True)
-class Likely:
+class TokenProb:
     """A token, as people read it, and how likely it is."""
 
     token: str
@@ -118,7 +118,7 @@ class Likely:
 
 
 @dataclass(frozen=True)
-class Given:
+class PromptToken:
     """A token of the text and what stood to choose from in its place, the likeliest first.
 
     Nothing is known of a token that nothing stands before: its numbers are None. surprise: in
@@ -130,19 +130,19 @@ class Given:
     probability: float | None = None
     surprise: float | None = None
     rank: int | None = None
-    alternatives: tuple[Likely, ...] = ()
+    alternatives: tuple[TokenProb, ...] = ()
 
     def json(self) -> dict[str, object]:
         others = [other.json() for other in self.alternatives]
         return {**asdict(self), "alternatives": others}
 
 
-def given_tokens(
+def score_prompt(
     model: Decoder, tokenizer: Tokenizer, ids: Sequence[int], top: int
-) -> tuple[tuple[Given, ...], tuple[Likely, ...]]:
+) -> tuple[tuple[PromptToken, ...], tuple[TokenProb, ...]]:
     """Each token of the text, and the likeliest to follow the last; `top` to choose from."""
-    found = [Given(tokenizer.token(ids[0]), ids[0])]
-    following: tuple[Likely, ...] = ()
+    found = [PromptToken(tokenizer.token(ids[0]), ids[0])]
+    following: tuple[TokenProb, ...] = ()
     with answering(model):
         device = model.embedding.weight.device
         states = model.states(torch.tensor([list(ids)], device=device))
@@ -157,18 +157,20 @@ def given_tokens(
     return tuple(found), following
 
 
-def _given(tokenizer: Tokenizer, id: int, logs: Tensor, likely: tuple[Likely, ...]) -> Given:
+def _given(
+    tokenizer: Tokenizer, id: int, logs: Tensor, likely: tuple[TokenProb, ...]
+) -> PromptToken:
     own, rank = float(logs[id]), 1 + int((logs > logs[id]).sum())
-    return Given(tokenizer.token(id), id, exp(own), -own / log(2), rank, likely)
+    return PromptToken(tokenizer.token(id), id, exp(own), -own / log(2), rank, likely)
 
 
-def _likely(tokenizer: Tokenizer, logs: Tensor, top: int) -> tuple[Likely, ...]:
+def _likely(tokenizer: Tokenizer, logs: Tensor, top: int) -> tuple[TokenProb, ...]:
     best, ids = logs.topk(min(top, len(logs)))
     pairs = zip(ids.tolist(), best.exp().tolist(), strict=True)
-    return tuple(Likely(tokenizer.token(id), id, share) for id, share in pairs)
+    return tuple(TokenProb(tokenizer.token(id), id, share) for id, share in pairs)
 
 
-def named_token(tokenizer: Tokenizer, asked: str | int) -> int:
+def resolve_token(tokenizer: Tokenizer, asked: str | int) -> int:
     """Its number in the vocabulary; refused if there is none, or several.
 
     As it is shown comes first: “ she” with its space and “she” without are two tokens.
@@ -187,7 +189,7 @@ def named_token(tokenizer: Tokenizer, asked: str | int) -> int:
     raise UsageError(f"“{asked}” is {len(ids)} tokens, {parts}; name one token")
 
 
-LOOKED = "attention is where the model looked, not why it answered so"
+ATTENTION_CAVEAT = "attention is where the model looked, not why it answered so"
 
 
 def attention_received(model: Encoder, ids: tuple[int, ...]) -> NDArray[np.float64]:

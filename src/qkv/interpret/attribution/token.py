@@ -13,15 +13,15 @@ from qkv.engine.batching import answering
 from qkv.engine.generate.request import Prompter, last_scores, reach
 from qkv.errors import UsageError
 from qkv.interpret.attribution.faithfulness import DRAWS, SEED, Faithfulness, Words, faithfulness
-from qkv.interpret.attribution.gradients import gradient_times_input, with_slopes
-from qkv.interpret.attribution.occlusion import CIRCULAR, Deletions, Removed
+from qkv.interpret.attribution.gradients import gradient_times_input, gradients_enabled
+from qkv.interpret.attribution.occlusion import CIRCULAR, DeletionCache, Removed
 from qkv.interpret.attribution.readouts import (
-    Given,
-    Likely,
-    Seen,
-    given_tokens,
+    LayerReadout,
+    PromptToken,
+    TokenProb,
     logit_lens,
-    named_token,
+    resolve_token,
+    score_prompt,
 )
 from qkv.interpret.attribution.words import Piece, Reading, read
 from qkv.model import Decoder
@@ -55,13 +55,13 @@ class Contrast:
     def without(self, sets: list[Words]) -> list[float]:
         """The difference of the two scores when these words are hidden, for each set."""
         texts = [self.hiding.without(self.prompt.ids, self.prompt.places(words)) for words in sets]
-        scores = scores_after(self.model, texts, 1 + max(self.token, self.against))
+        scores = next_token_logits(self.model, texts, 1 + max(self.token, self.against))
         return [float(row[self.token] - row[self.against]) for row in scores]
 
     def slopes(self) -> NDArray[np.float64]:
         """The difference's slope in each position of the prompt times its embedding, (T,)."""
         model = self.model
-        with with_slopes(model):
+        with gradients_enabled(model):
             ids = torch.tensor([self.prompt.ids], device=model.embedding.weight.device)
             return gradient_times_input(self.difference, model.embedding(ids)[0].detach())
 
@@ -72,7 +72,7 @@ class Contrast:
         return scores[:, self.token] - scores[:, self.against]
 
 
-def scores_after(
+def next_token_logits(
     model: Decoder, texts: Sequence[Sequence[int]], vocabulary: int
 ) -> NDArray[np.float64]:
     """The scores of the token that follows each text, (N, V); texts of like length go together."""
@@ -107,22 +107,22 @@ class TokenWord:
 
 
 @dataclass(frozen=True)
-class TokenReason:
+class TokenAttribution:
     """Why `token` follows the prompt rather than `against`.
 
     difference: of their scores, which is the logarithm of how many times likelier it is.
     """
 
     prompt: str
-    token: Likely
-    against: Likely
+    token: TokenProb
+    against: TokenProb
     difference: float
-    given: tuple[Given, ...]  # the tokens of the prompt
-    following: tuple[Likely, ...]  # the likeliest to follow
-    layers: tuple[Seen, ...]
+    prompt_tokens: tuple[PromptToken, ...]  # the tokens of the prompt
+    next_tokens: tuple[TokenProb, ...]  # the likeliest to follow
+    layers: tuple[LayerReadout, ...]
     words: tuple[TokenWord, ...]
-    marks: tuple[TokenWord, ...]
-    hidden: str
+    special_tokens: tuple[TokenWord, ...]
+    occlusion_method: str
     faithfulness: dict[str, Faithfulness]
     remarks: tuple[str, ...]
 
@@ -132,12 +132,12 @@ class TokenReason:
             "token": self.token.json(),
             "against": self.against.json(),
             "difference": self.difference,
-            "given": [token.json() for token in self.given],
-            "following": [token.json() for token in self.following],
+            "given": [token.json() for token in self.prompt_tokens],
+            "following": [token.json() for token in self.next_tokens],
             "layers": [layer.json() for layer in self.layers],
             "words": [word.json() for word in self.words],
-            "marks": [mark.json() for mark in self.marks],
-            "hidden": self.hidden,
+            "marks": [mark.json() for mark in self.special_tokens],
+            "hidden": self.occlusion_method,
             "faithfulness": {way: test.json() for way, test in self.faithfulness.items()},
             "remarks": list(self.remarks),
         }
@@ -160,7 +160,7 @@ def why_token(
     top: int = 5,
     draws: int = DRAWS,
     seed: int = SEED,
-) -> TokenReason:
+) -> TokenAttribution:
     """Why this token follows the prompt rather than that one.
 
     token: as it is shown or by its number; if not given, the likeliest. against: likewise; if not
@@ -171,36 +171,36 @@ def why_token(
     prompter = Prompter(model, tokenizer)  # refuses what does not write
     begin = tokenizer.before if prompt else prompter.ids("")
     seen = read(tokenizer, prompt, reach(model), before=begin, what="the prompt")
-    scores = scores_after(model, [seen.ids], tokenizer.size)[0]
+    scores = next_token_logits(model, [seen.ids], tokenizer.size)[0]
     this = _asked(tokenizer, token, scores, None)
     that = _asked(tokenizer, against, scores, this)
     if this == that:
         raise UsageError(f"token and against are both “{tokenizer.token(this)}”; name two")
     hiding = Removed(_nothing(tokenizer, seen))
     contrast = Contrast(model, seen, hiding, this, that)
-    deletions = Deletions(contrast.without)
+    deletions = DeletionCache(contrast.without)
     words, marks = _by_words(contrast, deletions)
     shares = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
-    named, other = (Likely(tokenizer.token(id), id, float(shares[id])) for id in (this, that))
-    given, following = given_tokens(model, tokenizer, seen.ids, top)
-    return TokenReason(
+    named, other = (TokenProb(tokenizer.token(id), id, float(shares[id])) for id in (this, that))
+    given, following = score_prompt(model, tokenizer, seen.ids, top)
+    return TokenAttribution(
         prompt=prompt,
         token=named,
         against=other,
         difference=float(scores[this] - scores[that]),
-        given=given,
-        following=following,
+        prompt_tokens=given,
+        next_tokens=following,
         layers=logit_lens(model, tokenizer, seen.ids, this),
         words=words,
-        marks=marks,
-        hidden=hiding.said,
+        special_tokens=marks,
+        occlusion_method=hiding.said,
         faithfulness=_tests(words, deletions, named, other, draws, seed),
         remarks=(LENS, SLOPE, CIRCULAR) if words else (LENS, NO_WORDS),
     )
 
 
 def _by_words(
-    contrast: Contrast, deletions: Deletions[float]
+    contrast: Contrast, deletions: DeletionCache[float]
 ) -> tuple[tuple[TokenWord, ...], tuple[TokenWord, ...]]:
     slopes, seen, full = contrast.slopes(), contrast.prompt, deletions.full()
 
@@ -217,9 +217,9 @@ def _by_words(
 
 def _tests(
     words: Sequence[TokenWord],
-    deletions: Deletions[float],
-    token: Likely,
-    against: Likely,
+    deletions: DeletionCache[float],
+    token: TokenProb,
+    against: TokenProb,
     draws: int,
     seed: int,
 ) -> dict[str, Faithfulness]:
@@ -238,7 +238,7 @@ def _asked(
 ) -> int:
     """The number of the token that is asked for: the named one, or the likeliest not taken."""
     if token is not None:
-        return named_token(tokenizer, token)
+        return resolve_token(tokenizer, token)
     order = np.argsort(-scores, kind="stable").tolist()
     return next(int(id) for id in order if id != taken)
 

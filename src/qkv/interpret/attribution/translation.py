@@ -7,10 +7,10 @@ import numpy as np
 
 from qkv.engine.translate import Marking
 from qkv.engine.translate.alignment import aligning_layer, cross_weights
-from qkv.interpret.attribution.faithfulness import SEED, Faithfulness, alignment_test
-from qkv.interpret.attribution.occlusion import REMOVED, Deletions, Forced
+from qkv.interpret.attribution.faithfulness import SEED, Faithfulness, alignment_faithfulness
+from qkv.interpret.attribution.occlusion import REMOVE, DeletionCache, ForcedDecoding
 from qkv.interpret.attribution.occlusion import NumbersAblation as Numbers
-from qkv.interpret.attribution.readouts import LOOKED
+from qkv.interpret.attribution.readouts import ATTENTION_CAVEAT
 from qkv.interpret.attribution.words import Piece, paired
 from qkv.model import Translator
 from qkv.text import Tokenizer
@@ -29,30 +29,30 @@ class TargetWord:
 
     word: Piece
     probability: float
-    looked_at: int  # the source word that most attention went to
+    most_attended: int  # the source word that most attention went to
     attention: tuple[float, ...]  # its share of attention to each source word
-    moved_by: int | None  # the source word without which it is least likely; None if invented
+    depends_on: int | None  # the source word without which it is least likely; None if invented
     ablation: tuple[float, ...]  # how far its log-probability falls without each source word
     whole: float
 
     @property
-    def invented(self) -> bool:
+    def hallucinated(self) -> bool:
         """Whether hiding any one source word moves it by next to nothing."""
-        return self.moved_by is None
+        return self.depends_on is None
 
     @property
     def agrees(self) -> bool:
         """Whether what it looked at is what it depends on most."""
-        return self.looked_at == self.moved_by
+        return self.most_attended == self.depends_on
 
     def json(self) -> dict[str, object]:
         return {
             **self.word.json(),
             "probability": self.probability,
-            "looked_at": self.looked_at,
-            "moved_by": self.moved_by,
+            "looked_at": self.most_attended,
+            "moved_by": self.depends_on,
             "agrees": self.agrees,
-            "invented": self.invented,
+            "invented": self.hallucinated,
             "moved": max(self.ablation),
             "whole": self.whole,
             "attention": list(self.attention),
@@ -75,7 +75,7 @@ class SourceWord:
 
 
 @dataclass(frozen=True)
-class TranslationReason:
+class TranslationAttribution:
     """The words of both texts in their order, and how far each alignment is to be trusted.
 
     agreement: of the target words that are not invented, the share that attention and ablation
@@ -88,18 +88,18 @@ class TranslationReason:
     sources: tuple[SourceWord, ...]
     targets: tuple[TargetWord, ...]
     agreement: float | None
-    still: float  # below this much of log p a word counts as not moved
-    hidden: str
+    threshold: float  # below this much of log p a word counts as not moved
+    occlusion_method: str
     faithfulness: dict[str, Faithfulness]
     remarks: tuple[str, ...]
 
     @property
-    def dropped(self) -> tuple[SourceWord, ...]:
+    def omitted(self) -> tuple[SourceWord, ...]:
         return tuple(word for word in self.sources if word.dropped)
 
     @property
-    def invented(self) -> tuple[TargetWord, ...]:
-        return tuple(word for word in self.targets if word.invented)
+    def hallucinated(self) -> tuple[TargetWord, ...]:
+        return tuple(word for word in self.targets if word.hallucinated)
 
     def json(self) -> dict[str, object]:
         return {
@@ -109,10 +109,10 @@ class TranslationReason:
             "source_words": [word.json() for word in self.sources],
             "target_words": [word.json() for word in self.targets],
             "agreement": self.agreement,
-            "dropped": [word.word.text for word in self.dropped],
-            "invented": [word.word.text for word in self.invented],
-            "still": self.still,
-            "hidden": self.hidden,
+            "dropped": [word.word.text for word in self.omitted],
+            "invented": [word.word.text for word in self.hallucinated],
+            "still": self.threshold,
+            "hidden": self.occlusion_method,
             "faithfulness": {way: test.json() for way, test in self.faithfulness.items()},
             "remarks": list(self.remarks),
         }
@@ -137,7 +137,7 @@ def why_translation(
     layer: int | None = None,
     marking: Marking | None = None,
     seed: int = SEED,
-) -> TranslationReason:
+) -> TranslationAttribution:
     """Where each word of the target comes from; without one, of the model's own translation.
 
     layer: whose attention is read off; if not given, the one before the last. marking: for a model
@@ -146,28 +146,28 @@ def why_translation(
     marks = Marking.of(tokenizer, model.config) if marking is None else marking
     pair = paired(model, tokenizer, source, target, marks, beams)
     words, sources = pair.words, pair.source.words
-    deletions = Deletions(Forced(model, marks, pair).without)
+    deletions = DeletionCache(ForcedDecoding(model, marks, pair).without)
     full, whole = deletions([frozenset(), frozenset(range(len(sources)))])
     moved = full[:, None] - np.array(deletions.one_by_one(len(sources))).T  # (targets, sources)
     which = aligning_layer(model, layer)
     tokens = cross_weights(model, marks, pair.inside, pair.ids, which).double().numpy()
     looks = _by_words(tokens, words, sources, len(marks.before))
     targets = _targets(words, full, whole, looks, moved)
-    agree = [word.agrees for word in targets if not word.invented]
-    return TranslationReason(
+    agree = [word.agrees for word in targets if not word.hallucinated]
+    return TranslationAttribution(
         source=pair.source.text,
         target=pair.target,
         layer=which,
         sources=_sources(sources, looks, moved),
         targets=targets,
         agreement=float(np.mean(agree)) if agree else None,
-        still=STILL,
-        hidden=REMOVED.said,
+        threshold=STILL,
+        occlusion_method=REMOVE.said,
         faithfulness={
-            "attention": alignment_test(looks, moved, float(full.mean()), seed),
-            "ablation": alignment_test(moved, moved, float(full.mean()), seed),
+            "attention": alignment_faithfulness(looks, moved, float(full.mean()), seed),
+            "ablation": alignment_faithfulness(moved, moved, float(full.mean()), seed),
         },
-        remarks=(LOOKED, CIRCULAR, SHARED),
+        remarks=(ATTENTION_CAVEAT, CIRCULAR, SHARED),
     )
 
 
@@ -178,9 +178,9 @@ def _targets(
         TargetWord(
             word=word,
             probability=float(np.exp(full[i])),
-            looked_at=int(looks[i].argmax()),
+            most_attended=int(looks[i].argmax()),
             attention=tuple(looks[i].tolist()),
-            moved_by=int(np.abs(moved[i]).argmax()) if _moves(moved[i]) else None,
+            depends_on=int(np.abs(moved[i]).argmax()) if _moves(moved[i]) else None,
             ablation=tuple(moved[i].tolist()),
             whole=float(full[i] - whole[i]),
         )

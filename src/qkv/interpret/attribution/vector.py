@@ -7,7 +7,7 @@ import numpy as np
 
 from qkv.engine.embed.embedder import borrowed, with_vectors
 from qkv.interpret.attribution.faithfulness import DRAWS, SEED, Faithfulness, Words, faithfulness
-from qkv.interpret.attribution.occlusion import REMOVED, Asked, Deletions, Hiding
+from qkv.interpret.attribution.occlusion import REMOVE, Asked, DeletionCache, Hiding
 from qkv.interpret.attribution.words import Piece, read
 from qkv.interpret.operation import cosine
 from qkv.model import Model
@@ -22,19 +22,19 @@ class VectorWord:
     """A word, and how far the vector turns without it: 1 − cosine."""
 
     word: Piece
-    turned: float
+    cosine_distance: float
 
     def json(self) -> dict[str, object]:
-        return {**self.word.json(), "turned": self.turned}
+        return {**self.word.json(), "turned": self.cosine_distance}
 
 
 @dataclass(frozen=True)
-class VectorReason:
+class VectorAttribution:
     """What each word has to do with the vector, the words in their order."""
 
     text: str
     words: tuple[VectorWord, ...]
-    hidden: str
+    occlusion_method: str
     faithfulness: Faithfulness | None  # None for a text without words
     remarks: tuple[str, ...]
 
@@ -42,7 +42,7 @@ class VectorReason:
         return {
             "text": self.text,
             "words": [word.json() for word in self.words],
-            "hidden": self.hidden,
+            "hidden": self.occlusion_method,
             "faithfulness": self.faithfulness and self.faithfulness.json(),
             "remarks": list(self.remarks),
         }
@@ -53,14 +53,14 @@ def why_vector(
     tokenizer: Tokenizer,
     text: str,
     *,
-    hiding: Hiding = REMOVED,
+    hiding: Hiding = REMOVE,
     draws: int = DRAWS,
     seed: int = SEED,
-) -> VectorReason:
+) -> VectorAttribution:
     """Which words make the vector of the text, of any encoder, as `embed` gives it."""
     encoder = with_vectors(model, raw=False)
     seen = read(tokenizer, text, encoder.config.reads, tokenizer.before, tokenizer.after)
-    deletions = Deletions(Asked(encoder, seen, hiding).without)
+    deletions = DeletionCache(Asked(encoder, seen, hiding).without)
 
     def cosines(sets: Sequence[Words]) -> list[float]:
         whole = deletions.full()
@@ -70,7 +70,7 @@ def why_vector(
     turned = [1 - found for found in cosines(alone)]
     order = np.argsort([-angle for angle in turned], kind="stable").tolist()
     lent = borrowed(model)
-    return VectorReason(
+    return VectorAttribution(
         text,
         tuple(VectorWord(*pair) for pair in zip(seen.words, turned, strict=True)),
         hiding.said,

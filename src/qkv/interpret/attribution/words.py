@@ -77,7 +77,7 @@ def pieces(
     return _named(tokenizer, text, ids, spans, first, tokens_of_words(text, spans))
 
 
-def by_tokens(
+def token_spans(
     tokenizer: Tokenizer, text: str, ids: Sequence[int], spans: Sequence[Span], first: int = 0
 ) -> tuple[Piece, ...]:
     """The same for a text that is one word: each token by itself."""
@@ -102,7 +102,7 @@ def _named(
 
 
 @dataclass(frozen=True)
-class Pairing:
+class TokenizedPair:
     """A source as it is read, and the ids of a target with the words they are."""
 
     source: Reading
@@ -119,7 +119,7 @@ def paired(
     target: str | None,
     marks: Marking,
     beams: int,
-) -> Pairing:
+) -> TokenizedPair:
     """The source beside this target, or beside what the model itself makes of it."""
     text = _one_line(source, tokenizer, marks)
     seen = read(tokenizer, text, model.config.length, marks.before, marks.after, "the source")
@@ -137,12 +137,12 @@ def paired(
         raise DataError(f"the target has {len(ids):,} tokens but {most:,} are the most; shorten it")
     cut = pieces
     if len(seen.words) == 1:
-        cut = by_tokens
+        cut = token_spans
         seen = replace(seen, words=cut(tokenizer, text, inside, tokenizer.offsets(text), first))
     words = cut(tokenizer, written, ids, written_spans(tokenizer, ids, written))
     if not words:
         raise DataError("the target has no words, so there is nothing to explain")
-    return Pairing(seen, inside, written, ids, words)
+    return TokenizedPair(seen, inside, written, ids, words)
 
 
 def _one_line(source: str, tokenizer: Tokenizer, marks: Marking) -> str:

@@ -82,7 +82,7 @@ def _marked(model: Model, tokenizer: Tokenizer | None, ids: Mapping[str, list[in
     return Reading.of_ids(text=t.wrap(ids["text"]))
 
 
-SAMPLES = (
+SAMPLE_TEXTS = (
     "Once upon a time there was a little dog who lived in a big house with a red door.",
     "The man gave the book to the woman, and the woman gave the book back to the man.",
     "When it rains the streets are wet, but when the sun shines they soon are dry again.",
@@ -92,9 +92,9 @@ SAMPLES = (
 ALIKE = 0.05  # Jensen–Shannon distance: below it two heads look at the same
 
 
-def heads(
+def measure_heads(
     box: Engine,
-    texts: Iterable[str] = SAMPLES,
+    texts: Iterable[str] = SAMPLE_TEXTS,
     *,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
@@ -103,12 +103,12 @@ def heads(
 
     An encoder–decoder translates them first. progress: is told how many texts are done.
     """
-    if texts is SAMPLES:
+    if texts is SAMPLE_TEXTS:
         _expect_english(box)
-    return judged(box.model, _readings(box, texts, progress), box.tokenizer, seed)
+    return measure_heads_on_ids(box.model, _readings(box, texts, progress), box.tokenizer, seed)
 
 
-def judged(
+def measure_heads_on_ids(
     model: Model, readings: Iterable[Reading], tokenizer: Tokenizer | None = None, seed: int = 0
 ) -> tuple[HeadReport, ...]:
     """The same for texts as ids, which may come one by one; the tokenizer says which are marks."""
@@ -191,7 +191,7 @@ def _translated(box: Engine, model: Translator, text: str) -> Reading:
 
 def _expect_english(box: Engine) -> None:
     """Sentences that a model cannot read tell nothing of its heads."""
-    ids = [id for text in SAMPLES for id in box.tokenizer.encode(text)]
+    ids = [id for text in SAMPLE_TEXTS for id in box.tokenizer.encode(text)]
     lost = 0 if box.tokenizer.special_tokens.unk is None else ids.count(box.tokenizer.unk_id)
     if not ids or lost > len(ids) / 4:
         raise UsageError(

@@ -166,7 +166,7 @@ MEANING = (
 WARNING = "Attention says where a head looks, not why the model answers as it does."
 
 
-def table(reports: Sequence[HeadReport], vectors: bool = False) -> Iterator[str]:
+def head_table(reports: Sequence[HeadReport], vectors: bool = False) -> Iterator[str]:
     """Lines grouped by layer, then what the columns mean. vectors: the model answers with these."""
     for name, group in groupby(reports, key=lambda report: report.name):
         yield from (_title(name), TITLES)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from qkv.interpret.attribution.attribute import Reason
-from qkv.interpret.attribution.attribution_text import seen
-from qkv.interpret.attribution.label import LabelReason
-from qkv.interpret.attribution.token import TokenReason
-from qkv.interpret.attribution.translation import TranslationReason
-from qkv.interpret.attribution.vector import VectorReason
+from qkv.interpret.attribution.attribute import Attribution
+from qkv.interpret.attribution.attribution_text import visible_word
+from qkv.interpret.attribution.label import LabelAttribution
+from qkv.interpret.attribution.token import TokenAttribution
+from qkv.interpret.attribution.translation import TranslationAttribution
+from qkv.interpret.attribution.vector import VectorAttribution
 from qkv.interpret.glass_box import Position, answer_of
 from qkv.interpret.operation import figure
 from qkv.interpret.trace import Trace
@@ -74,23 +74,25 @@ def _texts(rows: Sequence[tuple[Cell, ...]]) -> int:
     return words.index(False) if False in words else len(words)
 
 
-def sections(reason: Reason) -> list[Section]:
+def sections(reason: Attribution) -> list[Section]:
     """One section for the words that decided, and for a token what each layer would have said."""
     match reason:
-        case LabelReason():
+        case LabelAttribution():
             return [_label(reason)]
-        case TokenReason():
+        case TokenAttribution():
             return [_token(reason), _layers(reason)]
-        case TranslationReason():
+        case TranslationAttribution():
             return [_translation(reason)]
-        case VectorReason():
-            rows = tuple((seen(word.word.text), word.turned) for word in reason.words)
+        case VectorAttribution():
+            rows = tuple(
+                (visible_word(word.word.text), word.cosine_distance) for word in reason.words
+            )
             return [_words("Which words make the vector", reason, ("1 − cosine",), rows)]
 
 
-def _label(reason: LabelReason) -> Section:
+def _label(reason: LabelAttribution) -> Section:
     rows = tuple(
-        (seen(word.word.text), word.occlusion or 0.0, word.gradients, word.attention)
+        (visible_word(word.word.text), word.occlusion or 0.0, word.gradients, word.attention)
         for word in reason.words
     )
     columns = ("log-odds lost without it", "integrated gradients", "attention it got")
@@ -98,15 +100,16 @@ def _label(reason: LabelReason) -> Section:
     return _words(title, reason, columns, rows)
 
 
-def _token(reason: TokenReason) -> Section:
+def _token(reason: TokenAttribution) -> Section:
     title = f"Why “{reason.token.token}” rather than “{reason.against.token}”"
     rows = tuple(
-        (seen(word.word.text), word.occlusion or 0.0, word.gradient) for word in reason.words
+        (visible_word(word.word.text), word.occlusion or 0.0, word.gradient)
+        for word in reason.words
     )
     return _words(title, reason, ("log-odds lost without it", "slope × input"), rows)
 
 
-def _layers(reason: TokenReason) -> Section:
+def _layers(reason: TokenAttribution) -> Section:
     rows = tuple(
         (
             f"layer {layer.layer - 1}" if layer.layer else "the embedding",
@@ -122,37 +125,39 @@ def _layers(reason: TokenReason) -> Section:
     return Section("What it would have said after each layer", lead, columns, rows)
 
 
-def _translation(reason: TranslationReason) -> Section:
-    names = [seen(word.word.text) for word in reason.sources]
+def _translation(reason: TranslationAttribution) -> Section:
+    names = [visible_word(word.word.text) for word in reason.sources]
     rows = tuple(
         (
-            seen(word.word.text),
-            names[word.looked_at],
-            "nothing" if word.moved_by is None else names[word.moved_by],
-            "invented?" if word.invented else "" if word.agrees else "differ",
+            visible_word(word.word.text),
+            names[word.most_attended],
+            "nothing" if word.depends_on is None else names[word.depends_on],
+            "invented?" if word.hallucinated else "" if word.agrees else "differ",
             word.probability,
             max(word.ablation),
         )
         for word in reason.targets
     )
     columns = ("word", "looked at", "depends on", "", "probability", "log p lost without it")
-    dropped = ", ".join(f"“{word.word.text}”" for word in reason.dropped)
+    dropped = ", ".join(f"“{word.word.text}”" for word in reason.omitted)
     lead = f"Dropped from the source, it seems: {dropped}." if dropped else ""
     return Section("Where each word comes from", lead, columns, rows, _trust(reason))
 
 
 def _words(
-    title: str, reason: Reason, columns: tuple[str, ...], rows: tuple[tuple[Cell, ...], ...]
+    title: str, reason: Attribution, columns: tuple[str, ...], rows: tuple[tuple[Cell, ...], ...]
 ) -> Section:
     hidden = getattr(reason, "hidden", "")
     lead = f"To hide a word: {hidden}." if hidden else ""
     return Section(title, lead, ("word", *columns), rows, _trust(reason))
 
 
-def _trust(reason: Reason) -> str:
+def _trust(reason: Attribution) -> str:
     tests = reason.faithfulness
     named = tests if isinstance(tests, dict) else {} if tests is None else {"": tests}
-    said = [f"{way}: {test.trust.said}" if way else test.trust.said for way, test in named.items()]
+    said = [
+        f"{way}: {test.trust.verdict}" if way else test.trust.verdict for way, test in named.items()
+    ]
     return "\n".join([*said, *reason.remarks])
 
 
