@@ -1,15 +1,16 @@
 # Two commands on a fresh machine with Python 3.11 or later, pip and make:
 #   make run    sets up .venv and takes the tour: three models trained, measured, opened, proved
-#   make test   sets up .venv and runs the tests
-# Further: make check (lint, types, layers), make docs (generated parts of the docs), make site
-# (the docs as a site), make clean.
+#   make test   sets up .venv and runs the tests: all a contributor needs, in about four minutes
+# Further: make test-all (also the full grids, the trainings of the docs, timed and long tests),
+# make check (lint, types, layers), make docs (generated parts of the docs), make site (the docs as
+# a site), make clean.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: run test check docs site clean
+.PHONY: run test test-all check docs site clean
 .DEFAULT_GOAL := run
 
 run: $(VENV)/.installed
@@ -18,6 +19,9 @@ run: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
+
+test-all: test
+	$(BIN)/python -m pytest -m slow
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

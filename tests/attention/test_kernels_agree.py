@@ -7,12 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.attention.mask_cases import KINDS, composed, one_mask
 from torch import Tensor
 
 from qkv.attention import Alibi, Buckets, Mask, attend, fused, reference
 from qkv.errors import MaskError
-
-from .mask_cases import KINDS, composed, one_mask
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float32", "float64"])
@@ -231,6 +230,7 @@ def test_no_queries_or_no_keys_give_what_the_reference_gives(T: int, S: int) -> 
         assert torch.equal(fused(q, k, v, mask), reference(q, k, v, mask).output)
 
 
+@pytest.mark.slow
 @PRECISIONS
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [2, 256])

@@ -8,12 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.attention.mask_cases import composed
 from torch import Tensor
 
 from qkv.attention import Alibi, Buckets, Mask, Tile, attend, fused, reference
 from qkv.errors import MaskError
-
-from .mask_cases import composed
 
 CPU = torch.device("cpu")
 

@@ -1,7 +1,7 @@
 """BART and mBART."""
 
-from cases_t5 import OwnHead
-from peers import Peer
+from tests.checkpoints.cases_t5 import OwnHead
+from tests.checkpoints.peers import Peer
 
 SIZES = {
     "vocab_size": 97,

@@ -1,7 +1,7 @@
 """Encoders of the DistilBERT kind."""
 
-from cases_bert import LABELS
-from peers import Peer
+from tests.checkpoints.cases_bert import LABELS
+from tests.checkpoints.peers import Peer
 
 SIZES = {
     "vocab_size": 83,

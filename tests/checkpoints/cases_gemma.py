@@ -1,6 +1,6 @@
 """Decoders of the Gemma kind, of all three generations."""
 
-from peers import Peer
+from tests.checkpoints.peers import Peer
 
 SIZES = {
     "vocab_size": 97,

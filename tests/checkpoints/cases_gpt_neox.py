@@ -1,6 +1,6 @@
 """Decoders of the GPT-NeoX kind."""
 
-from peers import Peer
+from tests.checkpoints.peers import Peer
 
 SIZES = {
     "vocab_size": 97,

@@ -1,6 +1,6 @@
 """Decoders of the Llama kind."""
 
-from peers import Peer
+from tests.checkpoints.peers import Peer
 
 SIZES = {
     "vocab_size": 97,

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from cases_t5 import OwnHead
-from peers import Peer
+from tests.checkpoints.cases_t5 import OwnHead
+from tests.checkpoints.peers import Peer
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Encoders of the ModernBERT kind: every second layer sees three positions either side."""
 
-from cases_bert import LABELS
-from peers import Peer
+from tests.checkpoints.cases_bert import LABELS
+from tests.checkpoints.peers import Peer
 
 SIZES = {
     "vocab_size": 73,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from peers import Peer
+from tests.checkpoints.peers import Peer
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from cases_bert import bert
-from cases_llama import llama
-from cases_t5 import CASES as T5
-from peers import Peer, load, quietly, transformers
+from tests.checkpoints.cases_bert import bert
+from tests.checkpoints.cases_llama import llama
+from tests.checkpoints.cases_t5 import CASES as T5
+from tests.checkpoints.peers import Peer, load, quietly, transformers
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
@@ -142,6 +142,7 @@ def test_a_decoder_without_padding_learns_on(qkv: Callable[..., Ran], tmp_path: 
     assert load("LlamaForCausalLM", Path("out")).config.eos_token_id is not None
 
 
+@pytest.mark.slow
 def test_a_translator_learns_on(qkv: Callable[..., Ran], tmp_path: Path) -> None:
     save(T5["t5"], tmp_path / "t5", {"eos_token": "</s>"}, ("", "</s>"))
     rows = [f"{text},{text[::-1]}" for text in TEXTS]
@@ -230,6 +231,7 @@ MISTAKES: dict[tuple[str, ...], str] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", MISTAKES)
 def test_a_mistake_is_one_line_and_exit_code_2(
     arguments: tuple[str, ...], qkv: Callable[..., Ran], small_bert: Path

@@ -4,14 +4,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-import cases_gpt2
-import cases_gpt_neox
-import cases_llama
 import pytest
 import torch
-from configs_decoders import GEMMA, GEMMA_2, GEMMA_3, GPT2, LLAMA_32, MISTRAL, OLD, PYTHIA, QWEN_25
-from peers import Peer, quietly, texts, transformers
 from safetensors.torch import load_file, save_file
+from tests.checkpoints import cases_gpt2, cases_gpt_neox, cases_llama
+from tests.checkpoints.configs_decoders import (
+    GEMMA,
+    GEMMA_2,
+    GEMMA_3,
+    GPT2,
+    LLAMA_32,
+    MISTRAL,
+    OLD,
+    PYTHIA,
+    QWEN_25,
+)
+from tests.checkpoints.peers import Peer, quietly, texts, transformers
 
 from qkv.checkpoints import find_layout, read_checkpoint
 from qkv.checkpoints import load as read

@@ -3,13 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import cases_gemma
-import cases_gpt2
-import cases_gpt_neox
-import cases_llama
 import pytest
 import torch
-from peers import Peer, load, shown, texts
+from tests.checkpoints import cases_gemma, cases_gpt2, cases_gpt_neox, cases_llama
+from tests.checkpoints.peers import Peer, load, shown, texts
 
 from qkv.checkpoints import read_checkpoint
 from qkv.checkpoints.save import write_checkpoint
@@ -56,6 +53,7 @@ def test_step_by_step_with_a_cache_it_gives_the_peers_own_steps(name: str, tmp_p
         torch.testing.assert_close(ours, theirs.logits, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @EVERY
 def test_the_peer_reads_a_decoder_we_wrote(name: str, tmp_path: Path) -> None:
     peer = CASES[name]

@@ -5,15 +5,17 @@ import re
 from pathlib import Path
 from typing import Any
 
-import cases_albert
-import cases_bert
-import cases_distilbert
-import cases_modernbert
-import cases_roberta
 import pytest
 import torch
-from peers import Peer, load, shown, texts
 from safetensors.torch import load_file, save_file
+from tests.checkpoints import (
+    cases_albert,
+    cases_bert,
+    cases_distilbert,
+    cases_modernbert,
+    cases_roberta,
+)
+from tests.checkpoints.peers import Peer, load, shown, texts
 
 from qkv.checkpoints import read_checkpoint
 from qkv.checkpoints.save import write_checkpoint
@@ -78,6 +80,7 @@ def test_an_encoder_gives_the_states_and_answers_of_the_peer(name: str, tmp_path
     assert sum(found.card.tensors.values()) > 3 * found.model.config.encoder.blocks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_peer_reads_an_encoder_we_wrote(name: str, tmp_path: Path) -> None:
     peer, whole = CASES[name], hasattr(CASES[name].make(), "pooler")

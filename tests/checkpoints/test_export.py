@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from peers import quietly, transformers
+from tests.checkpoints.peers import quietly, transformers
 
 from qkv.bundle import Bundle
 from qkv.bundle.bundle import export

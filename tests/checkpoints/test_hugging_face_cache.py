@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cases_bert import bert
+from tests.checkpoints.cases_bert import bert
 
 from qkv.bundle import Bundle
 from qkv.errors import BundleError

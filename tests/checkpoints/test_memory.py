@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from peers import Peer, quietly, transformers
+from tests.checkpoints.peers import Peer, quietly, transformers
 
 LOAD = Path(__file__).parent / "load_one.py"
 WIDE = {"n_embd": 768, "n_layer": 4, "n_head": 12, "vocab_size": 5003, "n_positions": 64}
@@ -25,6 +25,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("name", CASES)
 def test_loading_peaks_at_little_more_than_the_model(name: str, tmp_path: Path) -> None:

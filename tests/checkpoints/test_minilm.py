@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from peers import quietly
+from tests.checkpoints.peers import quietly
 
 from qkv.bundle import Bundle
 from qkv.bundle.bundle import export
@@ -50,6 +50,7 @@ def vectors(bundle: Bundle, texts: list[str]) -> np.ndarray:
     return answers(bundle.model, cut).numpy()
 
 
+@pytest.mark.slow
 def test_embeddings_are_those_of_sentence_transformers(minilm: Path) -> None:
     texts = [text for text in sentences(500) if "[SEP]" not in text]  # text here, a mark there
     theirs = sentence_transformer(minilm).encode(texts, batch_size=32, show_progress_bar=False)
@@ -58,6 +59,7 @@ def test_embeddings_are_those_of_sentence_transformers(minilm: Path) -> None:
     assert np.allclose(np.linalg.norm(ours, axis=1), 1.0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_sentence_transformers_reads_what_we_export(minilm: Path, tmp_path: Path) -> None:
     bundle = Bundle.load(minilm)
     export(bundle, tmp_path / "out")
@@ -80,6 +82,7 @@ def test_a_bundle_of_it_gives_the_same_bytes(minilm: Path, tmp_path: Path) -> No
     assert vectors(again, texts).tobytes() == vectors(bundle, texts).tobytes()
 
 
+@pytest.mark.slow
 def test_rank_correlation_on_sts_is_the_published_one(minilm: Path, shared: Path) -> None:
     data = Data(files=(str(shared / "data/stsb/test.csv"),), source="1", target="2", score="3")
     judged = find_job("embed").judge(Bundle.load(minilm), data, None)

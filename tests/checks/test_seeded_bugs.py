@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from native import needs_int8
-from sound_models import CONFIGS, READER, assert_red, engine, result_of, sound
+from tests.check.sound_models import CONFIGS, READER, assert_red, engine, result_of, sound
+from tests.kernels.native import needs_int8
 from tokenizers import Tokenizer as Backend
 from tokenizers import normalizers
 from torch import Tensor

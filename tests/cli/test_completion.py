@@ -46,6 +46,7 @@ OFFERED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", OFFERED)
 def test_bash_is_offered_what_fits(line: str) -> None:
     assert completed(line) == OFFERED[line]

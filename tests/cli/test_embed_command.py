@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from native import needs_int8
+from tests.kernels.native import needs_int8
 
 from qkv.bundle import Bundle
 from qkv.cli.progress import Pace, known_total

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from native import needs_compiler
+from tests.kernels.native import needs_compiler
 
 from qkv.bundle import Bundle
 from qkv.kernels import inference_kernels
@@ -82,6 +82,7 @@ def test_a_random_seed_is_told_and_gives_the_text_again(qkv, writers: Path) -> N
     assert qkv("generate", writers / "large", "cab", "--temperature", 0)[2] == ""
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_compiled_loops_write_the_same(qkv, writers: Path) -> None:
     asked = ("generate", writers / "large", "abc", "--seed", "3", "--max-tokens", "6")

@@ -66,6 +66,7 @@ WRITING = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", WRITING)
 def test_a_file_that_cannot_grow_is_one_line(desk: Path, command: str) -> None:
     code, said = run(desk, *WRITING[command], largest=SMALL)
@@ -107,6 +108,7 @@ def test_a_place_that_is_closed_says_what_to_do(desk: Path) -> None:
     assert said.endswith("; choose a folder you may write to")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ["--json", ""])
 def test_a_reader_that_goes_away_is_no_error(desk: Path, options: str) -> None:
     line = f"set -o pipefail; '{QKV}' embed vectors --file texts.txt {options} | head -n 1"

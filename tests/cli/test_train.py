@@ -69,6 +69,7 @@ def test_metrics_have_a_line_a_step(trained: Path) -> None:
     assert lines[-1]["summary"]["steps"] == 30
 
 
+@pytest.mark.slow
 def test_a_time_budget_becomes_a_number_of_steps(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text(TEXT, encoding="utf-8")
     started = time.monotonic()
@@ -246,6 +247,7 @@ def test_a_recipe_for_another_job_is_refused(qkv: Callable[..., Ran]) -> None:
     assert "the settings are for language, but the job is masked" in errors
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("book")
 def test_a_disk_that_takes_no_more_is_one_clear_line_and_the_run_can_go_on(
     qkv: Callable[..., Ran],

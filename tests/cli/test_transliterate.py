@@ -1,16 +1,13 @@
 """The public transliterator as a bundle, asked as a person asks it."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.engine.translate.letter_models import Arabic, arabic
 
 from qkv.bundle import Bundle
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "engine" / "translate"))
-from letter_models import Arabic, arabic
 
 Program = Callable[..., tuple[int, str, str]]
 
@@ -57,6 +54,7 @@ def test_with_four_beams_it_finds_the_published_four(
         assert found["alignment"]
 
 
+@pytest.mark.slow
 def test_its_card_and_its_proofs(qkv: Program, bundle: Path) -> None:
     assert qkv("inspect", bundle)[0] == 0
     code, out, _ = qkv("check", bundle, "--json")

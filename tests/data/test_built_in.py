@@ -117,6 +117,7 @@ def test_numbers_keep_their_digits_and_change_their_marks(pairs: list[Pair]) -> 
         )
 
 
+@pytest.mark.slow
 def test_the_language_corpus_is_pythons_documentation(
     found: list[Docstring], tmp_path: Path
 ) -> None:
@@ -185,6 +186,7 @@ def test_written_pairs_are_read_back(pairs: list[Pair], tmp_path: Path) -> None:
     assert read_pairs([path]) == pairs
 
 
+@pytest.mark.slow
 def test_docstrings_survive_a_tsv(found: list[Docstring], tmp_path: Path) -> None:
     path = tmp_path / "embed.tsv"
     assert write_built_in("embed", path) == len(beginnings(found))

@@ -278,6 +278,7 @@ def test_the_folder_is_where_the_environment_says(
     assert files_in(tmp_path / "own" / "tokens") == {"ids", "starts", "about.json"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
 def test_a_corpus_is_streamed_in_less_memory_than_its_tokens_take(tmp_path: Path) -> None:
     block = "".join(f"line {i} of a text that is far too long\n" for i in range(25_000))

@@ -96,6 +96,7 @@ def test_many_texts_have_little_padding(sides: int, limit: float) -> None:
     assert padding(lengths, near_length(lengths, 2048, draws())) <= limit
 
 
+@pytest.mark.slow
 def test_the_translations_of_multi30k_have_almost_no_padding(shared: Path) -> None:
     folder = shared / "data" / "multi30k"
     pairs = read_pairs([], str(folder / "train.en"), str(folder / "train.de"))

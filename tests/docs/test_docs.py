@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.docs import warm_qkv
+
+import docs
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "tools"), str(Path(__file__).parent)]
-
-import warm_qkv  # noqa: E402
-
-import docs  # noqa: E402
-
 PAGES = pytest.mark.parametrize(
     "page", docs.PAGES, ids=lambda page: page.relative_to(ROOT).as_posix()
 )
@@ -41,6 +38,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield os.pathsep.join(places)
 
 
+@pytest.mark.slow
 @PAGES
 def test_every_command_runs(page: Path, tmp_path: Path, programs: str) -> None:
     """Each `sh` block in an empty folder, from the first line to the last."""

@@ -3,23 +3,21 @@
 import base64
 import io
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import pictures
+
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
-
-import pictures  # noqa: E402
-
 RASTER = re.compile(r'xlink:href="data:image/png;base64,([^"]*)"', re.S)
 REMARKS = re.compile(r"<metadata>.*?</metadata>", re.S)
 NUMBER = re.compile(r"-?\d+\.\d+")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", pictures.DRAWN)
 def test_a_picture_is_the_one_the_program_draws(name: str, tmp_path: Path) -> None:
     import matplotlib

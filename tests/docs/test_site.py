@@ -55,12 +55,14 @@ def test_the_navigation_has_every_page_once() -> None:
     assert sorted(listed) == sorted(there)
 
 
+@pytest.mark.slow
 def test_every_page_is_built(site: Path) -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         made = page.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
         assert (site / made.replace("README.html", "index.html")).is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", ["[a](nowhere.md)", "[a](guide/train.md#no-such-part)"])
 def test_a_broken_link_breaks_the_build(wrong: str, tmp_path: Path) -> None:
     place = copied(tmp_path)
@@ -88,6 +90,7 @@ def test_the_search_knows_every_page(site: Path) -> None:
     assert made - known == {"404.html"}
 
 
+@pytest.mark.slow
 def test_the_search_answers_in_a_page_opened_as_a_file(site: Path) -> None:
     """No server, no network: the index and the search run in the page."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs a browser to search in")

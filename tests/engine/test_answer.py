@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odd_models import ENCODERS, LENGTH, VOCABULARY
+from tests.model.odd_models import ENCODERS, LENGTH, VOCABULARY
 
 from qkv.engine.batching import answers, pooled, spread
 from qkv.engine.optimized import optimize

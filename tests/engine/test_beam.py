@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_translators import (
+from tests.engine.tiny_translators import (
     END,
     LENGTH,
     POSITIONS,
@@ -82,6 +82,7 @@ def test_it_equals_its_slow_twin(
         assert_alike(found, slow[:beams])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, 3.0])
 @pytest.mark.parametrize("vocabulary", [5, 7])
 def test_with_room_for_the_whole_tree_it_finds_the_best_of_all(
@@ -102,6 +103,7 @@ def test_with_room_for_the_whole_tree_it_finds_the_best_of_all(
         assert_alike(found[0], every_target(model, source, longest, length_penalty)[:11])
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(seed=SEEDS, beams=st.integers(1, 4), batch_tokens=st.integers(1, 200))
 def test_an_answer_does_not_depend_on_its_neighbours(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_translators import POSITIONS, START, translator
+from tests.engine.tiny_translators import POSITIONS, START, translator
 from torch import Tensor
 
 from qkv.engine.batching import answering

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from native import INT8_WAYS, needs_compiler
-from odd_models import DECODERS, ENCODERS, TRANSLATORS
+from tests.kernels.native import INT8_WAYS, needs_compiler
+from tests.model.odd_models import DECODERS, ENCODERS, TRANSLATORS
 
 import qkv
 from qkv.bundle import Bundle
@@ -147,6 +147,7 @@ print(private() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compile", INT8_WAYS)
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_in_8_bits_the_weights_take_less_than_a_third(

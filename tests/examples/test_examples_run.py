@@ -43,6 +43,7 @@ def test_every_script_is_promised_something() -> None:
     assert {path.stem for path in FOLDER.glob("*.py")} == {*PROMISES, "learn"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROMISES)
 def test_a_script_does_what_it_promises(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -63,6 +64,7 @@ def test_a_script_is_short_and_opens_with_how_to_run_it(path: Path) -> None:
         assert any(line.strip().startswith(f"python examples/{path.name}") for line in lines[:8])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_a_notebook_runs_from_the_first_cell_to_the_last(
     path: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from written_gguf import Kind, gguf, write
+from tests.gguf.written_gguf import Kind, gguf, write
 
 from qkv.errors import BundleError
 from qkv.gguf import open_gguf

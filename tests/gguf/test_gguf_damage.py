@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raw_gguf import (
+from tests.gguf.raw_gguf import (
     BOOL,
     F32,
     LIST,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from written_gguf import (
+from tests.gguf.written_gguf import (
     Kind,
     describe_model,
     gguf,

@@ -6,8 +6,8 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.gguf.written_gguf import gguf, write
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from written_gguf import gguf, write
 
 from qkv.errors import BundleError
 from qkv.gguf import open_gguf

@@ -15,6 +15,7 @@ def lemma() -> Lemma:
     return measure(seed=0, samples=20_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_every_row_lies_inside_its_joint_interval(seed: int) -> None:
     for row in measure(seed, samples=5_000).rows:

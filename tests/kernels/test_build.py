@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from native import needs_compiler
+from tests.kernels.native import needs_compiler
 
 from qkv.errors import UsageError
 from qkv.kernels import build
@@ -17,6 +17,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "native"
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_it_is_compiled_once_and_leaves_nothing_else(cache: Path) -> None:
     first = build.library()
@@ -26,6 +27,7 @@ def test_it_is_compiled_once_and_leaves_nothing_else(cache: Path) -> None:
     assert list(cache.iterdir()) == [first]
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_other_flags_are_another_library(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = build.library()
@@ -46,6 +48,7 @@ def test_without_a_compiler_it_says_what_to_do(
         build.library()
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
     cache: Path, monkeypatch: pytest.MonkeyPatch

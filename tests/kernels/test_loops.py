@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from native import needs_compiler
+from tests.kernels.native import needs_compiler
 from torch import Tensor, nn
 
 from qkv.attention import Mask, reference
@@ -54,6 +54,7 @@ MASKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("columns", [1, 16, 53])
 def test_sums_are_bent_as_torch_bends_them_and_rounded(name: str, columns: int) -> None:

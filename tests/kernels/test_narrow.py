@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from native import needs_compiler
+from tests.kernels.native import needs_compiler
 
 from qkv.kernels import ACTIVATIONS, Panels
 from qkv.kernels.build import library
@@ -33,6 +33,7 @@ def flag(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str
     return narrow
 
 
+@pytest.mark.slow
 def test_the_loops_products_with_narrow_registers() -> None:
     loops = InferenceKernels(library())
     assert loops.panel_width == 16
@@ -76,6 +77,7 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+@pytest.mark.slow
 def test_the_passes_products_with_narrow_registers() -> None:
     passes = TrainingKernels(str(library("passes", SOURCES)))
     assert not passes.quick_products

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from native import needs_compiler
+from tests.kernels.native import needs_compiler
 from torch import Tensor
 
 from qkv.attention import Mask, Rotation, attend, frequencies, rotation

@@ -79,6 +79,7 @@ def _with_header(path):
         return list(csv.reader(file))[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("read", "train", "test", "published"),
     [

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from odd_models import ALL, DECODERS, ENCODERS, GROUPED, TABLE, TRANSLATORS, VOCABULARY
-from odd_models import decoder as odd_decoder
-from odd_models import stack as odd_stack
+from tests.model.odd_models import ALL, DECODERS, ENCODERS, GROUPED, TABLE, TRANSLATORS, VOCABULARY
+from tests.model.odd_models import decoder as odd_decoder
+from tests.model.odd_models import stack as odd_stack
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 

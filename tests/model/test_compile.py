@@ -12,6 +12,7 @@ IDS = torch.randint(1024, (2, 19), generator=torch.Generator().manual_seed(0))
 LENGTHS = torch.tensor([19, 7])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["language-tiny", "classify-tiny", "embed-tiny", "masked-tiny"])
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
 def test_a_model_of_one_text_is_one_graph(name: str, lengths: torch.Tensor | None) -> None:

@@ -1,10 +1,18 @@
 """Every family, with every choice, gives the numbers of an independent NumPy implementation."""
 
 import numpy as np
-import numpy_twin
 import pytest
 import torch
-from odd_models import ALL, DECODERS, ENCODERS, TRANSLATORS, TYPES, VOCABULARY, choices_in
+from tests.model import numpy_twin
+from tests.model.odd_models import (
+    ALL,
+    DECODERS,
+    ENCODERS,
+    TRANSLATORS,
+    TYPES,
+    VOCABULARY,
+    choices_in,
+)
 from torch import Tensor, nn
 
 from qkv.model import Choice, Config, build

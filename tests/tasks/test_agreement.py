@@ -1,10 +1,9 @@
 """R-Drop: nothing without dropout, and a price for every disagreement with it."""
 
 import pytest
-import test_classify
-import test_translate
 import torch
 import torch.nn.functional as F
+from tests.tasks import test_classify, test_translate
 
 from qkv.tasks.loss import agreeing, cross_entropy, disagreement, side_by_side, twice
 from qkv.tasks.text_tasks import ClassifyTask

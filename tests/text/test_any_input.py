@@ -81,6 +81,7 @@ def uncut(find: Callable[[str], Tokenizer]) -> Callable[[str], Backend]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*KINDS, *PUBLIC])
 @pytest.mark.parametrize("odd", ODD)
 def test_any_text_becomes_tokens_of_the_vocabulary(
@@ -106,6 +107,7 @@ def test_half_a_character_is_refused_with_its_place(
         find(name).encode(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*KINDS, *PUBLIC])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_twice_the_text_costs_little_more_than_twice_as_much(

@@ -5,7 +5,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from published import open_with_peer, write, write_bytes
+from tests.text.published import open_with_peer, write, write_bytes
 
 from qkv.errors import DataError
 from qkv.text import SpecialTokens, Tokenizer, read_tokenizer
@@ -192,6 +192,7 @@ def test_no_template_gets_at_python(template: str) -> None:
     told(template)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "template",
     [

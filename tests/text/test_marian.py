@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from published import HOSTILE, open_with_peer, write, write_marian
+from tests.text.published import HOSTILE, open_with_peer, write, write_marian
 
 from qkv.errors import DataError
 from qkv.text import Tokenizer, read_tokenizer

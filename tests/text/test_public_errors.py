@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from published import BRACKETS, PUBLISHED, minilm, write, write_bytes, write_words
+from tests.text.published import BRACKETS, PUBLISHED, minilm, write, write_bytes, write_words
 
 from qkv.errors import DataError
 from qkv.files import LARGEST

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from published import (
+from tests.text.published import (
     HOSTILE,
     PUBLISHED,
     class_of,
@@ -234,6 +234,7 @@ def test_a_sentencepiece_model_needs_no_class(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["bert", "gpt2", "qwen", "t5", "mbart50", "llama", "gemma"])
 @pytest.mark.parametrize("letter", ["a", " ", "日", "☃", "a\u0301"])
 def test_a_million_times_one_letter_is_encoded_at_once(

@@ -6,7 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from published import ANGLES, BRACKETS, PUBLISHED, write, write_bytes, write_words
+from tests.text.published import ANGLES, BRACKETS, PUBLISHED, write, write_bytes, write_words
 
 from qkv.errors import DataError
 from qkv.text import DEFAULT_SPECIAL_TOKENS, SpecialTokens, Tokenizer, read_tokenizer

@@ -249,6 +249,7 @@ def test_the_cost_of_a_run_of_one_letter_grows_like_its_length(
     pytest.fail(f"{n} letters took {short:.4f} s, {4 * n} took {long:.4f} s")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_million_times_one_letter_is_learned_and_encoded_at_once(kind: str) -> None:
     text = "a" * 1_000_000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from rich.cells import cell_len
-from tiny_tours import STEPS, Stops, tiny_pace, weights, whole
+from tests.tour.tiny_tours import STEPS, Stops, tiny_pace, weights, whole
 
 from qkv.tour.pace import FULL, QUICK, Pace
 from qkv.tour.results import Outcome, judgements, renderings
@@ -116,6 +116,7 @@ def test_the_page_has_the_pictures(done: tuple[Folder, list[str], Stops]) -> Non
     assert page.count("<svg") == 3 + 1 + 1 + 3 + 1  # curves; heads of each family; the map
 
 
+@pytest.mark.slow
 def test_every_command_it_names_for_its_models_runs(
     done: tuple[Folder, list[str], Stops], qkv: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +127,7 @@ def test_every_command_it_names_for_its_models_runs(
         assert out or Path(command.split(" -o ")[1]).is_file()
 
 
+@pytest.mark.slow
 def test_a_tour_that_is_stopped_goes_on_to_the_very_same_weights(
     done: tuple[Folder, list[str], Stops], tiny: Pace, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_tours import tiny_pace
+from tests.tour.tiny_tours import tiny_pace
 
 from qkv.cli import tour as command
 from qkv.cli.progress import Stop
@@ -86,6 +86,7 @@ def test_a_file_is_no_folder(tmp_path: Path, qkv: Ran) -> None:
     assert "is a file; name a folder" in err
 
 
+@pytest.mark.slow
 def test_the_program_is_stopped_and_goes_on(
     tmp_path: Path, qkv: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_runs import sentences
+from tests.train.tiny_runs import sentences
 
 from qkv.cli.app import main
 
@@ -107,6 +107,7 @@ def qkv(
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "made"), TAKEN, ids=[f"{job} from {made.__name__}" for job, made in TAKEN]
 )

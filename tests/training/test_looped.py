@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from native import needs_compiler
-from tiny_runs import CPU, JOBS, data_for, fingerprint, start, wish_for
+from tests.kernels.native import needs_compiler
+from tests.train.tiny_runs import CPU, JOBS, data_for, fingerprint, start, wish_for
 from torch import Tensor
 
 from qkv.errors import UsageError

@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import CPU, JOBS, data_for, fingerprint, labelled, start, whole, wish_for, written
+from tests.train.tiny_runs import (
+    CPU,
+    JOBS,
+    data_for,
+    fingerprint,
+    labelled,
+    start,
+    whole,
+    wish_for,
+    written,
+)
 
 from qkv.bundle import Bundle
 from qkv.errors import QkvError, TrainingError
@@ -90,6 +100,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return Whole(tmp_path_factory.mktemp("whole"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [1, 4, 7, 8])
 @pytest.mark.parametrize(("job", "noise"), CASES)
 def test_stopped_at_any_step_and_resumed_it_ends_with_the_same_bits(
@@ -279,6 +290,7 @@ def test_a_fresh_translator_is_not_timed_while_it_rambles(tmp_path: Path) -> Non
     assert rehearsed < (len(passes) - rehearsed) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("minutes", "looks"), [(1e-5, 1), (60, 10)])
 def test_a_time_budget_is_not_spent_on_looking(tmp_path: Path, minutes: float, looks: int) -> None:
     run = start(tmp_path, wish_for("language", data_for("language", tmp_path)))
@@ -288,6 +300,7 @@ def test_a_time_budget_is_not_spent_on_looking(tmp_path: Path, minutes: float, l
     assert math.ceil(steps / every) == looks
 
 
+@pytest.mark.slow
 def test_the_time_a_step_takes_is_measured_without_a_trace(tmp_path: Path) -> None:
     """Also where layers are computed again: the copy that is measured is a copy."""
     settings = {"recompute": True, "average": 0.9}
@@ -305,11 +318,11 @@ def test_the_time_a_step_takes_is_measured_without_a_trace(tmp_path: Path) -> No
     assert results[0] == results[1]
 
 
+@pytest.mark.slow
 def test_killed_without_warning_it_goes_on_and_ends_with_the_same_bits(tmp_path: Path) -> None:
     """Kill −9 at random moments of the program itself, --resume, again and again."""
-    program = Path(__file__).with_name("killed_runs.py")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, program, tmp_path]
+    command = [sys.executable, "-m", "tests.train.killed_runs", tmp_path]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)

@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import CPU, data_for, labelled, pairs, start, trained, whole, wish_for, written
+from tests.train.tiny_runs import (
+    CPU,
+    data_for,
+    labelled,
+    pairs,
+    start,
+    trained,
+    whole,
+    wish_for,
+    written,
+)
 from torch import Tensor
 
 from qkv.bundle import Bundle

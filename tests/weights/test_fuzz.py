@@ -7,12 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
+from tests.weights.written import content, same, shard
 from torch import Tensor
 
 from qkv.errors import BundleError
 from qkv.weights import open_weights
-
-from .written import content, same, shard
 
 INDEX = "model.safetensors.index.json"
 VALID = save(

@@ -8,10 +8,9 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from tests.weights.written import content, entry, message
 
 from qkv.weights import open_weights
-
-from .written import content, entry, message
 
 GOOD = entry("F32", [2, 3], 0, 24)
 DATA = bytes(24)

@@ -7,11 +7,10 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from tests.weights.written import content, entry
 
 from qkv.errors import BundleError
 from qkv.weights import open_weights
-
-from .written import content, entry
 
 MB = 2**20
 TENSORS, EACH = 8, 25 * MB
@@ -44,6 +43,7 @@ def test_mapping_takes_no_memory(large: Path) -> None:
     assert memory < 10 * MB
 
 
+@pytest.mark.slow
 @linux
 def test_reading_takes_the_memory_of_the_result_and_of_one_tensor_at_most(large: Path) -> None:
     size, memory = taken(large, "read")

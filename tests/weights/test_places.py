@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.weights.written import content, entry, message, same, shard
 from torch import Tensor
 
 from qkv.errors import BundleError
 from qkv.weights import open_weights
-
-from .written import content, entry, message, same, shard
 
 ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 INDEX = "model.safetensors.index.json"

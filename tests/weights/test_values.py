@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.weights.written import content, entry, same
 from torch import Tensor
 
 import qkv.weights
 from qkv.errors import BundleError
 from qkv.weights import Weights, open_weights
 from qkv.weights.safetensors_file import PIECE
-
-from .written import content, entry, same
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 SMALL = [torch.float8_e4m3fn, torch.float8_e5m2]

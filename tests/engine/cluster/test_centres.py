@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import planted, same_division
 from sklearn.cluster import KMeans
+from tests.engine.cluster.planted import planted, same_division
 
 from qkv.engine.cluster.kmeans import find_centres, means, nearest, unit
 

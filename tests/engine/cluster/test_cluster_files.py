@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import planted
+from tests.engine.cluster.planted import planted
 
 from qkv.engine.cluster import Clustering, cluster, write_clustering
 from qkv.errors import UsageError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import TOPICS, planted, same_division
+from tests.engine.cluster.planted import TOPICS, planted, same_division
 
 from qkv.engine.cluster import OUTLIERS, cluster
 from qkv.errors import DataError, UsageError
@@ -189,6 +189,7 @@ def test_what_cannot_be_clustered_is_refused_in_one_sentence(case: str) -> None:
         cluster(*given_, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"k": 11}, {"method": "hdbscan"}])
 def test_twenty_thousand_texts_need_no_matrix_of_all_pairs(options: dict[str, object]) -> None:
     n = 20_000

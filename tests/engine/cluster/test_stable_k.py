@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from planted import planted
+from tests.engine.cluster.planted import planted
 
 from qkv.engine.cluster.choose_k import candidates, choose_k, largest_stable, stability
 

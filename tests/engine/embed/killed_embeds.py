@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import torch
-from tiny_encoders import encoder, sentences, tokenizer
+from tests.engine.embed.tiny_encoders import encoder, sentences, tokenizer
 
 from qkv.bundle import Bundle
 from qkv.cli.app import main as qkv_main

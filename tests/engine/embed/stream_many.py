@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from tiny_encoders import encoder, tokenizer
+from tests.engine.embed.tiny_encoders import encoder, tokenizer
 
 from qkv.engine.embed import Embedder, embed_to_file
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_encoders import LENGTH, WIDTH, WORDS, encoder, sentences, tokenizer
+from tests.engine.embed.tiny_encoders import LENGTH, WIDTH, WORDS, encoder, sentences, tokenizer
 
 from qkv.engine.batching import answers, pooled
 from qkv.engine.embed import Embedder, embed, portions

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_encoders import WIDTH, WORDS, encoder, sentences, tokenizer
+from tests.engine.embed.tiny_encoders import WIDTH, WORDS, encoder, sentences, tokenizer
 
 from qkv.engine.embed import Embedded, Embedder, Written, embed, embed_to_file
 from qkv.errors import DataError, UsageError
 
-HERE = Path(__file__).parent
 TEXTS = sentences(61)
 LONG = " ".join(WORDS * 5)
 OPTIONS = {"model": "abc", "raw": False, "long": "error"}
@@ -207,24 +206,26 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
 
 
 def ran(script: str, *arguments: object) -> dict[str, Any]:
-    command = [sys.executable, str(HERE / script), *map(str, arguments)]
+    command = [sys.executable, "-m", f"tests.engine.embed.{script}", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_texts(tmp_path: Path) -> None:
     """100,000 vectors of 84 numbers are 34 MB; next to nothing of it stays in memory."""
     pytest.importorskip("pyarrow", reason="pyarrow is an extra")
-    found = ran("stream_many.py", tmp_path)
+    found = ran("stream_many", tmp_path)
     assert [found[name]["rows"] for name in ("a.npy", "a.parquet")] == [100_000, 40_000]
     for name, facts in found.items():
         assert facts["bytes"] > 13_000_000, name
         assert facts["grown"] < 8_000_000, name
 
 
+@pytest.mark.slow
 def test_the_program_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    found = ran("killed_embeds.py", tmp_path)
+    found = ran("killed_embeds", tmp_path)
     assert found["kills"] == 5
     assert any(0 < rows < found["texts"] for rows in found["rows"])
     assert found["different"] == 0

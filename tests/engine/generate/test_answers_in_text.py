@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_writers import LENGTH, slow_greedy, writer
+from tests.engine.generate.tiny_writers import LENGTH, slow_greedy, writer
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 

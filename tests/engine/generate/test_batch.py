@@ -7,8 +7,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native import needs_compiler
-from tiny_writers import KINDS, LENGTH, VOCABULARY, slow_greedy, slow_scores, watched, writer
+from tests.engine.generate.tiny_writers import (
+    KINDS,
+    LENGTH,
+    VOCABULARY,
+    slow_greedy,
+    slow_scores,
+    watched,
+    writer,
+)
+from tests.kernels.native import needs_compiler
 from torch import Tensor
 
 from qkv.attention import Rows, RowSlot, Slot

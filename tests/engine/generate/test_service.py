@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from tiny_writers import writer
+from tests.engine.generate.tiny_writers import writer
 from torch import Tensor
 
 from qkv.engine.generate import GREEDY, Request, Sampling, Service, Step, generate

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_writers import KINDS, VOCABULARY, slow_greedy, slow_scores, writer
+from tests.engine.generate.tiny_writers import KINDS, VOCABULARY, slow_greedy, slow_scores, writer
 
 from qkv.engine.generate import (
     GREEDY,

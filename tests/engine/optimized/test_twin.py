@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from native import INT8_WAYS, needs_compiler, needs_int8
-from odd_models import ALL, DECODERS, ENCODERS, GROUPED, LENGTH, TRANSLATORS, VOCABULARY
+from tests.kernels.native import INT8_WAYS, needs_compiler, needs_int8
+from tests.model.odd_models import ALL, DECODERS, ENCODERS, GROUPED, LENGTH, TRANSLATORS, VOCABULARY
 from torch import Tensor, nn
 
 from qkv.attention import KVCache, Mask
@@ -113,6 +113,7 @@ def test_an_encoder_s_twin_gives_the_same_states_of_texts_in_one_row(
         assert_near(got, model.encode(text, mask=mask, positions=places))
 
 
+@pytest.mark.slow
 @COMPILED
 @pytest.mark.parametrize("rows", [1, B])
 @pytest.mark.parametrize(

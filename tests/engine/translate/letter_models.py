@@ -1,7 +1,6 @@
 """Translators that read and write letters: tiny ones with opinions, and a real one."""
 
 import json
-import sys
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -9,17 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from tests.checkpoints.test_transliteration import CONFIG, placed
+from tests.engine.tiny_translators import translator
 from torch import Tensor
 
 from qkv.engine.translate import Marking
 from qkv.model import Embedding, Learned, Translator
 from qkv.text import Tokenizer
-
-TESTS = Path(__file__).parents[2]
-sys.path[:0] = [str(TESTS / "engine"), str(TESTS / "layout")]
-
-from test_transliteration import CONFIG, placed  # noqa: E402
-from tiny_translators import translator  # noqa: E402
 
 LETTERS = "abcdefg hijklm.,?nABCD"
 ROOM = 18  # tokens of a source that the tiny models read, the end aside

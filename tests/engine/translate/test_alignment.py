@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from letter_models import aligned, arabic, letters
+from tests.engine.translate.letter_models import aligned, arabic, letters
 
 from qkv.engine.beam.survivors import Hypothesis
 from qkv.engine.translate import Link, Marking, Word, translate

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from letter_models import LETTERS, ROOM, Arabic, arabic, letters, speller
+from tests.engine.translate.letter_models import LETTERS, ROOM, Arabic, arabic, letters, speller
 
 from qkv.engine.beam.search import beam_search
 from qkv.engine.translate import Alternative, Marking, Translation, translate

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from odd_models import ALL
+from tests.model.odd_models import ALL
 
 from qkv.errors import UsageError
 from qkv.interpret.attribution import (

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from known_reasons import TEXT, bytewise, glad_of_g
-from odd_models import DECODERS, ENCODERS
+from tests.explain.attribution.known_reasons import TEXT, bytewise, glad_of_g
+from tests.model.odd_models import DECODERS, ENCODERS
 
 from qkv.bundle import Bundle
 from qkv.engine.classify import classify
@@ -126,6 +126,7 @@ def test_probabilities_are_those_classify_gives_and_hiding_is_what_it_says() -> 
     assert good.drop == pytest.approx(whole.probabilities["glad"] - answer.probabilities["glad"])
 
 
+@pytest.mark.slow
 def test_parts_add_up_and_the_error_is_smaller_with_more_steps(
     labelled: Encoder, minilm: Bundle
 ) -> None:

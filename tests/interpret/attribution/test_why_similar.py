@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from odd_models import ENCODERS
+from tests.model.odd_models import ENCODERS
 
 from qkv.bundle import Bundle
 from qkv.engine.embed import embed

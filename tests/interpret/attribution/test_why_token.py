@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odd_models import DECODERS
+from tests.model.odd_models import DECODERS
 
 from qkv.attention import Mask
 from qkv.bundle import Bundle

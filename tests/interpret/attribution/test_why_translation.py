@@ -1,14 +1,20 @@
 """Where the words of a translation come from: a translator that was taught what to drop."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from known_reasons import ALWAYS, UNSAID, ideographs, sorted_target, sorter
-from odd_models import TRANSLATORS
+from tests.engine.translate.letter_models import aligned, arabic, letters
+from tests.explain.attribution.known_reasons import (
+    ALWAYS,
+    UNSAID,
+    ideographs,
+    sorted_target,
+    sorter,
+)
+from tests.model.odd_models import TRANSLATORS
 
 from qkv.engine.translate import Marking, translate
 from qkv.errors import DataError
@@ -18,14 +24,11 @@ from qkv.interpret.attribution.occlusion import forced_log_probs
 from qkv.model import Translator, build
 from qkv.text import Tokenizer
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "engine" / "translate")]
-
-from letter_models import aligned, arabic, letters  # noqa: E402
-
 SMALL = Tokenizer.train("characters", ["abcdefg ,"], 19)
 SOURCES = ["水日口山", "月土火口木", "口金月"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_each_word_goes_back_to_its_own_character(source: str) -> None:
     reason = why_translation(sorter(), ideographs(), source)

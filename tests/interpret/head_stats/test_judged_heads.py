@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from made_heads import MADE, P, V, drawn, made_decoder, made_encoder
-from odd_models import ALL
+from tests.explain.head_stats.made_heads import MADE, P, V, drawn, made_decoder, made_encoder
+from tests.model.odd_models import ALL
 
 from qkv.errors import UsageError
 from qkv.interpret.head_stats import HeadReport, measure_heads_on_ids

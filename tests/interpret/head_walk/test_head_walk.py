@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from odd_models import ALL, DECODERS, TRANSLATORS
+from tests.model.odd_models import ALL, DECODERS, TRANSLATORS
 
 from qkv.errors import QkvError, UsageError
 from qkv.interpret.head_walk import place_of, values_of, walk_head

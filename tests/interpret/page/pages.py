@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from odd_models import GROUPED, decoder
+from tests.model.odd_models import GROUPED, decoder
 
 import qkv
 from qkv.interpret.glass_box import served_answer

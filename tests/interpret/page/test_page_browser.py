@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from odd_models import DECODERS, ENCODERS, TRANSLATORS
-from pages import SMALL, WORDS, by_attention, by_head, cells, shown, traced, written
+from tests.explain.page.pages import (
+    SMALL,
+    WORDS,
+    by_attention,
+    by_head,
+    cells,
+    shown,
+    traced,
+    written,
+)
+from tests.model.odd_models import DECODERS, ENCODERS, TRANSLATORS
 
 from qkv.interpret.page import Section
 
@@ -48,6 +57,7 @@ def choose(page: object, attention: str, head: int) -> None:
     page.locator(f"#heads [data-head='{attention} {head}']").click()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [SMALL, TRANSLATORS["paper"]], ids=["decoder", "translator"])
 def test_every_cell_of_every_step_is_the_trace_s(
     config: object, opened: Callable, tmp_path: Path
@@ -188,6 +198,7 @@ WORK = """async (names) => {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODD)
 def test_the_arithmetic_of_every_step_leads_to_its_number(
     name: str, opened: Callable, tmp_path: Path
@@ -238,6 +249,7 @@ def test_nan_and_infinity_survive_and_turn_the_checks_red(opened: Callable, tmp_
     assert "decoder.1.attention.weights, head 3, row 3 (short)" in page.inner_text("#checks-list")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
 def test_axe_finds_nothing_serious(
     width: int, dark: bool, opened: Callable, tmp_path: Path

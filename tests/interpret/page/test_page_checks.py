@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import traced, written
+from tests.explain.page.pages import traced, written
 
 
 def part_of(document: str, name: str) -> str:
@@ -44,6 +44,7 @@ def test_all_is_green_when_nothing_is_wrong(opened: Callable, tmp_path: Path) ->
         assert name in page.inner_text("#checks-list")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "spoil", "check"),
     [

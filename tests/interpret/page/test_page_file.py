@@ -13,8 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from odd_models import DECODERS, ENCODERS, TRANSLATORS
-from pages import traced, written
+from tests.explain.page.pages import traced, written
+from tests.model.odd_models import DECODERS, ENCODERS, TRANSLATORS
 
 from qkv.interpret.page import Section, page, write_page
 from qkv.interpret.page import size_budget as choice
@@ -40,6 +40,7 @@ def numbers(document: str, node: dict) -> np.ndarray:
     return np.frombuffer(raw, "<f4").reshape(node["shape"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_a_page_of_every_kind_of_model_holds_every_number_exactly(name: str) -> None:
     trace = traced(ALL[name])

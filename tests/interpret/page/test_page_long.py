@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from odd_models import decoder
-from pages import shown, traced, written
+from tests.explain.page.pages import shown, traced, written
+from tests.model.odd_models import decoder
 
 from qkv.interpret.page.attentions import pooled
 from qkv.interpret.trace import Trace
@@ -42,6 +42,7 @@ def test_the_file_keeps_to_its_room(long_page: Path) -> None:
     assert long_page.stat().st_size < ROOM * 4 / 3 + HEADS * LAYERS * 64 * 64 * 6 + (1 << 20)
 
 
+@pytest.mark.slow
 def test_a_long_text_is_pooled_with_a_badge_and_never_freezes(
     long_trace: Trace, long_page: Path, opened: Callable, chromium: Any
 ) -> None:

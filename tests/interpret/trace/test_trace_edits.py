@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from odd_models import DECODERS, ENCODERS
+from tests.model.odd_models import DECODERS, ENCODERS
 
 from qkv.errors import UsageError
 from qkv.interpret.trace import (

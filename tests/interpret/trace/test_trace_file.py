@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from odd_models import ALL, DECODERS
 from safetensors import safe_open
 from safetensors.torch import save_file
+from tests.model.odd_models import ALL, DECODERS
 
 from qkv.errors import DataError
 from qkv.interpret.trace import HeadOff, Reading, Trace, open_up, recomputed

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from odd_models import ALL, DECODERS, ENCODERS, TRANSLATORS
+from tests.model.odd_models import ALL, DECODERS, ENCODERS, TRANSLATORS
 from torch import nn
 
 from qkv.errors import UsageError
@@ -88,6 +88,7 @@ def test_only_what_is_asked_for_is_kept_and_nothing_is_left_on_the_model(model: 
         trace[f"{stack}.0.attention.scores"]
 
 
+@pytest.mark.slow
 def test_names_mirror_the_module_tree(model: Model) -> None:
     modules = dict(model.named_modules())
     for node in graph(model):

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_gpt_nano_sort import load, nano, tensors_in
-from test_transliteration import Transliterator, arabic  # noqa: F401 - a fixture
+from tests.checkpoints.test_transliteration import Transliterator, arabic  # noqa: F401 - a fixture
+from tests.model.test_gpt_nano_sort import load, nano, tensors_in
 
 from qkv.interpret import glass_box
 from qkv.interpret.trace import Reading, Trace, open_up, recomputed

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from odd_models import DECODERS, ENCODERS
+from tests.model.odd_models import DECODERS, ENCODERS
 
 from qkv.errors import UsageError
 from qkv.interpret.head_walk import place_of, walk_head
