@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.check.sound_models import READER, engine, sound
+from tests.checks.sound_models import READER, engine, sound
 from tests.kernels.native import needs_int8
 
 from qkv.bundle import Bundle

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.check.sound_models import sound
+from tests.checks.sound_models import sound
 from tests.model.odd_models import DECODERS, ENCODERS, TRANSLATORS
 
 from qkv.checks.divergence import beginnings, joined, last_ones, parting, passed, row, span

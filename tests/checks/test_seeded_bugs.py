@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.check.sound_models import CONFIGS, READER, assert_red, engine, result_of, sound
+from tests.checks.sound_models import CONFIGS, READER, assert_red, engine, result_of, sound
 from tests.kernels.native import needs_int8
 from tokenizers import Tokenizer as Backend
 from tokenizers import normalizers

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import torch
-from tests.train.tiny_runs import data_for, trained, wish_for
+from tests.training.tiny_runs import data_for, trained, wish_for
 
 from qkv.bundle.manifest import MANIFEST
 from qkv.cli.app import main as qkv_main

@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.train.tiny_runs import data_for, labelled, pairs, sentences, trained, wish_for, written
+from tests.training.tiny_runs import (
+    data_for,
+    labelled,
+    pairs,
+    sentences,
+    trained,
+    wish_for,
+    written,
+)
 
 from qkv.bundle import Bundle
 from qkv.errors import QkvError

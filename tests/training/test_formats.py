@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.train.tiny_runs import sentences
+from tests.training.tiny_runs import sentences
 
 from qkv.cli.app import main
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.kernels.native import needs_compiler
-from tests.train.tiny_runs import CPU, JOBS, data_for, fingerprint, start, wish_for
+from tests.training.tiny_runs import CPU, JOBS, data_for, fingerprint, start, wish_for
 from torch import Tensor
 
 from qkv.errors import UsageError

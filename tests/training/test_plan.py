@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.train.tiny_runs import (
+from tests.training.tiny_runs import (
     JOBS,
     data_for,
     fingerprint,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.train.tiny_runs import (
+from tests.training.tiny_runs import (
     CPU,
     JOBS,
     data_for,
@@ -322,7 +322,7 @@ def test_the_time_a_step_takes_is_measured_without_a_trace(tmp_path: Path) -> No
 def test_killed_without_warning_it_goes_on_and_ends_with_the_same_bits(tmp_path: Path) -> None:
     """Kill −9 at random moments of the program itself, --resume, again and again."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.train.killed_runs", tmp_path]
+    command = [sys.executable, "-m", "tests.training.killed_runs", tmp_path]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.train.tiny_runs import data_for, wish_for
+from tests.training.tiny_runs import data_for, wish_for
 
 from qkv.errors import QkvError
 from qkv.training.plan import prepare

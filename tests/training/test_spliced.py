@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.train.tiny_runs import CPU, data_for, fingerprint, start, trained, whole, wish_for
+from tests.training.tiny_runs import CPU, data_for, fingerprint, start, trained, whole, wish_for
 
 from qkv.errors import ConfigError
 from qkv.training.jobs.classify import ClassifyLesson

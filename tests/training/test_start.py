@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.train.tiny_runs import (
+from tests.training.tiny_runs import (
     CPU,
     data_for,
     labelled,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.explain.export.made_traces import ABOUT, HOSTILE, decoder_trace, translator_trace
+from tests.interpret.export.made_traces import ABOUT, HOSTILE, decoder_trace, translator_trace
 
 from qkv.errors import UsageError
 from qkv.interpret.export import draw_head, draw_heads

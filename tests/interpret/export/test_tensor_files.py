@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.explain.export.made_traces import ABOUT, HOSTILE, decoder_trace, translator_trace
+from tests.interpret.export.made_traces import ABOUT, HOSTILE, decoder_trace, translator_trace
 
 from qkv.errors import UsageError
 from qkv.interpret.export import provenance, write_tensor

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.explain.head_stats.made_heads import MADE, P, V, drawn, made_decoder, made_encoder
+from tests.interpret.head_stats.made_heads import MADE, P, V, drawn, made_decoder, made_encoder
 from tests.model.odd_models import ALL
 
 from qkv.errors import UsageError

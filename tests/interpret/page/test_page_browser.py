@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.explain.page.pages import (
+from tests.interpret.page.pages import (
     SMALL,
     WORDS,
     by_attention,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.explain.page.pages import traced, written
+from tests.interpret.page.pages import traced, written
 
 
 def part_of(document: str, name: str) -> str:

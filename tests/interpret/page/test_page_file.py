@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from tests.explain.page.pages import traced, written
+from tests.interpret.page.pages import traced, written
 from tests.model.odd_models import DECODERS, ENCODERS, TRANSLATORS
 
 from qkv.interpret.page import Section, page, write_page

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.explain.page.pages import shown, traced, written
+from tests.interpret.page.pages import shown, traced, written
 from tests.model.odd_models import decoder
 
 from qkv.interpret.page.attentions import pooled

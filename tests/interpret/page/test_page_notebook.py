@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.explain.page.pages import WORDS, cells, traced
+from tests.interpret.page.pages import WORDS, cells, traced
 
 from qkv.interpret.page import mimebundle
 from qkv.interpret.trace import Trace
