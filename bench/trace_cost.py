@@ -18,7 +18,7 @@ import torch
 from machine import machine
 from turns import by_turns, timed
 
-from qkv.interpret.trace import Reading, open_up
+from qkv.interpret.trace import TokenizedInput, capture_trace
 from qkv.model import (
     GELU,
     Decoder,
@@ -58,7 +58,9 @@ def height(how: str) -> dict[str, float]:
             net(torch.tensor([ids]))
             kept = 0
         else:
-            trace = open_up(net, Reading.of_ids(text=ids), ["*.attention.weights"], rows=[-1])
+            trace = capture_trace(
+                net, TokenizedInput.from_ids(text=ids), ["*.attention.weights"], rows=[-1]
+            )
             kept = sum(value.numel() * value.element_size() for value in trace.values())
             assert len(trace) == LAYERS
     top = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -70,15 +72,15 @@ def seconds() -> dict[str, float]:
     fresh, looked_into = model(), model()
     looked_into.load_state_dict(fresh.state_dict())
     ids = [i * 7 % VOCABULARY for i in range(SHORT)]
-    given, reading = torch.tensor([ids]), Reading.of_ids(text=ids)
-    open_up(looked_into, reading, ["*.attention.weights"])
+    given, reading = torch.tensor([ids]), TokenizedInput.from_ids(text=ids)
+    capture_trace(looked_into, reading, ["*.attention.weights"])
     with torch.no_grad():
         return by_turns(
             {
                 "plain": timed(lambda: fresh(given)),
                 "after traces": timed(lambda: looked_into(given)),
                 "one layer traced": timed(
-                    lambda: open_up(looked_into, reading, ["decoder.5.attention.weights"])
+                    lambda: capture_trace(looked_into, reading, ["decoder.5.attention.weights"])
                 ),
             },
             amount=1,

@@ -63,12 +63,12 @@ def family(preset: str, ids: dict[str, int]) -> Callable:
     def draw(path: Path) -> None:
         import qkv
         from qkv.interpret.export import draw_heads
-        from qkv.interpret.trace import Reading, open_up
+        from qkv.interpret.trace import TokenizedInput, capture_trace
 
         model = qkv.build(qkv.preset(preset), seed=0).eval()
-        reading = Reading.of_ids(**{name: range(7, 7 + n) for name, n in ids.items()})
+        reading = TokenizedInput.from_ids(**{name: range(7, 7 + n) for name, n in ids.items()})
         about = {"model": f"{preset}, weights at random"}
-        draw_heads(open_up(model, reading, keep=["*.weights"], about=about), path)
+        draw_heads(capture_trace(model, reading, keep=["*.weights"], metadata=about), path)
 
     return draw
 

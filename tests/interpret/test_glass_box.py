@@ -9,7 +9,7 @@ import torch
 import qkv
 from qkv.errors import UsageError
 from qkv.interpret.glass_box import GlassBox, answer_of, fingerprint
-from qkv.interpret.trace import NoPosition, TokenReplaced, recomputed
+from qkv.interpret.trace import NoPosition, ReplaceToken, check_recompute
 from qkv.interpret.trace.recompute import difference
 from qkv.model import (
     Classify,
@@ -72,7 +72,7 @@ def test_positions_go_by_the_text_they_cover(family: str, request: pytest.Fixtur
     trace = request.getfixturevalue(family).trace("the dog runs")
     assert "".join(trace.tokens["text"]).replace("␣", "") == "thedogruns"
     assert max(trace.words["text"]) == 2
-    assert recomputed(trace).ok
+    assert check_recompute(trace).ok
     assert all(proof.ok for proof in trace.checks)
     assert len(trace.checks) == 3
 
@@ -83,9 +83,9 @@ def test_a_translators_target_is_what_it_writes_itself(translator: GlassBox) -> 
     given = translator.trace("the dog", target=own)
     assert trace.tokens == given.tokens
     assert torch.equal(trace["output"], given["output"])
-    assert trace.about["target"] == own
+    assert trace.metadata["target"] == own
     assert list(trace.tokens) == ["source", "target"]
-    assert recomputed(trace).ok
+    assert check_recompute(trace).ok
 
 
 def test_the_answer_goes_by_names(writer: GlassBox, judge: GlassBox) -> None:
@@ -123,7 +123,7 @@ def test_a_difference_names_the_first_value_and_moves_the_answer(writer: GlassBo
     same = difference(before, writer.trace("the dog runs"))
     assert (same.first, set(same.layers.values())) == (None, {0.0})
     id = writer.tokenizer.encode("cat")[0]
-    changed = difference(before, writer.trace("the dog runs", edits=[TokenReplaced(1, id)]))
+    changed = difference(before, writer.trace("the dog runs", edits=[ReplaceToken(1, id)]))
     assert changed.first == "ids"
     assert changed.layers["decoder.1"] > 0
     assert any(moved.before != moved.after for moved in changed.answers)

@@ -71,17 +71,17 @@ def edits_of(box: "GlassBox", wish: Wish) -> list["Edit"]:
 
 
 def _head_off(box: "GlassBox", wish: Wish, written: str) -> "Edit":
-    from qkv.interpret.trace import HeadOff
+    from qkv.interpret.trace import AblateHead
 
     layer, dot, head = written.partition(".")
     if not (dot and layer.isdecimal() and head.isdecimal()):
         raise UsageError(f"--head-off {written} should be LAYER.HEAD, as in 0.3")
     stack = wish.side or ("decoder" if hasattr(box.model.config, "decoder") else "encoder")
-    return HeadOff(stack, int(layer), int(head), "cross" if wish.cross else "attention")
+    return AblateHead(stack, int(layer), int(head), "cross" if wish.cross else "attention")
 
 
 def _replaced(box: "GlassBox", written: str) -> "Edit":
-    from qkv.interpret.trace import TokenReplaced
+    from qkv.interpret.trace import ReplaceToken
     from qkv.model import Translator
 
     position, equals, token = written.partition("=")
@@ -94,7 +94,7 @@ def _replaced(box: "GlassBox", written: str) -> "Edit":
             "explain the changed text instead"
         )
     sequence = "source" if isinstance(box.model, Translator) else "text"
-    return TokenReplaced(int(position), ids[0], token, sequence)
+    return ReplaceToken(int(position), ids[0], token, sequence)
 
 
 PICTURES, TABLES = (".png", ".svg", ".pdf"), (".csv", ".npy", ".md", ".tex")
@@ -202,7 +202,7 @@ def _reason(box: "GlassBox", wish: Wish) -> "Attribution":
 
 def _place(box: "GlassBox", wish: Wish) -> "Place":
     from qkv.interpret.head_walk import place_of
-    from qkv.interpret.trace import graph
+    from qkv.interpret.trace import build_graph
     from qkv.model import Stack
 
     config = box.model.config
@@ -210,23 +210,23 @@ def _place(box: "GlassBox", wish: Wish) -> "Place":
     stack = stacks.get(wish.side) or stacks["decoder"] or stacks["encoder"]
     assert isinstance(stack, Stack)
     heads, where = stack.attention.heads, (wish.layer or 0, wish.head or 0)
-    return place_of(graph(box.model), heads, *where, wish.cross, wish.side)
+    return place_of(build_graph(box.model), heads, *where, wish.cross, wish.side)
 
 
 def _kept(box: "GlassBox", wish: Wish, place: "Place") -> list[str]:
     """What has to be computed for this wish, and no more."""
     from qkv.interpret.head_walk import values_of
-    from qkv.interpret.trace import graph
+    from qkv.interpret.trace import build_graph
 
-    found = graph(box.model)
+    found = build_graph(box.model)
     answers = [name for name in ("output", "probabilities", "served") if name in found.nodes]
     ending = "" if wish.output is None else wish.output.suffix.lower()
     if ending in PICTURES:
         drawn = (".weights", ".masked", ".mixed", ".value", ".seen")
         return [*(name for name in found.nodes if name.endswith(drawn)), *answers]
     if ending:
-        return ["*"] if wish.tensor is None else [found.name(wish.tensor), *answers]
-    return [*values_of(found, place), *answers, found.name("output"), "layers"]
+        return ["*"] if wish.tensor is None else [found.resolve(wish.tensor), *answers]
+    return [*values_of(found, place), *answers, found.resolve("output"), "layers"]
 
 
 def _ends(trace: "Trace") -> list[str]:

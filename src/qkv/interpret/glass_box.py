@@ -28,10 +28,10 @@ from qkv.engine.generate.request import Prompter
 from qkv.engine.translate.alignment import written_spans
 from qkv.engine.translate.segments import Marking
 from qkv.errors import UsageError
-from qkv.interpret.trace import Edit, Reading, Trace, open_up
-from qkv.interpret.trace.capture import EVERYTHING, Rows
+from qkv.interpret.trace import Edit, TokenizedInput, Trace, capture_trace
+from qkv.interpret.trace.capture import ALL_VALUES, Rows
 from qkv.interpret.trace.operations import Array
-from qkv.interpret.trace.recompute import numpy
+from qkv.interpret.trace.recompute import to_numpy
 from qkv.model import (
     Classify,
     Decoder,
@@ -61,7 +61,7 @@ class GlassBox(Engine):
         text: str,
         *,
         target: str | None = None,
-        keep: Sequence[str] = EVERYTHING,
+        keep: Sequence[str] = ALL_VALUES,
         rows: Rows = None,
         edits: Sequence[Edit] = (),
     ) -> Trace:
@@ -76,7 +76,7 @@ class GlassBox(Engine):
         reading = read_text(self.model, self.tokenizer, text, target)
         about = self.about | {"text": text} | ({} if target is None else {"target": target})
         served = None if edits else served_answer(self.quick, reading)
-        return open_up(self.model, reading, keep, rows, edits, about, served)
+        return capture_trace(self.model, reading, keep, rows, edits, about, served)
 
     def why(self, text: str, **asked: Any) -> Attribution:
         """Why the model answers as it does, and how far to trust that.
@@ -128,7 +128,7 @@ def fingerprint(model: Model) -> str:
     return found.hexdigest()
 
 
-def served_answer(quick: Model, reading: Reading) -> Tensor:
+def served_answer(quick: Model, reading: TokenizedInput) -> Tensor:
     """What the twin that answers gives for the same ids."""
     device = quick.embedding.weight.device
     given = [torch.tensor([ids], device=device) for ids in reading.ids.values()]
@@ -137,7 +137,9 @@ def served_answer(quick: Model, reading: Reading) -> Tensor:
         return answer.float().cpu().clone()
 
 
-def read_text(model: Model, tokenizer: Tokenizer, text: str, target: str | None = None) -> Reading:
+def read_text(
+    model: Model, tokenizer: Tokenizer, text: str, target: str | None = None
+) -> TokenizedInput:
     """The ids, their names and their words, with the marks the model was trained with.
 
     target: for an encoder–decoder, how far the other text has come; its marks are put around it.
@@ -157,10 +159,12 @@ def read_text(model: Model, tokenizer: Tokenizer, text: str, target: str | None 
     most = config.reads if isinstance(config, EncoderOnly) else config.length
     _expect_room(len(ids), most, "text")
     names, words = _named(tokenizer, text, ids, before, after)
-    return Reading({"text": ids}, {"text": names}, {"text": words}, _outputs(model, tokenizer))
+    return TokenizedInput(
+        {"text": ids}, {"text": names}, {"text": words}, _outputs(model, tokenizer)
+    )
 
 
-def _pair(model: Translator, tokenizer: Tokenizer, source: str, target: str) -> Reading:
+def _pair(model: Translator, tokenizer: Tokenizer, source: str, target: str) -> TokenizedInput:
     marking, most = Marking.of(tokenizer, model.config), model.config.length
     ids = {
         "source": marking.source(tokenizer.encode(source)),
@@ -177,7 +181,7 @@ def _pair(model: Translator, tokenizer: Tokenizer, source: str, target: str) -> 
         for name, (text, before, after) in around.items()
     }
     tokens, words = ({name: each[i] for name, each in found.items()} for i in (0, 1))
-    return Reading(ids, tokens, words, _outputs(model, tokenizer))  # type: ignore[arg-type]
+    return TokenizedInput(ids, tokens, words, _outputs(model, tokenizer))  # type: ignore[arg-type]
 
 
 def _outputs(model: Model, tokenizer: Tokenizer) -> tuple[str, ...]:
@@ -269,16 +273,16 @@ def answer_of(trace: Trace) -> Answer | None:
     """The answer with its names; None if it was not kept."""
     if "output" not in trace:
         return None
-    output, node = numpy(trace["output"])[0], trace.node("output")
+    output, node = to_numpy(trace["output"])[0], trace.node("output")
     if "probabilities" not in trace:
         size = float(np.linalg.norm(output))
         said = f"{output.shape[-1]} numbers, of length {size:.4f}."
         return Answer(f"The vector of the text: {said}", said, vector=tuple(output.tolist()))
-    shares = numpy(trace["probabilities"])[0]
+    shares = to_numpy(trace["probabilities"])[0]
     if output.ndim == 1:
         one = Position(None, _best(trace, output, shares))
         return Answer("What the model says", "How probable each label is.", (one,))
-    tokens = trace.tokens[node.along["T"]]
+    tokens = trace.tokens[node.sequences["T"]]
     rows = zip(tokens, output, shares, strict=True)
     places = tuple(Position(token, _best(trace, *numbers)) for token, *numbers in rows)
     if any(name.startswith("decoder.") for name in trace.graph.nodes):
@@ -291,5 +295,5 @@ def answer_of(trace: Trace) -> Answer | None:
 def _best(trace: Trace, scores: Array, shares: Array) -> tuple[Likely, ...]:
     order = np.argsort(-shares, kind="stable")[:BEST]
     return tuple(
-        Likely(trace.called(int(at)), float(shares[at]), float(scores[at])) for at in order
+        Likely(trace.output_name(int(at)), float(shares[at]), float(scores[at])) for at in order
     )

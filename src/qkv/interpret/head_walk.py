@@ -31,7 +31,7 @@ from qkv.interpret.operation import (
 )
 from qkv.interpret.trace import Graph, Node, Trace
 from qkv.interpret.trace import operations as kinds
-from qkv.interpret.trace.recompute import numpy
+from qkv.interpret.trace.recompute import to_numpy
 
 # FOLDED explain/head/place: Which attention of a model is meant: its stack, layer, part and
 #   head.
@@ -232,9 +232,9 @@ class _Walker:
 
     def walk(self) -> None:
         grid = self._node("scores")
-        self.queries, self.keys = (labels(self.trace.tokens[grid.along[a]]) for a in "TS")
+        self.queries, self.keys = (labels(self.trace.tokens[grid.sequences[a]]) for a in "TS")
         x = self._input("x", self._node("query").inputs[0], self.queries)
-        cross = grid.along["T"] != grid.along["S"]
+        cross = grid.sequences["T"] != grid.sequences["S"]
         read = self._input("source_x", self._node("key").inputs[0], self.keys) if cross else x
         q = self._projected("query", "q", x, self.queries)
         k = self._projected("key", "k", read, self.keys)
@@ -264,20 +264,20 @@ class _Walker:
             self._add("biased", self.queries, biased, op.Added((last, "bias")), self.keys)
             last = "biased"
         if self._has("seen"):
-            seen = numpy(self.trace[f"{self.place.name}.seen"]).reshape(len(self.queries), -1)
+            seen = to_numpy(self.trace[f"{self.place.name}.seen"]).reshape(len(self.queries), -1)
             self._add("mask", self.queries, np.where(seen, 0.0, -np.inf), Given(), self.keys)
             last = self._grid("masked", Masked((last, "mask")))
         return last
 
     def _input(self, name: str, node: str, rows: tuple[str, ...]) -> str:
-        value = numpy(self.trace[node])[0].astype(np.float64)
+        value = to_numpy(self.trace[node])[0].astype(np.float64)
         self._add(name, rows, value, Given())
         return name
 
     def _projected(self, part: str, letter: str, x: str, rows: tuple[str, ...]) -> str:
         """Queries, keys or values of this head, with what is done to them before the scores."""
         node = self._node(part)
-        weights = [numpy(self.trace.parameters[name]) for name in node.inputs[1:]]
+        weights = [to_numpy(self.trace.parameters[name]) for name in node.inputs[1:]]
         inputs = self._head_weights(part, letter, x, node, [w.astype(np.float64) for w in weights])
         made_by = op.ProductPlus(inputs) if len(inputs) == 3 else Product(inputs)
         self._add(letter, rows, self._of_head(part), made_by)
@@ -317,7 +317,7 @@ class _Walker:
         given = []
         for name in node.inputs[1:]:
             what = "gain" if name.endswith("weight") else "shift"
-            value = numpy(self.trace.parameters[name]).astype(np.float64)[None]
+            value = to_numpy(self.trace.parameters[name]).astype(np.float64)[None]
             self._add(f"{what}_{letter}", (what,), value, Given())
             given.append(f"{what}_{letter}")
         done = node.operation
@@ -334,7 +334,7 @@ class _Walker:
         assert isinstance(node.operation, kinds.Rotate)
         for side, name in zip(("cos", "sin"), node.inputs[1:], strict=True):
             if side not in self.steps:
-                value = numpy(self.trace[name]).astype(np.float64)
+                value = to_numpy(self.trace[name]).astype(np.float64)
                 self._add(side, rows, value.reshape(len(rows), -1), Given())
         made_by = op.Turned((last, "cos", "sin"), node.operation.adjacent)
         self._add(f"{letter}_turned", rows, self._of_head(f"{part}_turned"), made_by)
@@ -362,7 +362,7 @@ class _Walker:
         return int(self.place.head * of_part // heads)
 
     def _of_head(self, part: str) -> Matrix:
-        value = numpy(self.trace[f"{self.place.name}.{part}"])[0].astype(np.float64)
+        value = to_numpy(self.trace[f"{self.place.name}.{part}"])[0].astype(np.float64)
         of_keys = part.startswith(("key", "value"))
         return np.asarray(value[self._shared(part) if of_keys else self.place.head])
 
@@ -377,7 +377,7 @@ class _Walker:
         made_by: Operation,
         named: tuple[str, ...] = (),
     ) -> None:
-        if f"{self.place.name}.{PARTS.get(name, name)}" in self.trace.touched:
+        if f"{self.place.name}.{PARTS.get(name, name)}" in self.trace.overrides:
             made_by = Given()  # an edit has set it
         over = "key" if rows is self.keys and not named else "query" if len(rows) > 1 else ""
         self.steps[name] = word(name, rows, named, value, made_by, over, self.place)
@@ -396,5 +396,5 @@ def _prove(walk: Walk, step: Step) -> None:
 
 
 def _quoted(trace: Trace) -> str:
-    text = trace.about.get("text") or " ".join(next(iter(trace.tokens.values())))
+    text = trace.metadata.get("text") or " ".join(next(iter(trace.tokens.values())))
     return f'"{text if len(text) <= 60 else text[:59] + "…"}"'

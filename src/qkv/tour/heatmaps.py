@@ -8,7 +8,7 @@ import numpy as np
 from qkv.interpret.attribution.attribution_text import visible_word
 from qkv.interpret.attribution.translation import TargetWord, TranslationAttribution
 from qkv.interpret.export.drawing import shortened
-from qkv.interpret.export.pictures import Grids, all_grids
+from qkv.interpret.export.pictures import AttentionWeights, all_attention_weights
 from qkv.interpret.trace import Trace
 from qkv.report.html import escaped, scrolling
 from qkv.tour.results import Rendering
@@ -25,14 +25,14 @@ SHOWN = 0.005  # weights below that are paper
 
 def heat_maps(trace: Trace, name: str) -> str:
     """One picture for each kind of attention: layers down, heads across, a token a row."""
-    kinds = groupby(sorted(all_grids(trace), key=_order), key=lambda grids: grids.kind)
+    kinds = groupby(sorted(all_attention_weights(trace), key=_order), key=lambda grids: grids.kind)
     pictures = [
         _Picture(trace, list(of_kind), f"{name}-{i}") for i, (_, of_kind) in enumerate(kinds)
     ]
     return "\n".join(picture.figure() for picture in pictures)
 
 
-def _order(grids: Grids) -> tuple[bool, bool, int]:
+def _order(grids: AttentionWeights) -> tuple[bool, bool, int]:
     """The encoder first, cross attention last."""
     return "cross" in grids.kind, "decoder" in grids.kind, grids.layer
 
@@ -40,7 +40,7 @@ def _order(grids: Grids) -> tuple[bool, bool, int]:
 class _Picture:
     """All heads of one kind of attention."""
 
-    def __init__(self, trace: Trace, layers: Sequence[Grids], name: str) -> None:
+    def __init__(self, trace: Trace, layers: Sequence[AttentionWeights], name: str) -> None:
         self.layers, self.name, first = layers, name, layers[0]
         queries = trace.tokens[first.queries]
         self.rows = [shortened(visible_word(queries[at])) for at in first.rows]
@@ -77,7 +77,7 @@ class _Picture:
             f"and the stronger a cell's colour, the more of its attention a query gives it.{hidden}"
         )
 
-    def _panel(self, grids: Grids, row: int, head: int, last: bool) -> Iterator[str]:
+    def _panel(self, grids: AttentionWeights, row: int, head: int, last: bool) -> Iterator[str]:
         T, S = grids.seen.shape
         x, y = self.left + head * (S * CELL + GAP), row * (T * CELL + GAP) + GAP - 6
         yield f'<g transform="translate({x:.1f} {y:.1f})">'
@@ -94,7 +94,7 @@ class _Picture:
                 yield f'<text transform="{place}">{escaped(token)}</text>'
         yield "</g>"
 
-    def _cells(self, grids: Grids, head: int) -> Iterator[str]:
+    def _cells(self, grids: AttentionWeights, head: int) -> Iterator[str]:
         """Shades go by the square root, so that small weights can still be seen."""
         for (i, j), weight in np.ndenumerate(grids.head(head)):
             if grids.seen[i, j] and weight >= SHOWN:

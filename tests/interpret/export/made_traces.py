@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from qkv.interpret.trace import Reading, Trace, open_up
+from qkv.interpret.trace import TokenizedInput, Trace, capture_trace
 from qkv.model import (
     AlibiSlopes,
     DecoderOnly,
@@ -21,11 +21,11 @@ ABOUT = {"model": "/home/somebody/models/tiny", "sha256": "0123456789abcdef" * 4
 def decoder_trace(tokens: Sequence[str] = HOSTILE, keep: Sequence[str] = ("*",), **more) -> Trace:
     """Two layers of three heads over these tokens."""
     config = DecoderOnly(length=211, embedding=Embedding(vocabulary=17), decoder=_stack())
-    return open_up(
+    return capture_trace(
         build(config, seed=4),
-        Reading({"text": [i % 17 for i in range(len(tokens))]}, {"text": tuple(tokens)}),
+        TokenizedInput({"text": [i % 17 for i in range(len(tokens))]}, {"text": tuple(tokens)}),
         keep,
-        about=ABOUT | {"text": " ".join(tokens)},
+        metadata=ABOUT | {"text": " ".join(tokens)},
         **more,
     )
 
@@ -35,8 +35,8 @@ def translator_trace() -> Trace:
     config = EncoderDecoder(
         length=11, embedding=Embedding(vocabulary=17), encoder=_stack(), decoder=_stack()
     )
-    reading = Reading.of_ids(source=[3, 5, 7, 2, 11, 13, 1], target=[1, 4, 9, 16])
-    return open_up(build(config, seed=6), reading, about=ABOUT)
+    reading = TokenizedInput.from_ids(source=[3, 5, 7, 2, 11, 13, 1], target=[1, 4, 9, 16])
+    return capture_trace(build(config, seed=6), reading, metadata=ABOUT)
 
 
 def _stack() -> Stack:

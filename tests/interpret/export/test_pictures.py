@@ -13,7 +13,7 @@ from tests.interpret.export.made_traces import ABOUT, HOSTILE, decoder_trace, tr
 from qkv.errors import UsageError
 from qkv.interpret.export import draw_head, draw_heads
 from qkv.interpret.export.drawing import fonts_for, written
-from qkv.interpret.export.pictures import all_grids, largest, mosaics
+from qkv.interpret.export.pictures import all_attention_weights, largest, mosaics
 from qkv.interpret.trace import NoMask, Trace
 
 WEIGHTS = ("*.weights",)
@@ -63,7 +63,7 @@ def test_all_heads_are_drawn_in_every_format(trace, tmp_path, ending) -> None:
 
 def test_an_encoder_decoder_has_three_kinds_of_attention(tmp_path: Path) -> None:
     trace = translator_trace()
-    parts = mosaics(all_grids(trace), None, None)
+    parts = mosaics(all_attention_weights(trace), None, None)
     kinds = ["encoder attention", "decoder attention", "cross attention"]
     assert [part.kind for part in parts] == kinds
     assert parts[2].panel == (4, 7)
@@ -73,7 +73,7 @@ def test_an_encoder_decoder_has_three_kinds_of_attention(tmp_path: Path) -> None
 
 
 def test_a_mosaic_holds_every_head_at_its_place(trace: Trace) -> None:
-    (part,) = mosaics(all_grids(trace), [1], [2, 0])
+    (part,) = mosaics(all_attention_weights(trace), [1], [2, 0])
     n = len(HOSTILE)
     assert (part.layers, part.heads) == ((1,), (2, 0))
     weights = trace["decoder.1.attention.weights"][0].numpy()
@@ -85,11 +85,11 @@ def test_a_mosaic_holds_every_head_at_its_place(trace: Trace) -> None:
 
 
 def test_what_is_hidden_is_known_without_the_mask_and_an_edit_is_believed() -> None:
-    (grids, _) = all_grids(decoder_trace(keep=WEIGHTS))
+    (grids, _) = all_attention_weights(decoder_trace(keep=WEIGHTS))
     assert np.array_equal(grids.seen, np.tri(len(HOSTILE), dtype=bool))
-    (grids, _) = all_grids(decoder_trace(keep=WEIGHTS, edits=[NoMask()]))
+    (grids, _) = all_attention_weights(decoder_trace(keep=WEIGHTS, edits=[NoMask()]))
     assert grids.seen.all()
-    (grids, _) = all_grids(decoder_trace(keep=WEIGHTS, rows=[-1, 1]))
+    (grids, _) = all_attention_weights(decoder_trace(keep=WEIGHTS, rows=[-1, 1]))
     assert grids.rows == (len(HOSTILE) - 1, 1)
     assert grids.seen.sum(axis=1).tolist() == [len(HOSTILE), 2]
 
@@ -102,7 +102,7 @@ def test_hidden_cells_are_hatched(trace: Trace, tmp_path: Path) -> None:
 def test_a_long_text_is_drawn_with_some_of_its_tokens(tmp_path: Path) -> None:
     trace = decoder_trace([f"w{i}" for i in range(199)], keep=WEIGHTS)
     draw_head(trace, 0, 0, tmp_path / "head.png")
-    (part,) = mosaics(all_grids(trace), None, None)
+    (part,) = mosaics(all_attention_weights(trace), None, None)
     assert part.pooled == 2
     assert part.panel == (100, 100)
     weights = trace["decoder.0.attention.weights"][0, 0].numpy()

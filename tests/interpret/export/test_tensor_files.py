@@ -14,7 +14,7 @@ from qkv.errors import UsageError
 from qkv.interpret.export import provenance, write_tensor
 from qkv.interpret.export.tables import Sheet, csv_text, cube, markdown_text, number, quoted
 from qkv.interpret.operation import labels
-from qkv.interpret.trace import HeadOff, Trace
+from qkv.interpret.trace import AblateHead, Trace
 
 MASKED = "decoder.1.attention.masked"
 
@@ -108,7 +108,7 @@ def test_cross_attention_names_both_texts(tmp_path: Path) -> None:
 
 
 def test_provenance_tells_model_input_versions_edits_and_checks() -> None:
-    trace = decoder_trace(edits=[HeadOff("decoder", 0, 1)])
+    trace = decoder_trace(edits=[AblateHead("decoder", 0, 1)])
     told = provenance(trace, head=3, nothing=None)
     assert told["model"] == "tiny"  # nothing of the folders it lies in
     assert (told["sha256"], told["qkv"]) == (ABOUT["sha256"], "0.0.7")

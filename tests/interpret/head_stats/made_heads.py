@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from qkv.interpret.trace import Reading
+from qkv.interpret.trace import TokenizedInput
 from qkv.model import (
     Decoder,
     DecoderOnly,
@@ -85,10 +85,10 @@ def made_encoder(marks: list[int], vocabulary: int) -> Encoder:
     return model.eval()
 
 
-def drawn(length: int, seed: int) -> Reading:
+def drawn(length: int, seed: int) -> TokenizedInput:
     """A text in which no token comes twice."""
     generator = torch.Generator().manual_seed(seed)
-    return Reading.of_ids(text=torch.randperm(V, generator=generator)[:length].tolist())
+    return TokenizedInput.from_ids(text=torch.randperm(V, generator=generator)[:length].tolist())
 
 
 def _make(kind: str, q: Tensor, k: Tensor, v: Tensor) -> None:

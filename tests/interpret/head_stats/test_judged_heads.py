@@ -7,7 +7,7 @@ from tests.model.odd_models import ALL
 
 from qkv.errors import UsageError
 from qkv.interpret.head_stats import HeadReport, measure_heads_on_ids
-from qkv.interpret.trace import Reading
+from qkv.interpret.trace import TokenizedInput
 from qkv.model import (
     AlibiSlopes,
     Embedding,
@@ -83,7 +83,9 @@ def test_the_next_token_and_marks_are_found_in_an_encoder() -> None:
     mark = tokenizer.eos_id
     model = made_encoder([mark], tokenizer.size)
     letters = tokenizer.encode("thequickbrownfox")
-    ahead, marks = measure_heads_on_ids(model, [Reading.of_ids(text=[*letters, mark])], tokenizer)
+    ahead, marks = measure_heads_on_ids(
+        model, [TokenizedInput.from_ids(text=[*letters, mark])], tokenizer
+    )
     assert (ahead.kind, marks.kind) == ("next token", "marks")
     assert ahead.weight > 0.99
     assert marks.weight > 0.99
@@ -101,7 +103,7 @@ def test_every_attention_of_an_encoder_decoder_is_judged() -> None:
         model.decoder.get_submodule("1.cross.query").weight.zero_()
         model.decoder.get_submodule("1.cross.query").bias.zero_()
     reports = measure_heads_on_ids(
-        model, [Reading.of_ids(source=list(range(11)), target=[5, 3, 8, 13, 21])]
+        model, [TokenizedInput.from_ids(source=list(range(11)), target=[5, 3, 8, 13, 21])]
     )
     names = list(dict.fromkeys(report.name for report in reports))
     assert names == [
@@ -139,9 +141,9 @@ def test_weights_too_large_for_one_pass_give_the_same_in_several(monkeypatch) ->
 )
 def test_heads_of_every_make_are_judged(name: str) -> None:
     model = build(ALL[name], seed=3)
-    reading = Reading.of_ids(text=[3, 1, 4, 1, 5, 9, 2, 6])
+    reading = TokenizedInput.from_ids(text=[3, 1, 4, 1, 5, 9, 2, 6])
     if isinstance(model, Translator):
-        reading = Reading.of_ids(source=[3, 1, 4, 1, 5, 9, 2], target=[2, 7, 1, 8])
+        reading = TokenizedInput.from_ids(source=[3, 1, 4, 1, 5, 9, 2], target=[2, 7, 1, 8])
     for report in measure_heads_on_ids(model, [reading]):
         assert 0.0 <= report.evenness <= 1.0 + 1e-6
         assert 0.0 < report.effect < 1.0
@@ -156,8 +158,8 @@ def test_a_model_too_short_for_repeats_is_judged_without_them() -> None:
     assert "previous token" in reports[0].scores
 
 
-@pytest.mark.parametrize("readings", [[], [Reading.of_ids(text=[4])]])
-def test_without_a_choice_nothing_can_be_judged(readings: list[Reading]) -> None:
+@pytest.mark.parametrize("readings", [[], [TokenizedInput.from_ids(text=[4])]])
+def test_without_a_choice_nothing_can_be_judged(readings: list[TokenizedInput]) -> None:
     with pytest.raises(UsageError, match="3 tokens or more"):
         measure_heads_on_ids(made_decoder(), readings)
 

@@ -12,16 +12,16 @@ from qkv.errors import QkvError, UsageError
 from qkv.interpret.head_walk import place_of, values_of, walk_head
 from qkv.interpret.render.sections import Crop, Look, cell_lines
 from qkv.interpret.render.terminal_text import text
-from qkv.interpret.trace import Reading, Trace, graph, open_up
+from qkv.interpret.trace import TokenizedInput, Trace, build_graph, capture_trace
 from qkv.model import Model, Translator, build
 
 IDS = [3, 7, 1, 14, 12, 5, 9]
 
 
-def reading(model: Model) -> Reading:
+def reading(model: Model) -> TokenizedInput:
     if isinstance(model, Translator):
-        return Reading.of_ids(source=IDS, target=IDS[:4])
-    return Reading.of_ids(text=IDS)
+        return TokenizedInput.from_ids(source=IDS, target=IDS[:4])
+    return TokenizedInput.from_ids(text=IDS)
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
@@ -29,13 +29,13 @@ def reading(model: Model) -> Reading:
 def test_every_head_of_every_model_can_be_walked_through(name: str, head: int) -> None:
     """walk_head itself computes each step by hand and refuses to differ."""
     model = build(ALL[name], seed=3)
-    found = graph(model)
+    found = build_graph(model)
     sides = [{}]
     if isinstance(model, Translator):
         sides += [{"cross": True}, {"side": "encoder"}]
     for side in sides:
         place = place_of(found, 6, 0, head, **side)
-        trace = open_up(model, reading(model), keep=values_of(found, place))
+        trace = capture_trace(model, reading(model), keep=values_of(found, place))
         walk = walk_head(trace, place)
         weights = trace[f"{place.name}.weights"][0, head].numpy()
         np.testing.assert_array_equal(walk["weights"].value, weights)
@@ -48,8 +48,8 @@ def test_every_head_of_every_model_can_be_walked_through(name: str, head: int) -
 @pytest.mark.parametrize("name", ["llama", "gpt", "neox", "gemma", "alibi", "notes", "yarn"])
 def test_every_cell_can_tell_its_arithmetic(name: str) -> None:
     model = build(DECODERS[name], seed=3)
-    place = place_of(graph(model), 6, 0, 2)
-    walk = walk_head(open_up(model, reading(model)), place)
+    place = place_of(build_graph(model), 6, 0, 2)
+    walk = walk_head(capture_trace(model, reading(model)), place)
     look = Look(walk, by_hand=False)
     for step in walk:
         (line,) = cell_lines(look_at(look, step.name), step.rows[-1], step.columns[0])
@@ -69,9 +69,9 @@ def look_at(look: Look, name: str) -> Look:
 
 def test_numbers_that_are_not_the_models_are_refused() -> None:
     model = build(DECODERS["gpt"], seed=3)
-    trace = open_up(model, reading(model))
+    trace = capture_trace(model, reading(model))
     broken = {
-        **trace.kept,
+        **trace.tensors,
         "decoder.0.attention.weights": trace["decoder.0.attention.weights"] + 0.1,
     }
     bad = Trace(trace.graph, broken, trace.parameters, trace.tokens)
@@ -81,7 +81,7 @@ def test_numbers_that_are_not_the_models_are_refused() -> None:
 
 def test_a_long_text_is_cropped_and_says_what_is_left_out() -> None:
     model = build(DECODERS["gpt"], seed=3)
-    walk = walk_head(open_up(model, reading(model)), place_of(graph(model), 6))
+    walk = walk_head(capture_trace(model, reading(model)), place_of(build_graph(model), 6))
     shown = text(Look(walk, 4, ("weights",), crop=Crop((5, 6), (0, 2), 3), by_hand=False), 80)
     assert "… 5 rows and 5 columns are not shown; these columns hold at most" in shown
     assert len(shown.splitlines()) < 16
@@ -99,11 +99,11 @@ def test_a_long_text_is_cropped_and_says_what_is_left_out() -> None:
 )
 def test_a_head_that_is_not_there_is_refused(asked: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        place_of(graph(build(DECODERS["gpt"])), 6, **asked)
+        place_of(build_graph(build(DECODERS["gpt"])), 6, **asked)
 
 
 def test_a_translators_two_sides_have_layers_of_their_own() -> None:
-    found = graph(build(TRANSLATORS["paper"]))
+    found = build_graph(build(TRANSLATORS["paper"]))
     assert place_of(found, 6, 1, 2).name == "decoder.1.attention"
     assert place_of(found, 6, 1, 2, cross=True).name == "decoder.1.cross"
     assert place_of(found, 6, 1, 2, side="encoder").name == "encoder.1.attention"

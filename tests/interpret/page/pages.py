@@ -12,7 +12,7 @@ from qkv.interpret.glass_box import served_answer
 from qkv.interpret.operation import figure
 from qkv.interpret.page import write_page
 from qkv.interpret.page.payload import as_matrix
-from qkv.interpret.trace import Reading, Trace, open_up
+from qkv.interpret.trace import TokenizedInput, Trace, capture_trace
 from qkv.model import Config, Rotary, SwiGLU, Translator
 
 WORDS = ("write", "a", "short", "poem", "today")
@@ -37,10 +37,10 @@ def traced(
         kept = words[: len(words) - cut]
         ids[side] = torch.randint(1, 19, (len(kept),)).tolist()
         tokens[side] = tuple(kept)
-    reading = Reading(ids, tokens, outputs=outputs)
+    reading = TokenizedInput(ids, tokens, output_names=outputs)
     served = None if "edits" in more else served_answer(model, reading)
     about = {"text": " ".join(words)}
-    return open_up(model, reading, about=about, served=served, **more)
+    return capture_trace(model, reading, metadata=about, served=served, **more)
 
 
 def written(trace: Trace, folder: Path, **more: object) -> Path:

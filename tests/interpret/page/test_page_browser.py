@@ -241,7 +241,7 @@ def test_nan_and_infinity_survive_and_turn_the_checks_red(opened: Callable, tmp_
     trace = traced()
     broken = trace[name].clone()
     broken[0, 3, 2, 0] = torch.nan
-    trace = replace(trace, kept={**trace.kept, name: broken})
+    trace = replace(trace, tensors={**trace.tensors, name: broken})
     page = opened(written(trace, tmp_path)).page
     choose(page, "decoder.1.attention", 3)
     assert read(page, name) == [cells(trace, name, 3)]

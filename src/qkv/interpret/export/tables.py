@@ -12,9 +12,9 @@ from qkv.errors import UsageError
 from qkv.files import one_line
 from qkv.interpret.operation import figure, labels
 from qkv.interpret.render.formats import escape_latex, escape_markdown
-from qkv.interpret.trace import Proof, Trace
+from qkv.interpret.trace import Trace, TraceCheck
 from qkv.interpret.trace.operations import Array
-from qkv.interpret.trace.recompute import numpy
+from qkv.interpret.trace.recompute import to_numpy
 
 # FOLDED explain/export/provenance: Where exported numbers come from: the model and its hash,
 #   the text, versions, and the checks.
@@ -26,12 +26,12 @@ QUOTED = 72  # characters of a text in a caption
 
 
 def provenance(trace: Trace, **more: object) -> dict[str, str]:
-    """What `trace.about` says, what was changed, what was proved; and more that the export adds.
+    """What `trace.metadata` says, what was changed, what was proved; and more that the export adds.
 
     Of the model's path only the last part is given: a picture that is passed on tells nothing of
     the folders of this machine, and the hash says which model it was.
     """
-    told = {name: str(value) for name, value in trace.about.items()}
+    told = {name: str(value) for name, value in trace.metadata.items()}
     told["model"] = named(told.get("model", "not named"))
     if trace.edits:
         told["edits"] = "; ".join(trace.edits)
@@ -71,14 +71,14 @@ def named(model: str) -> str:
     return Path(model).name or Path(model).resolve().name or model
 
 
-def _verdict(checks: tuple[Proof, ...]) -> str:
+def _verdict(checks: tuple[TraceCheck, ...]) -> str:
     if not checks:
         return "nothing checked"
     passed = sum(check.ok for check in checks)
     return f"{passed} of {len(checks)} checks passed"
 
 
-def _checked(check: Proof) -> str:
+def _checked(check: TraceCheck) -> str:
     return f"{check.name}: {_small(check.worst)} {'≤' if check.ok else '>'} {check.tolerance:g}"
 
 
@@ -136,7 +136,7 @@ class Cube:
 
 def cube(trace: Trace, name: str, head: int | None = None) -> Cube:
     """A value without its batch, of one head if that is asked for; heads count from 0."""
-    node, values = trace.node(name), numpy(trace[name])
+    node, values = trace.node(name), to_numpy(trace[name])
     axes = node.axes[-values.ndim :]  # what is the same for every text may have no axis of them
     while values.ndim > len(axes) and values.shape[0] == 1:
         values = values[0]
@@ -163,14 +163,14 @@ def number(value: np.generic) -> str:
 def _names(trace: Trace, name: str, axis: str, size: int) -> tuple[str, ...]:
     """Tokens along a text, what the model's answers are called, and numbers along anything else."""
     node = trace.node(name)
-    if axis in node.along:
-        tokens = labels(trace.tokens[node.along[axis]])
-        rows = trace.few(name) if axis == "T" else None
+    if axis in node.sequences:
+        tokens = labels(trace.tokens[node.sequences[axis]])
+        rows = trace.query_rows(name) if axis == "T" else None
         return tokens if rows is None else tuple(tokens[row] for row in rows)
     if axis == "label":
-        return labels([trace.called(i) for i in range(size)])
+        return labels([trace.output_name(i) for i in range(size)])
     if axis == "V":
-        return tuple(f"{i} {_on_one_line(trace.called(i))}" for i in range(size))
+        return tuple(f"{i} {_on_one_line(trace.output_name(i))}" for i in range(size))
     return tuple(f"{axis}{i}" for i in range(size))
 
 

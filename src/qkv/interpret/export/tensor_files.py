@@ -21,7 +21,7 @@ from qkv.interpret.export.tables import (
 )
 from qkv.interpret.trace import Trace
 from qkv.interpret.trace.operations import Array
-from qkv.interpret.trace.recompute import numpy
+from qkv.interpret.trace.recompute import to_numpy
 
 ENDINGS = (".csv", ".npy", ".md", ".tex")
 
@@ -44,10 +44,10 @@ def write_tensor(
     node, found = trace.node(name), cube(trace, name, head)
     told = provenance(trace, value=node.name, head=head, equation=node.equation)
     if target.suffix.lower() == ".npy":
-        values = numpy(trace[name]) if head is None else found.values
+        values = to_numpy(trace[name]) if head is None else found.values
         told |= {"axes": " ".join(node.axes[-values.ndim :]), "shape": str(values.shape)}
         beside = target.with_name(f"{target.name}.json")
-        return _write(target, _npy(values)), _write(beside, _words(told, found, node.along))
+        return _write(target, _npy(values)), _write(beside, _words(told, found, node.sequences))
     if target.suffix.lower() == ".csv":
         text = csv_text(found, told)
     elif target.suffix.lower() == ".md":

@@ -21,7 +21,7 @@ from qkv.interpret.head_stats.patterns import (
     in_repeats,
     in_texts,
 )
-from qkv.interpret.trace import Graph, HeadOff, Reading, Trace, graph, open_up
+from qkv.interpret.trace import AblateHead, Graph, TokenizedInput, Trace, build_graph, capture_trace
 from qkv.model import Model, Translator
 
 # FOLDED explain/heads/tally: What is counted of the heads of one attention, text after text, in
@@ -129,7 +129,9 @@ def lengths(trace: Trace, attention: str) -> Tensor:
     return _length(mixed).sum(dim=-1)
 
 
-def effects(model: Model, graph: Graph, reading: Reading, off: list[HeadOff]) -> Iterator[float]:
+def effects(
+    model: Model, graph: Graph, reading: TokenizedInput, off: list[AblateHead]
+) -> Iterator[float]:
     """How far the answer to one text moves when each of these heads adds nothing."""
     device = model.embedding.weight.device
     ids = [torch.tensor([row], device=device) for row in reading.ids.values()]
@@ -170,17 +172,17 @@ class Watch:
 
     def __init__(self, model: Model, marks: frozenset[int]) -> None:
         """marks: ids that are no text."""
-        self.model, self.marks, self.graph = model, marks, graph(model)
+        self.model, self.marks, self.graph = model, marks, build_graph(model)
         ends = (".attention.weights", ".cross.weights")
         weights = (name for name in self.graph.nodes if name.endswith(ends))
         self.attentions = [name.removesuffix(".weights") for name in weights]
         self.tallies: dict[str, Tally] = {}
         self.met: dict[str, set[int]] = defaultdict(set)  # ids of each sequence
-        self.moved: dict[HeadOff, float] = defaultdict(float)
-        self.again: dict[HeadOff, float] = {}  # of the first sequence that comes twice
+        self.moved: dict[AblateHead, float] = defaultdict(float)
+        self.again: dict[AblateHead, float] = {}  # of the first sequence that comes twice
         self.tried = 0
 
-    def read(self, reading: Reading) -> None:
+    def read(self, reading: TokenizedInput) -> None:
         """A text: where the heads look, what they add, and what becomes of it without them."""
         for name, trace in self._traces(reading, ("weights", "seen", "mixed")):
             weights, sight = trace[f"{name}.weights"][0], self._sight(trace, name, reading)
@@ -198,7 +200,7 @@ class Watch:
             for head, moved in self._moved(reading).items():
                 self.moved[head] += moved
 
-    def read_repeats(self, reading: Reading) -> None:
+    def read_repeats(self, reading: TokenizedInput) -> None:
         """A sequence that comes twice: what the heads make of that."""
         for name, trace in self._traces(reading, ("weights", "seen")):
             weights, sight = trace[f"{name}.weights"][0], self._sight(trace, name, reading)
@@ -207,15 +209,15 @@ class Watch:
         if not self.again:
             self.again = self._moved(reading)
 
-    def effect(self, head: HeadOff) -> float:
+    def effect(self, head: AblateHead) -> float:
         """The mean over the texts on which it was tried."""
         return self.moved[head] / self.tried
 
-    def matters(self, head: HeadOff) -> bool:
+    def matters(self, head: AblateHead) -> bool:
         """Whether its absence shows, in a text or where tokens come again."""
         return max(self.effect(head), self.again.get(head, 0.0)) >= SHOWS
 
-    def _traces(self, reading: Reading, parts: Sequence[str]) -> Iterator[tuple[str, Trace]]:
+    def _traces(self, reading: TokenizedInput, parts: Sequence[str]) -> Iterator[tuple[str, Trace]]:
         """Each attention with a trace of it: all from one pass, or from several if large."""
         longest = max(map(len, reading.ids.values()))
         stacks = (getattr(self.model.config, side, None) for side in ("encoder", "decoder"))
@@ -224,12 +226,14 @@ class Watch:
         for first in range(0, len(self.attentions), at_once):
             group = self.attentions[first : first + at_once]
             names = (f"{name}.{part}" for name in group for part in parts)
-            trace = open_up(self.model, reading, keep=[n for n in names if n in self.graph.nodes])
+            trace = capture_trace(
+                self.model, reading, keep=[n for n in names if n in self.graph.nodes]
+            )
             yield from ((name, trace) for name in group)
 
-    def _sight(self, trace: Trace, name: str, reading: Reading) -> Sight:
+    def _sight(self, trace: Trace, name: str, reading: TokenizedInput) -> Sight:
         node, model, seen = trace.node(f"{name}.weights"), self.model, f"{name}.seen"
-        queries, keys = (torch.tensor(reading.ids[node.along[axis]]) for axis in ("T", "S"))
+        queries, keys = (torch.tensor(reading.ids[node.sequences[axis]]) for axis in ("T", "S"))
         everything = torch.ones(len(queries), len(keys), dtype=torch.bool)
         return Sight(
             queries=queries,
@@ -240,16 +244,16 @@ class Watch:
             shared=not isinstance(model, Translator) or model.source is None,
         )
 
-    def _moved(self, reading: Reading) -> dict[HeadOff, float]:
+    def _moved(self, reading: TokenizedInput) -> dict[AblateHead, float]:
         """How far the answer moves without each of the heads."""
         off = [head_off(name, i) for name, t in self.tallies.items() for i in range(t.heads)]
         return dict(zip(off, effects(self.model, self.graph, reading, off), strict=True))
 
 
-def head_off(attention: str, head: int) -> HeadOff:
+def head_off(attention: str, head: int) -> AblateHead:
     """The edit that switches off a head of this attention."""
     stack, layer, part = attention.split(".")
-    return HeadOff(stack, int(layer), head, part)
+    return AblateHead(stack, int(layer), head, part)
 
 
 def _grid(seen: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from qkv.errors import UsageError
 from qkv.interpret.glass_box import read_text
 from qkv.interpret.head_stats.head_statistics import Tally, Watch, head_off, kind_of, scores_of
 from qkv.interpret.head_stats.patterns import HeadReport, Twin
-from qkv.interpret.trace import Reading
+from qkv.interpret.trace import TokenizedInput
 from qkv.model import Decoder, Model, NextToken, Translator
 from qkv.text import Tokenizer
 
@@ -27,7 +27,7 @@ def repeats(
     tokenizer: Tokenizer | None,
     met: Mapping[str, Collection[int]],
     seed: int = 0,
-) -> Iterator[Reading]:
+) -> Iterator[TokenizedInput]:
     """Sequences as the model reads them, those that fit; no token comes twice in a half.
 
     Drawn from the ids met in the texts of each sequence, which the model has likely learned; from
@@ -68,18 +68,20 @@ def _drawn(pool: Sequence[int], count: int, generator: torch.Generator) -> list[
     return [pool[i] for i in torch.randperm(len(pool), generator=generator)[:count].tolist()]
 
 
-def _marked(model: Model, tokenizer: Tokenizer | None, ids: Mapping[str, list[int]]) -> Reading:
+def _marked(
+    model: Model, tokenizer: Tokenizer | None, ids: Mapping[str, list[int]]
+) -> TokenizedInput:
     """With the marks around them that the model was trained with."""
     t = tokenizer
     if t is None:
-        return Reading.of_ids(**ids)
+        return TokenizedInput.from_ids(**ids)
     if isinstance(model, Translator):
         marking = Marking.of(t, model.config)
         target = [*marking.start, *ids["target"]]
-        return Reading.of_ids(source=marking.source(ids["source"]), target=target)
+        return TokenizedInput.from_ids(source=marking.source(ids["source"]), target=target)
     if isinstance(model, Decoder) and isinstance(model.config.output, NextToken):
-        return Reading.of_ids(text=[*t.before, *ids["text"]])
-    return Reading.of_ids(text=t.wrap(ids["text"]))
+        return TokenizedInput.from_ids(text=[*t.before, *ids["text"]])
+    return TokenizedInput.from_ids(text=t.wrap(ids["text"]))
 
 
 SAMPLE_TEXTS = (
@@ -109,7 +111,10 @@ def measure_heads(
 
 
 def measure_heads_on_ids(
-    model: Model, readings: Iterable[Reading], tokenizer: Tokenizer | None = None, seed: int = 0
+    model: Model,
+    readings: Iterable[TokenizedInput],
+    tokenizer: Tokenizer | None = None,
+    seed: int = 0,
 ) -> tuple[HeadReport, ...]:
     """The same for texts as ids, which may come one by one; the tokenizer says which are marks."""
     watch = Watch(model, frozenset() if tokenizer is None else tokenizer.special_ids)
@@ -161,7 +166,7 @@ def _twins(tally: Tally, head: int) -> tuple[Twin, ...]:
 
 def _readings(
     box: Engine, texts: Iterable[str], progress: Callable[[int], None] | None
-) -> Iterator[Reading]:
+) -> Iterator[TokenizedInput]:
     for number, text in enumerate(texts):
         if not text.strip():
             continue
@@ -173,7 +178,7 @@ def _readings(
             yield read_text(box.model, box.tokenizer, text)
 
 
-def _translated(box: Engine, model: Translator, text: str) -> Reading:
+def _translated(box: Engine, model: Translator, text: str) -> TokenizedInput:
     """A text with the model's own translation, as far as the model can read that.
 
     What an ill-trained model wrote may be more tokens to read than it was to write.
@@ -186,7 +191,7 @@ def _translated(box: Engine, model: Translator, text: str) -> Reading:
         )
     written = t.encode(box.translate([text])[0].text, target=True)
     target = [*marking.start, *written][: model.config.length]
-    return Reading.of_ids(source=source, target=target)
+    return TokenizedInput.from_ids(source=source, target=target)
 
 
 def _expect_english(box: Engine) -> None:

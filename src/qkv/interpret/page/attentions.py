@@ -137,7 +137,7 @@ def seen(trace: Trace, attention: Attention) -> Array | None:
     elif mask in trace:
         shown = _at_their_rows(trace, mask, float32(trace[mask]) > 0.0)
     elif mask in trace.graph.nodes and not trace.edits:
-        where = np.arange(len(trace.tokens[trace.graph[mask].along["T"]]))
+        where = np.arange(len(trace.tokens[trace.graph[mask].sequences["T"]]))
         shown = np.asarray(trace.graph[mask].operation.compute(where, where))
     else:
         return None
@@ -169,10 +169,12 @@ def habits(trace: Trace, attention: Attention) -> list[str]:
 
 
 def _at_their_rows(trace: Trace, name: str, shown: Array) -> Array:
-    few = trace.few(name)
+    few = trace.query_rows(name)
     if few is None:
         return shown
-    whole = np.ones((len(trace.tokens[trace.node(name).along["T"]]), shown.shape[-1]), dtype=bool)
+    whole = np.ones(
+        (len(trace.tokens[trace.node(name).sequences["T"]]), shown.shape[-1]), dtype=bool
+    )
     whole[list(few)] = shown
     return whole
 

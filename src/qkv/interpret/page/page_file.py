@@ -60,14 +60,14 @@ CALLED = {
 
 def heading(trace: Trace) -> str:
     """The page's title: the text that was read."""
-    text = trace.about.get("text") or " ".join(next(iter(trace.tokens.values()), ()))
+    text = trace.metadata.get("text") or " ".join(next(iter(trace.tokens.values()), ()))
     return f"Inside the model: {_short(text, 80)}"
 
 
 def heading_markup(trace: Trace, title: str | None) -> str:
     """The header as HTML."""
-    text = trace.about.get("text") or " ".join(next(iter(trace.tokens.values()), ()))
-    target = trace.about.get("target")
+    text = trace.metadata.get("text") or " ".join(next(iter(trace.tokens.values()), ()))
+    target = trace.metadata.get("target")
     arrow = (
         f' <span class="arrow">→</span> <bdi>{escaped(_short(target, SHOWN))}</bdi>'
         if target
@@ -96,12 +96,12 @@ def _facts(trace: Trace) -> str:
         if found and len({(each.stack, each.part, each.heads) for each in found}) == 1
         else []
     )
-    name = PurePath(trace.about.get("model", "")).name
+    name = PurePath(trace.metadata.get("model", "")).name
     return " · ".join([*([name] if name else []), *shape, *lengths, f"{len(trace):,} named values"])
 
 
 def _provenance(trace: Trace) -> str:
-    known = [(CALLED[key], trace.about[key]) for key in CALLED if trace.about.get(key)]
+    known = [(CALLED[key], trace.metadata[key]) for key in CALLED if trace.metadata.get(key)]
     rows = "".join(f"<dt>{escaped(key)}</dt><dd>{escaped(value)}</dd>" for key, value in known)
     return (
         f"<dl>{rows}</dl>\n<p>Every number is one of the trace, in float32 as it was computed; "
@@ -168,9 +168,9 @@ def _answers(trace: Trace) -> str:
 
 def _weights(trace: Trace, attention: Attention, head: int) -> str:
     values = float32(trace[attention.name("weights")])[0, head]
-    along = trace.node(attention.name("weights")).along
+    along = trace.node(attention.name("weights")).sequences
     rows = trace.tokens[along["T"]]
-    few = trace.few(attention.name("weights"))
+    few = trace.query_rows(attention.name("weights"))
     rows = rows if few is None else tuple(rows[at] for at in few)
     caption = f"{attention.kind}, layer {attention.layer}, head {head}: weights"
     if max(values.shape) > MOST:

@@ -181,7 +181,7 @@ def answer(trace: Trace) -> dict[str, Any] | None:
 
 def answer_names(trace: Trace) -> list[str]:
     """What each number of the answer is called: a token, a label, or its number."""
-    return [trace.called(at) for at in range(trace["output"].shape[-1])]
+    return [trace.output_name(at) for at in range(trace["output"].shape[-1])]
 
 
 def told(number: float) -> float | str:

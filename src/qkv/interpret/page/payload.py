@@ -42,7 +42,7 @@ def node_told(
         "labels": _labels(trace, name),
         "operation": node.operation.json(),
         "inputs": list(node.inputs),
-        "rows": None if (few := trace.few(name)) is None else list(few),
+        "rows": None if (few := trace.query_rows(name)) is None else list(few),
     }
     if choice.only_last(trace, name):
         told["rows"], value = [len(value) - 1], value[-1:]
@@ -79,8 +79,8 @@ def _labels(trace: Trace, name: str) -> list[str | None]:
     node = trace.node(name)
     axes = node.axes if len(node.axes) > 1 and node.axes != ("B", "T") else (*node.axes, "")
     if node.axes[-1] in ("V", "label"):
-        return [node.along.get(axes[-2]), "answers"]
-    return [node.along.get(axes[-2]), node.along.get(axes[-1])]
+        return [node.sequences.get(axes[-2]), "answers"]
+    return [node.sequences.get(axes[-2]), node.sequences.get(axes[-1])]
 
 
 def payload(trace: Trace, room: int = choice.ROOM) -> tuple[dict[str, Any], Parts]:
@@ -94,7 +94,10 @@ def payload(trace: Trace, room: int = choice.ROOM) -> tuple[dict[str, Any], Part
     told: list[dict[str, Any]] = []
     attending = [_attention(trace, each, masks, told, parts) for each in found]
     layers, ends = chapters(trace)
-    shown = trace.graph.name("output") in trace and trace.node("output").axes[-1] in ("V", "label")
+    shown = trace.graph.resolve("output") in trace and trace.node("output").axes[-1] in (
+        "V",
+        "label",
+    )
     return {
         "nodes": nodes,
         "attentions": attending,
@@ -107,7 +110,7 @@ def payload(trace: Trace, room: int = choice.ROOM) -> tuple[dict[str, Any], Part
         "first": first_head(trace, found, chosen),
         "tokens": {name: list(labels) for name, labels in trace.tokens.items()},
         "names": {"answers": answer_names(trace)} if shown else {},
-        "answer": trace.graph.name("output"),
+        "answer": trace.graph.resolve("output"),
         "output": answer(trace),
         "checks": [
             {"name": each.name, "ok": each.ok, "worst": _finite(each.worst),

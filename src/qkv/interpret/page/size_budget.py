@@ -60,7 +60,7 @@ def is_long(trace: Trace, attention: Attention) -> bool:
 
 def _wishes(trace: Trace, attentions: list[Attention]) -> Iterator[list[str]]:
     yield ["ids", "source_ids", "positions", "source_positions"]
-    yield [trace.graph.name("output")]
+    yield [trace.graph.resolve("output")]
     yield ["probabilities"]
     yield [each.name("weights") for each in attentions if not is_long(trace, each)]
     for each in spread(attentions):

@@ -66,7 +66,7 @@ def model_json(
     page |= {
         "answer": None if answer is None else answer.json(),
         "checks": [vars(proof) for proof in trace.checks],
-        "about": dict(trace.about),
+        "about": dict(trace.metadata),
     }
     if changed is not None:
         page["changed"] = changed.json()

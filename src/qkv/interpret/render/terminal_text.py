@@ -5,7 +5,7 @@ from rich.cells import cell_len
 from qkv.interpret.glass_box import Answer, answer_of
 from qkv.interpret.operation import Sentence, Word
 from qkv.interpret.render.sections import Look, Section, Table, sections
-from qkv.interpret.trace import Proof, Trace
+from qkv.interpret.trace import Trace, TraceCheck
 from qkv.interpret.trace.recompute import Difference
 
 # FOLDED explain/render/model_text: A head of a model for the terminal: its walk, the model's
@@ -101,7 +101,7 @@ def model_text(look: Look, trace: Trace, changed: Difference | None, width: int)
     return "\n".join(line.rstrip() for line in parts)
 
 
-def check_lines(proofs: tuple[Proof, ...]) -> list[str]:
+def check_lines(proofs: tuple[TraceCheck, ...]) -> list[str]:
     """One line a proof: whether it holds, how far off the worst number is, and where."""
     return [
         f"{'✓' if proof.ok else '✗'} {proof.name:<32} worst {proof.worst:.1e} of "

@@ -1,33 +1,33 @@
 """Every value of a forward pass by name, with the operation that made it."""
 
-from qkv.interpret.trace.capture import Reading, open_up
+from qkv.interpret.trace.capture import TokenizedInput, capture_trace
 from qkv.interpret.trace.edits import (
-    Changed,
+    AblateHead,
     Edit,
-    HeadOff,
     NoMask,
     NoPosition,
     NoScale,
-    TokenReplaced,
+    ReplaceToken,
+    SetValue,
 )
-from qkv.interpret.trace.graph import Graph, Node, graph
-from qkv.interpret.trace.recompute import Proof, recomputed
+from qkv.interpret.trace.graph import Graph, Node, build_graph
+from qkv.interpret.trace.recompute import TraceCheck, check_recompute
 from qkv.interpret.trace.trace import Trace
 
 __all__ = [
-    "Changed",
+    "AblateHead",
     "Edit",
     "Graph",
-    "HeadOff",
     "NoMask",
     "NoPosition",
     "NoScale",
     "Node",
-    "Proof",
-    "Reading",
-    "TokenReplaced",
+    "ReplaceToken",
+    "SetValue",
+    "TokenizedInput",
     "Trace",
-    "graph",
-    "open_up",
-    "recomputed",
+    "TraceCheck",
+    "build_graph",
+    "capture_trace",
+    "check_recompute",
 ]

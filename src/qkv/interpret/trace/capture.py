@@ -19,8 +19,8 @@ from qkv.attention.reference import steps_in
 from qkv.engine.batching import at_rest
 from qkv.errors import UsageError, unknown
 from qkv.interpret.trace.attention_graph import positions
-from qkv.interpret.trace.edits import Edit, is_touched
-from qkv.interpret.trace.graph import Graph, Node, Pick, graph
+from qkv.interpret.trace.edits import Edit, is_overridden
+from qkv.interpret.trace.graph import Graph, HookPoint, Node, build_graph
 from qkv.interpret.trace.recompute import as_rows
 from qkv.interpret.trace.trace import Trace
 from qkv.model import Decoder, Encoder, Model, Stack, Translator, View
@@ -46,8 +46,8 @@ def capturing(
     """Inside, what passes these nodes is put into the values given; rows as in `Trace`."""
     wanted: dict[str, dict[int, list[Node]]] = defaultdict(lambda: defaultdict(list))
     for node in nodes:
-        if node.pick is not None:
-            wanted[node.pick.module][node.pick.call].append(node)
+        if node.hook_point is not None:
+            wanted[node.hook_point.module][node.hook_point.call].append(node)
     values: Values = {}
     handles: list[RemovableHandle] = []
     try:
@@ -85,36 +85,40 @@ class _Hook:
         if stepwise:
             assert isinstance(module, Mix)
             q, k, v, mask = arguments
-            rows = self.rows.get(stepwise[0].along["T"])
+            rows = self.rows.get(stepwise[0].sequences["T"])
             steps, seen, bias = _explicit(module, q, k, v, mask, rows, self.edited)
         for node in nodes:
-            assert node.pick is not None
+            assert node.hook_point is not None
             value = (
-                _explicit_part(node.pick, steps, seen, bias)
+                _explicit_part(node.hook_point, steps, seen, bias)
                 if node.by_row
-                else _picked(node.pick, arguments, result)
+                else _picked(node.hook_point, arguments, result)
             )
             self.values[node.name] = value.detach()
 
 
-def _picked(pick: Pick, arguments: tuple[Any, ...], result: Tensor) -> Tensor:
-    if pick.place == "result":
+def _picked(hook_point: HookPoint, arguments: tuple[Any, ...], result: Tensor) -> Tensor:
+    if hook_point.place == "result":
         return result
-    value = arguments[int(pick.which)] if pick.place == "argument" else _turning(arguments, pick)
+    value = (
+        arguments[int(hook_point.which)]
+        if hook_point.place == "argument"
+        else _turning(arguments, hook_point)
+    )
     assert isinstance(value, Tensor)
     return value
 
 
-def _turning(arguments: tuple[Any, ...], pick: Pick) -> Any:
+def _turning(arguments: tuple[Any, ...], hook_point: HookPoint) -> Any:
     view = arguments[1]
     assert isinstance(view, View)
-    return getattr(view.rotation, pick.which)
+    return getattr(view.rotation, hook_point.which)
 
 
-def _explicit_part(pick: Pick, steps: Steps, seen: Tensor, bias: Tensor) -> Tensor:
-    if pick.place == "mask":
-        return seen if pick.which == "seen" else bias
-    step: Tensor = getattr(steps, pick.which)
+def _explicit_part(hook_point: HookPoint, steps: Steps, seen: Tensor, bias: Tensor) -> Tensor:
+    if hook_point.place == "mask":
+        return seen if hook_point.which == "seen" else bias
+    step: Tensor = getattr(steps, hook_point.which)
     return step
 
 
@@ -165,34 +169,34 @@ def _together(parts: list[Tensor], dim: int) -> Tensor:
 
 Rows = Sequence[int] | Mapping[str, Sequence[int]] | None
 
-EVERYTHING, LAYERS = ("*",), "layers"
+ALL_VALUES, LAYERS = ("*",), "layers"
 
 ROOM = 2 * 2**30  # bytes; more than this is hardly meant
 
 
 @dataclass(frozen=True)
-class Reading:
+class TokenizedInput:
     """What a model reads: ids of a text, or of a source and a target, and their names."""
 
     ids: Mapping[str, list[int]]
     tokens: Mapping[str, tuple[str, ...]]
     words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    outputs: tuple[str, ...] = ()  # what each number of the model's answer is called
+    output_names: tuple[str, ...] = ()  # what each number of the model's answer is called
 
     @classmethod
-    def of_ids(cls, **ids: Sequence[int]) -> Reading:
+    def from_ids(cls, **ids: Sequence[int]) -> TokenizedInput:
         """Without a tokenizer: positions go by their numbers."""
         given = {name: [int(id) for id in row] for name, row in ids.items()}
         return cls(given, {name: tuple(map(str, row)) for name, row in given.items()})
 
 
-def open_up(
+def capture_trace(
     model: Model,
-    reading: Reading,
-    keep: Sequence[str] = EVERYTHING,
+    reading: TokenizedInput,
+    keep: Sequence[str] = ALL_VALUES,
     rows: Rows = None,
     edits: Sequence[Edit] = (),
-    about: Mapping[str, str] | None = None,
+    metadata: Mapping[str, str] | None = None,
     served: Tensor | None = None,
 ) -> Trace:
     """The values whose names match one of `keep`, from one pass over what is read.
@@ -202,38 +206,38 @@ def open_up(
     the target; {"source": [0]} names the sequence. served: what the model
     that answers gave for the same, to be held against this.
     """
-    found = graph(model)
+    found = build_graph(model)
     wanted = chosen(found, keep)
     few = _few(rows, reading)
-    refuse_too_much(wanted, model, reading, few)
+    check_memory(wanted, model, reading, few)
     with ExitStack() as stack:
         stack.enter_context(at_rest(model))
         stack.enter_context(torch.no_grad())
         for edit in edits:
             stack.enter_context(edit.applied(model, found))
-        found = graph(model)  # an edit may be one of the model's own numbers
+        found = build_graph(model)  # an edit may be one of the model's own numbers
         values = stack.enter_context(capturing(model, [*wanted, found["output"]], few))
         given = _pass(model, reading, edits)
     values |= given
     if served is not None:
         values["served"] = served
     if "probabilities" in found.nodes:
-        scores = values[found.name("output")].cpu()
+        scores = values[found.resolve("output")].cpu()
         # Of 32,000 scores torch's float32 softmax is up to 2e-5 off, on CPUs without AVX-512.
         values["probabilities"] = scores.softmax(dim=-1, dtype=torch.float64).float()
     names = [node.name for node in wanted if node.name in values]
     tokens = {name: _named(name, row, edits) for name, row in reading.tokens.items()}
     return Trace(
         graph=found,
-        kept={name: values[name].cpu() for name in names},
+        tensors={name: values[name].cpu() for name in names},
         parameters=dict(model.named_parameters(remove_duplicate=False)),
         tokens=tokens,
         words=reading.words,
         rows=few,
-        about=about or {},
-        outputs=reading.outputs,
+        metadata=metadata or {},
+        output_names=reading.output_names,
         edits=tuple(str(edit) for edit in edits),
-        touched=frozenset(name for name in found.nodes if is_touched(name, edits, found)),
+        overrides=frozenset(name for name in found.nodes if is_overridden(name, edits, found)),
     )
 
 
@@ -255,8 +259,11 @@ def chosen(found: Graph, keep: Sequence[str]) -> list[Node]:
     return [node for node in found if node.name in names]
 
 
-def refuse_too_much(
-    wanted: Sequence[Node], model: Model, reading: Reading, rows: Mapping[str, tuple[int, ...]]
+def check_memory(
+    wanted: Sequence[Node],
+    model: Model,
+    reading: TokenizedInput,
+    rows: Mapping[str, tuple[int, ...]],
 ) -> None:
     """A clear word before the machine runs out of memory."""
     total = sum(_bytes(node, model, reading, rows) for node in wanted)
@@ -267,7 +274,9 @@ def refuse_too_much(
         )
 
 
-def _bytes(node: Node, model: Model, reading: Reading, rows: Mapping[str, tuple[int, ...]]) -> int:
+def _bytes(
+    node: Node, model: Model, reading: TokenizedInput, rows: Mapping[str, tuple[int, ...]]
+) -> int:
     """What a value takes, from the lengths of its axes."""
     config = model.config
     stacks = {side: part for side, part in config if isinstance(part, Stack)}
@@ -282,7 +291,7 @@ def _bytes(node: Node, model: Model, reading: Reading, rows: Mapping[str, tuple[
         "F": stack.feed_forward.width,
         "V": config.embedding.vocabulary,
     }
-    for axis, sequence in node.along.items():
+    for axis, sequence in node.sequences.items():
         few = rows.get(sequence) if node.by_row and axis == "T" else None
         sizes[axis] = len(reading.ids[sequence] if few is None else few)
     return 4 * math.prod(sizes.get(axis, 1) for axis in node.axes)
@@ -295,7 +304,7 @@ def _named(sequence: str, tokens: tuple[str, ...], edits: Sequence[Edit]) -> tup
     return tokens
 
 
-def _few(rows: Rows, reading: Reading) -> dict[str, tuple[int, ...]]:
+def _few(rows: Rows, reading: TokenizedInput) -> dict[str, tuple[int, ...]]:
     """The asked queries of each sequence that is named."""
     if rows is None:
         return {}
@@ -308,7 +317,7 @@ def _few(rows: Rows, reading: Reading) -> dict[str, tuple[int, ...]]:
     return {name: as_rows(each, len(reading.ids[name])) for name, each in named.items()}
 
 
-def _pass(model: Model, reading: Reading, edits: Sequence[Edit]) -> Values:
+def _pass(model: Model, reading: TokenizedInput, edits: Sequence[Edit]) -> Values:
     """One forward pass; gives what went in, by name."""
     device = model.embedding.weight.device
     given: Values = {}

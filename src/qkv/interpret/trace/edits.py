@@ -30,7 +30,7 @@ from qkv.model import Block, Layers, Mix
 class Edit:
     """One change; the nodes it sets by hand are those whose names match `touched`."""
 
-    def touched(self) -> tuple[str, ...]:
+    def overrides(self) -> tuple[str, ...]:
         return ()
 
     @contextmanager
@@ -47,9 +47,9 @@ class Edit:
         return tokens
 
 
-def is_touched(name: str, edits: Sequence[Edit], graph: Graph) -> bool:
+def is_overridden(name: str, edits: Sequence[Edit], graph: Graph) -> bool:
     """Whether one of these edits sets this node by hand."""
-    patterns = (pattern for edit in edits for pattern in edit.touched())
+    patterns = (pattern for edit in edits for pattern in edit.overrides())
     return any(fnmatchcase(name, graph.aliases.get(each, each)) for each in patterns)
 
 
@@ -71,9 +71,9 @@ ORDER = ("scores", "scaled", "capped", "masked", "weights", "output")
 @contextmanager
 def changed_step(model: nn.Module, node: Node, change: Change) -> Iterator[None]:
     """Inside, the step is changed at the node's call of its attention."""
-    pick = node.pick
-    assert pick is not None
-    mix = model.get_submodule(pick.module)
+    hook_point = node.hook_point
+    assert hook_point is not None
+    mix = model.get_submodule(hook_point.module)
     assert isinstance(mix, Mix)
     seen: list[tuple[Tensor, Tensor]] = []  # queries and values of each call
 
@@ -81,11 +81,11 @@ def changed_step(model: nn.Module, node: Node, change: Change) -> Iterator[None]
         seen.append((arguments[0], arguments[2]))
 
     def hook(module: nn.Module, arguments: tuple[Any, ...], steps: Steps) -> Steps | None:
-        if len(seen) - 1 != pick.call:
+        if len(seen) - 1 != hook_point.call:
             return None
         q, v = seen[-1]
         factor = scale_factor(q.shape[-1], mix.scale)
-        return followed(steps, pick.which, change, factor, mix.cap, v)
+        return followed(steps, hook_point.which, change, factor, mix.cap, v)
 
     hooks = [mix.register_forward_pre_hook(look), mix.steps.register_forward_hook(hook)]
     with hooked(hooks):
@@ -114,7 +114,7 @@ def followed(
 
 
 @dataclass(frozen=True)
-class HeadOff(Edit):
+class AblateHead(Edit):
     """One head of one layer adds nothing; counted from 0. part: attention or cross."""
 
     stack: str
@@ -125,7 +125,7 @@ class HeadOff(Edit):
     def __str__(self) -> str:
         return f"{self.stack}.{self.layer}.{self.part} without head {self.head}"
 
-    def touched(self) -> tuple[str, ...]:
+    def overrides(self) -> tuple[str, ...]:
         return (f"{self.stack}.{self.layer}.{self.part}.mixed",)
 
     @contextmanager
@@ -137,12 +137,12 @@ class HeadOff(Edit):
             mixed[:, self.head] = 0.0
             return mixed
 
-        with changed_result(model, graph[self.touched()[0]], silent):
+        with changed_result(model, graph[self.overrides()[0]], silent):
             yield
 
 
 @dataclass(frozen=True)
-class TokenReplaced(Edit):
+class ReplaceToken(Edit):
     """Another token at a position of a sequence; its id, and how it is shown."""
 
     position: int
@@ -169,7 +169,7 @@ class TokenReplaced(Edit):
 
 
 @dataclass(frozen=True)
-class Changed(Edit):
+class SetValue(Edit):
     """One number of a value: a state, a score, a weight; what follows is computed from it."""
 
     name: str
@@ -179,15 +179,15 @@ class Changed(Edit):
     def __str__(self) -> str:
         return f"{self.name}[{', '.join(map(str, self.at))}] = {self.value:g}"
 
-    def touched(self) -> tuple[str, ...]:
+    def overrides(self) -> tuple[str, ...]:
         return (self.name,)
 
     @contextmanager
     def applied(self, model: nn.Module, graph: Graph) -> Iterator[None]:
         node = graph[self.name]
-        if node.pick is None or node.pick.place not in ("result", "step"):
+        if node.hook_point is None or node.hook_point.place not in ("result", "step"):
             raise UsageError(f"{self.name} cannot be changed; change what it is made from")
-        change = changed_result if node.pick.place == "result" else changed_step
+        change = changed_result if node.hook_point.place == "result" else changed_step
         with change(model, node, self._set):
             yield
 
@@ -206,16 +206,16 @@ def changed_result(
     model: nn.Module, node: Node, change: Callable[[Tensor], Tensor]
 ) -> Iterator[None]:
     """What a module gives at the node's call of it is changed."""
-    pick = node.pick
-    assert pick is not None
+    hook_point = node.hook_point
+    assert hook_point is not None
     calls = 0
 
     def hook(module: nn.Module, arguments: tuple[Any, ...], result: Tensor) -> Tensor | None:
         nonlocal calls
         calls += 1
-        return change(result) if calls - 1 == pick.call else None
+        return change(result) if calls - 1 == hook_point.call else None
 
-    with hooked([model.get_submodule(pick.module).register_forward_hook(hook)]):
+    with hooked([model.get_submodule(hook_point.module).register_forward_hook(hook)]):
         yield
 
 
@@ -246,7 +246,7 @@ class NoMask(Edit):
     def __str__(self) -> str:
         return "no mask"
 
-    def touched(self) -> tuple[str, ...]:
+    def overrides(self) -> tuple[str, ...]:
         return ("*.seen",)
 
     @contextmanager
@@ -265,7 +265,7 @@ class NoPosition(Edit):
     def __str__(self) -> str:
         return "no position"
 
-    def touched(self) -> tuple[str, ...]:
+    def overrides(self) -> tuple[str, ...]:
         return ("*.position", "*.cos", "*.sin", "*.bias")
 
     @contextmanager

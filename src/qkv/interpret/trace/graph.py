@@ -41,7 +41,7 @@ Axes = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Pick:
+class HookPoint:
     """Where a value shows up: at the so-many-th call of a module, in one of these places.
 
     A module that several layers share is called once for each of them.
@@ -57,15 +57,17 @@ class Pick:
 class Node:
     """A value by name. Inputs are other nodes or parameters of the model.
 
-    along: the sequence an axis of positions runs along, as in {"T": "target", "S": "source"}.
+    sequences: for each axis of positions its sequence, as in {"T": "target", "S": "source"}.
     """
 
     name: str
     operation: Operation
     inputs: tuple[str, ...] = ()
     axes: Axes = ()
-    along: dict[str, str] = field(default_factory=dict)
-    pick: Pick | None = None  # None for what is given, and for what follows from other nodes
+    sequences: dict[str, str] = field(default_factory=dict)
+    hook_point: HookPoint | None = (
+        None  # None for what is given, and for what follows from other nodes
+    )
 
     @property
     def title(self) -> str:
@@ -81,13 +83,13 @@ class Node:
         return self.operation.latex
 
     @property
-    def given(self) -> bool:
+    def is_input(self) -> bool:
         return isinstance(self.operation, InputValue)
 
     @property
     def by_row(self) -> bool:
         """Whether it can be had for some queries alone."""
-        return self.pick is not None and self.pick.place in ("step", "mask")
+        return self.hook_point is not None and self.hook_point.place in ("step", "mask")
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Graph:
 
     nodes: Mapping[str, Node]
     aliases: Mapping[str, str]  # a second name: `decoder.0` for what the layer passes on
-    entries: tuple[str, ...] = ()  # what enters the first layer of each stack
+    stack_inputs: tuple[str, ...] = ()  # what enters the first layer of each stack
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes.values())
@@ -106,27 +108,27 @@ class Graph:
         """The ids, what enters the first layer of each stack, and what leaves each layer."""
         ids = (name for name in ("source_ids", "ids") if name in self.nodes)
         passed_on = (to for name, to in self.aliases.items() if name != "output")
-        return [*ids, *self.entries, *passed_on]
+        return [*ids, *self.stack_inputs, *passed_on]
 
-    def name(self, asked: str) -> str:
+    def resolve(self, name: str) -> str:
         """The node that goes by this name."""
-        found = self.aliases.get(asked, asked)
+        found = self.aliases.get(name, name)
         if found not in self.nodes:
-            raise UsageError(unknown("value", asked, [*self.nodes, *self.aliases]))
+            raise UsageError(unknown("value", name, [*self.nodes, *self.aliases]))
         return found
 
-    def __getitem__(self, asked: str) -> Node:
-        return self.nodes[self.name(asked)]
+    def __getitem__(self, name: str) -> Node:
+        return self.nodes[self.resolve(name)]
 
 
-class Builder:
+class GraphBuilder:
     """Collects nodes; each `add` gives back the name that later nodes take as input."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.nodes: dict[str, Node] = {}
         self.aliases: dict[str, str] = {}
-        self.entries: list[str] = []
+        self.stack_inputs: list[str] = []
 
     def add(
         self,
@@ -134,73 +136,75 @@ class Builder:
         operation: Operation,
         inputs: tuple[str, ...],
         axes: Axes,
-        along: dict[str, str],
-        pick: Pick | None,
+        sequences: dict[str, str],
+        hook_point: HookPoint | None,
     ) -> str:
         if name in self.nodes:
             raise AssertionError(f"two values are called {name}")
-        self.nodes[name] = Node(name, operation, inputs, axes, along, pick)
+        self.nodes[name] = Node(name, operation, inputs, axes, sequences, hook_point)
         return name
 
-    def give(self, name: str, what: str, axes: Axes, along: dict[str, str]) -> str:
-        return self.add(name, InputValue(what), (), axes, along, None)
+    def add_input(self, name: str, what: str, axes: Axes, sequences: dict[str, str]) -> str:
+        return self.add(name, InputValue(what), (), axes, sequences, None)
 
     def graph(self) -> Graph:
-        return Graph(self.nodes, self.aliases, tuple(self.entries))
+        return Graph(self.nodes, self.aliases, tuple(self.stack_inputs))
 
 
-def graph(model: Model) -> Graph:
+def build_graph(model: Model) -> Graph:
     """Every value of one forward pass of this model over one text, or one pair of texts."""
-    from qkv.interpret.trace.attention_graph import embedded, given_text, scored
-    from qkv.interpret.trace.stack_graph import stacked
+    from qkv.interpret.trace.attention_graph import add_embedding, add_inputs, add_output
+    from qkv.interpret.trace.stack_graph import add_stack
 
-    b = Builder(model)
+    b = GraphBuilder(model)
     if isinstance(model, Translator):
-        given_text(b, "source_ids", "source")
-        given_text(b, "ids", "target")
+        add_inputs(b, "source_ids", "source")
+        add_inputs(b, "ids", "target")
         table = "embedding" if model.source is None else "source"
-        x = embedded(b, "source", model.source_table, table, "source_ids", "source")
-        memory = stacked(b, "encoder", model.encoder, x, "source")
+        x = add_embedding(b, "source", model.source_table, table, "source_ids", "source")
+        memory = add_stack(b, "encoder", model.encoder, x, "source")
         again = int(model.source is None)  # a shared table is called a second time
-        x = embedded(b, "embedding", model.embedding, "embedding", "ids", "target", again)
-        x = stacked(b, "decoder", model.decoder, x, "target", memory=memory, causal=True)
-        last = scored(b, model.output, x, "target")
+        x = add_embedding(b, "embedding", model.embedding, "embedding", "ids", "target", again)
+        x = add_stack(b, "decoder", model.decoder, x, "target", memory=memory, causal=True)
+        last = add_output(b, model.output, x, "target")
     elif isinstance(model, Decoder | Encoder):
-        given_text(b, "ids", "text")
-        x = embedded(b, "embedding", model.embedding, "embedding", "ids", "text")
+        add_inputs(b, "ids", "text")
+        x = add_embedding(b, "embedding", model.embedding, "embedding", "ids", "text")
         if isinstance(model, Decoder):
-            x = stacked(b, "decoder", model.decoder, x, "text", causal=True)
+            x = add_stack(b, "decoder", model.decoder, x, "text", causal=True)
         else:
-            x = stacked(b, "encoder", model.encoder, x, "text")
-        last = scored(b, model.output, x, "text")
+            x = add_stack(b, "encoder", model.encoder, x, "text")
+        last = add_output(b, model.output, x, "text")
     else:
         raise UsageError(f"a {type(model).__name__} is none of the three families")
     b.aliases.setdefault("output", last)
     made = b.nodes[last]
     if not isinstance(model.config.output, TextVector):
-        b.add("probabilities", Softmax(), (last,), made.axes, made.along, None)
-    b.give("served", "what the model that answers gave for the same", made.axes, made.along)
+        b.add("probabilities", Softmax(), (last,), made.axes, made.sequences, None)
+    b.add_input(
+        "served", "what the model that answers gave for the same", made.axes, made.sequences
+    )
     return b.graph()
 
 
-class Does(NamedTuple):
+class ModuleOperation(NamedTuple):
     """An operation on x and these parameters."""
 
     operation: Operation
     parameters: tuple[str, ...] = ()
 
 
-def does(module: nn.Module) -> Does:
+def operation_of(module: nn.Module) -> ModuleOperation:
     """What the module computes; a UsageError if it is none of ours."""
     if isinstance(module, nn.GELU):
-        return Does(Activation("gelu_tanh" if module.approximate == "tanh" else "gelu"))
+        return ModuleOperation(Activation("gelu_tanh" if module.approximate == "tanh" else "gelu"))
     for kind, say in _SAYINGS.items():
         if isinstance(module, kind):
             return say(module)
-    raise cannot_open(module)
+    raise unsupported_module(module)
 
 
-def cannot_open(module: nn.Module) -> UsageError:
+def unsupported_module(module: nn.Module) -> UsageError:
     """What is said of a part that is none of ours."""
     return UsageError(
         f"a {type(module).__name__} cannot be opened up; trace the model as it was trained, "
@@ -208,28 +212,28 @@ def cannot_open(module: nn.Module) -> UsageError:
     )
 
 
-def same(module: nn.Module) -> bool:
+def is_identity(module: nn.Module) -> bool:
     """Whether it passes on what it gets."""
     return isinstance(module, nn.Identity)
 
 
-def _linear(module: nn.Linear) -> Does:
+def _linear(module: nn.Linear) -> ModuleOperation:
     biased = module.bias is not None
-    return Does(Linear(biased), _named(module))
+    return ModuleOperation(Linear(biased), _named(module))
 
 
-def _to_heads(module: projection.ToHeads) -> Does:
-    return Does(LinearToHeads(module.bias is not None, module.heads), _named(module))
+def _to_heads(module: projection.ToHeads) -> ModuleOperation:
+    return ModuleOperation(LinearToHeads(module.bias is not None, module.heads), _named(module))
 
 
-def _layer_norm(module: nn.LayerNorm) -> Does:
-    return Does(LayerNormalization(module.eps, module.bias is not None), _named(module))
+def _layer_norm(module: nn.LayerNorm) -> ModuleOperation:
+    return ModuleOperation(LayerNormalization(module.eps, module.bias is not None), _named(module))
 
 
-def _rms_norm(module: nn.RMSNorm) -> Does:
+def _rms_norm(module: nn.RMSNorm) -> ModuleOperation:
     around_one = isinstance(module, RMSNormAroundOne)
     assert module.eps is not None
-    return Does(RMSNormalization(module.eps, around_one), ("weight",))
+    return ModuleOperation(RMSNormalization(module.eps, around_one), ("weight",))
 
 
 def _named(module: nn.Module) -> tuple[str, ...]:
@@ -237,19 +241,19 @@ def _named(module: nn.Module) -> tuple[str, ...]:
 
 
 # More special kinds before those they are made from.
-_SAYINGS: dict[type[nn.Module], Callable[..., Does]] = {
+_SAYINGS: dict[type[nn.Module], Callable[..., ModuleOperation]] = {
     projection.ToHeads: _to_heads,
-    projection.SlicesToHeads: lambda module: Does(SlicedLinearToHeads(), ("weight",)),
-    projection.FactoredToHeads: lambda module: Does(
+    projection.SlicesToHeads: lambda module: ModuleOperation(SlicedLinearToHeads(), ("weight",)),
+    projection.FactoredToHeads: lambda module: ModuleOperation(
         FactoredLinearToHeads(module.heads), ("down", "up")
     ),
     nn.Linear: _linear,
     nn.LayerNorm: _layer_norm,
     nn.RMSNorm: _rms_norm,
-    nn.ReLU: lambda module: Does(Activation("relu")),
-    nn.SiLU: lambda module: Does(Activation("silu")),
-    nn.Tanh: lambda module: Does(Activation("tanh")),
-    SquaredReLU: lambda module: Does(Activation("relu2")),
-    TimesModule: lambda module: Does(ScaleBy(module.factor)),
-    UnitModule: lambda module: Does(L2Normalize()),
+    nn.ReLU: lambda module: ModuleOperation(Activation("relu")),
+    nn.SiLU: lambda module: ModuleOperation(Activation("silu")),
+    nn.Tanh: lambda module: ModuleOperation(Activation("tanh")),
+    SquaredReLU: lambda module: ModuleOperation(Activation("relu2")),
+    TimesModule: lambda module: ModuleOperation(ScaleBy(module.factor)),
+    UnitModule: lambda module: ModuleOperation(L2Normalize()),
 }

@@ -48,17 +48,17 @@ def comparable(trace: Trace, name: str) -> Array:
     """The value as `recompute` gives it: of some queries alone if that can only tell of those."""
     node = trace.node(name)
     few = _rows_told_of(trace, node)
-    return _sliced(trace, node.name, numpy(trace[name]), few)
+    return _sliced(trace, node.name, to_numpy(trace[name]), few)
 
 
 def on_demand(trace: Trace, name: str, rows: Sequence[int] | None = None) -> Array:
     """The value for these queries (all if not given), from the nearest values that were kept."""
     node, few = trace.node(name), None
     if rows is not None:
-        if "T" not in node.along:
+        if "T" not in node.sequences:
             raise UsageError(f"{name} has no queries to choose among; leave rows out")
-        few = list(as_rows(rows, len(trace.tokens[node.along["T"]])))
-    return _Demand(trace).value(trace.graph.name(name), few)
+        few = list(as_rows(rows, len(trace.tokens[node.sequences["T"]])))
+    return _Demand(trace).value(trace.graph.resolve(name), few)
 
 
 class _Demand:
@@ -77,14 +77,14 @@ class _Demand:
     def _value(self, name: str, few: list[int] | None) -> Array:
         trace = self.trace
         if name in trace.parameters:
-            return numpy(trace.parameters[name])
+            return to_numpy(trace.parameters[name])
         node = trace.graph.nodes[name]
-        whole = not node.by_row or node.along["T"] not in trace.rows
+        whole = not node.by_row or node.sequences["T"] not in trace.rows
         if name in trace and whole:
-            return _sliced(trace, name, numpy(trace[name]), few, anyway=True)
-        if node.given:
+            return _sliced(trace, name, to_numpy(trace[name]), few, anyway=True)
+        if node.is_input:
             return _sliced(trace, name, _given(trace, node), few, anyway=True)
-        if name in trace.touched:
+        if name in trace.overrides:
             raise UsageError(f"{name} was set by an edit and not kept; trace again and keep it")
         rows = few if "T" in node.axes else None  # keys and values are needed of all positions
         inputs = [self.value(given, rows) for given in node.inputs]
@@ -94,18 +94,18 @@ class _Demand:
 
 
 def _expect_made(node: Node) -> None:
-    if node.given:
+    if node.is_input:
         raise UsageError(f"{node.name} is given, not computed")
 
 
 def _kept(trace: Trace, name: str) -> Array:
-    return numpy(trace.parameters[name] if name in trace.parameters else trace[name])
+    return to_numpy(trace.parameters[name] if name in trace.parameters else trace[name])
 
 
 def _given(trace: Trace, node: Node) -> Array:
     if node.axes != ("T",):
         raise UsageError(f"{node.name} was not kept and cannot be computed from anything")
-    return np.arange(len(trace.tokens[node.along["T"]]))
+    return np.arange(len(trace.tokens[node.sequences["T"]]))
 
 
 def _sliced(
@@ -126,7 +126,7 @@ def _as_keys(trace: Trace, node: Node, inputs: list[Array]) -> list[Array]:
 
 
 def _from_positions(node: Node) -> bool:
-    return node.pick is not None and node.pick.place == "mask"
+    return node.hook_point is not None and node.hook_point.place == "mask"
 
 
 def _rows_told_of(trace: Trace, node: Node) -> list[int] | None:
@@ -134,11 +134,11 @@ def _rows_told_of(trace: Trace, node: Node) -> list[int] | None:
     inputs = (trace.graph.nodes.get(name) for name in node.inputs)
     if not node.by_row and not any(given is not None and given.by_row for given in inputs):
         return None
-    rows = trace.rows.get(node.along["T"])
+    rows = trace.rows.get(node.sequences["T"])
     return None if rows is None else list(rows)
 
 
-def numpy(tensor: Tensor) -> Array:
+def to_numpy(tensor: Tensor) -> Array:
     """The same numbers for NumPy, which has no bfloat16."""
     tensor = tensor.detach().cpu()
     narrow = tensor.is_floating_point() and tensor.element_size() < 4
@@ -157,7 +157,7 @@ CLOSE = 1e-5  # of a number, or of its size where it is larger than 1
 
 
 @dataclass(frozen=True)
-class Proof:
+class TraceCheck:
     """The worst deviation found, where, and how much is allowed."""
 
     name: str
@@ -167,7 +167,7 @@ class Proof:
     place: str = ""
 
 
-def proofs(trace: Trace) -> tuple[Proof, ...]:
+def proofs(trace: Trace) -> tuple[TraceCheck, ...]:
     """Every proof that the kept values allow."""
     found = (
         _worst("fused = explicit", _fused(trace), 1e-5),
@@ -177,10 +177,10 @@ def proofs(trace: Trace) -> tuple[Proof, ...]:
     return tuple(proof for proof in found if proof is not None)
 
 
-def recomputed(trace: Trace) -> Proof:
+def check_recompute(trace: Trace) -> TraceCheck:
     """Every kept operation whose inputs are there, once more in NumPy."""
-    proof = _worst("every step recomputed in NumPy", _again(trace), CLOSE)
-    return proof or Proof("every step recomputed in NumPy", True, 0.0, CLOSE)
+    proof = _worst("every step check_recompute in NumPy", _again(trace), CLOSE)
+    return proof or TraceCheck("every step check_recompute in NumPy", True, 0.0, CLOSE)
 
 
 def deviation(one: Array, other: Array) -> float:
@@ -198,12 +198,12 @@ def deviation(one: Array, other: Array) -> float:
     return float((np.abs(one - other) / np.maximum(1.0, np.abs(other))).max())
 
 
-def _worst(name: str, found: Iterable[tuple[str, float]], tolerance: float) -> Proof | None:
+def _worst(name: str, found: Iterable[tuple[str, float]], tolerance: float) -> TraceCheck | None:
     places = [(place, math.inf if math.isnan(off) else off) for place, off in found]
     if not places:
         return None
     place, worst = max(places, key=lambda pair: pair[1])
-    return Proof(name, worst <= tolerance, worst, tolerance, place)
+    return TraceCheck(name, worst <= tolerance, worst, tolerance, place)
 
 
 def _fused(trace: Trace) -> Iterator[tuple[str, float]]:
@@ -217,7 +217,7 @@ def _fused(trace: Trace) -> Iterator[tuple[str, float]]:
 def _sums(trace: Trace) -> Iterator[tuple[str, float]]:
     for node in trace.nodes:
         if node.title == "weights":
-            sums = numpy(trace[node.name]).astype(np.float64).sum(axis=-1)
+            sums = to_numpy(trace[node.name]).astype(np.float64).sum(axis=-1)
             yield node.name, float(np.abs(sums - _whole(trace, node, sums)).max(initial=0.0))
 
 
@@ -226,26 +226,26 @@ def _whole(trace: Trace, node: Node, sums: Array) -> Array:
     masked = node.inputs[0]
     if masked not in trace:
         return np.ones_like(sums)
-    return np.asarray(~np.isneginf(numpy(trace[masked])).all(axis=-1), dtype=np.float64)
+    return np.asarray(~np.isneginf(to_numpy(trace[masked])).all(axis=-1), dtype=np.float64)
 
 
 def _served(trace: Trace) -> Iterator[tuple[str, float]]:
     if "served" in trace and "output" in trace:
-        output, served = numpy(trace["output"]), numpy(trace["served"])
+        output, served = to_numpy(trace["output"]), to_numpy(trace["served"])
         finite = bool(np.isfinite(output).all())
         yield "output", deviation(output, served) if finite else math.inf
 
 
 def _again(trace: Trace) -> Iterator[tuple[str, float]]:
     for node in trace.nodes:
-        if not node.given and _possible(trace, node.name):
+        if not node.is_input and _possible(trace, node.name):
             again = recompute(trace, node.name)
             yield node.name, deviation(comparable(trace, node.name), again)
 
 
 def _possible(trace: Trace, name: str) -> bool:
     """Whether the inputs are there, and no edit has set the value instead."""
-    return name not in trace.touched and all(
+    return name not in trace.overrides and all(
         given in trace or given in trace.parameters for given in trace.node(name).inputs
     )
 
@@ -294,19 +294,19 @@ def difference(before: Trace, after: Trace) -> Difference:
     both = [name for name in before if name in after and name != "served"]
     first = next((name for name in both if not _same(before, after, name)), None)
     layers = {
-        name: _relative(numpy(before[name]), numpy(after[name]))
+        name: _relative(to_numpy(before[name]), to_numpy(after[name]))
         for name in before.graph.aliases
         if name != "output" and name in before and name in after
     }
     given = "probabilities" in before and "probabilities" in after
     answers = _answers(before, after) if given else ()
-    vectors = (numpy(trace["output"]).ravel().astype(np.float64) for trace in (before, after))
+    vectors = (to_numpy(trace["output"]).ravel().astype(np.float64) for trace in (before, after))
     angle = None if given else cosine(*vectors)
     return Difference(after.edits, first, layers, answers, angle)
 
 
 def _same(before: Trace, after: Trace, name: str) -> bool:
-    one, other = numpy(before[name]), numpy(after[name])
+    one, other = to_numpy(before[name]), to_numpy(after[name])
     return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=True))
 
 
@@ -318,8 +318,8 @@ def _relative(one: Any, other: Any) -> float:
 
 def _answers(before: Trace, after: Trace) -> tuple[Moved, ...]:
     one, other = (
-        numpy(trace["probabilities"]).reshape(-1, trace["probabilities"].shape[-1])[-1]
+        to_numpy(trace["probabilities"]).reshape(-1, trace["probabilities"].shape[-1])[-1]
         for trace in (before, after)
     )
     most = np.argsort(-np.maximum(one, other), kind="stable")[:TOLD]
-    return tuple(Moved(before.called(int(i)), float(one[i]), float(other[i])) for i in most)
+    return tuple(Moved(before.output_name(int(i)), float(one[i]), float(other[i])) for i in most)

@@ -1,4 +1,4 @@
-"""The nodes of a stack: positions, then layer after layer, each part around the residual."""
+"""The nodes of a stack: positions, then layer after layer, each part context the residual."""
 
 from dataclasses import dataclass
 
@@ -6,8 +6,14 @@ import torch
 from torch import nn
 
 from qkv.attention.mask import Window
-from qkv.interpret.trace.attention_graph import Around, attended, positions
-from qkv.interpret.trace.graph import Builder, Pick, cannot_open, does, same
+from qkv.interpret.trace.attention_graph import LayerContext, add_attention, positions
+from qkv.interpret.trace.graph import (
+    GraphBuilder,
+    HookPoint,
+    is_identity,
+    operation_of,
+    unsupported_module,
+)
 from qkv.interpret.trace.operations import (
     AddLearnedPositions,
     AddSinusoids,
@@ -26,8 +32,8 @@ from qkv.model.stack import Block, Layers, ParallelBlock
 STATES = ("B", "T", "D")
 
 
-def stacked(
-    b: Builder,
+def add_stack(
+    b: GraphBuilder,
     name: str,
     stack: Layers,
     x: str,
@@ -36,11 +42,11 @@ def stacked(
     causal: bool = False,
 ) -> str:
     """All layers of an encoder or decoder; gives the name of the states that come out."""
-    along = {"T": sequence}
+    sequences = {"T": sequence}
     x = _placed(b, name, stack.position, x, sequence)
-    x = _through(b, f"{name}.norm_in", stack.norm_in, x, along)
-    x = _through(b, f"{name}.widen", stack.widen, x, along)
-    b.entries.append(x)
+    x = _through(b, f"{name}.norm_in", stack.norm_in, x, sequences)
+    x = _through(b, f"{name}.widen", stack.widen, x, sequences)
+    b.stack_inputs.append(x)
     calls: dict[int, int] = {}
     turned: dict[int, bool] = {}
     for layer, run in enumerate(stack.runs):
@@ -50,9 +56,9 @@ def stacked(
         waves = f"{name}.local" if way else name
         position = stack.ways[way].position
         if way not in turned:
-            turned[way] = _angles(b, waves, position, sequence, Pick(path, call, "rotation"))
+            turned[way] = _angles(b, waves, position, sequence, HookPoint(path, call, "rotation"))
         window = [part for part in stack.ways[way].window.parts if isinstance(part, Window)]
-        around = Around(
+        context = LayerContext(
             sequence=sequence,
             causal=causal,
             window=window[0] if window else None,
@@ -63,21 +69,21 @@ def stacked(
             memory=memory,
         )
         block = getattr(stack, str(run))
-        x = _Layer(b, block, f"{name}.{layer}", path, call, around).nodes(x)
+        x = _Layer(b, block, f"{name}.{layer}", path, call, context).nodes(x)
         b.aliases[f"{name}.{layer}"] = x
-    return _through(b, f"{name}.norm_out", stack.norm_out, x, along)
+    return _through(b, f"{name}.norm_out", stack.norm_out, x, sequences)
 
 
 @dataclass(frozen=True)
 class _Layer:
     """One layer; `name` counts layers and `path` is the block, which may be called again."""
 
-    b: Builder
+    b: GraphBuilder
     block: Block
     name: str
     path: str
     call: int
-    around: Around
+    context: LayerContext
 
     def nodes(self, x: str) -> str:
         if isinstance(self.block, ParallelBlock):
@@ -93,22 +99,24 @@ class _Layer:
         x = self._through(f"{part}_in", x)
         module = getattr(self.block, part)
         if not isinstance(module, Attention):
-            raise cannot_open(module)
+            raise unsupported_module(module)
         names = f"{self.name}.{part}", f"{self.path}.{part}"
-        return attended(self.b, module, *names, self.call, x, self.around)
+        return add_attention(self.b, module, *names, self.call, x, self.context)
 
     def _feed_forward(self, x: str) -> str:
         x = self._through("feed_forward_in", x)
         module = self.block.feed_forward
         if not isinstance(module, FeedForward):
-            raise cannot_open(module)
+            raise unsupported_module(module)
         if isinstance(module, GatedFeedForward):
             gate = self._through("feed_forward.gate", x, "F")
             bent = self._through("feed_forward.activation", gate, "F")
             up = self._through("feed_forward.up", x, "F")
-            pick = Pick(f"{self.path}.feed_forward.down", self.call, "argument")
-            name, along = f"{self.name}.feed_forward.gated", {"T": self.around.sequence}
-            x = self.b.add(name, ElementwiseMultiply(), (bent, up), ("B", "T", "F"), along, pick)
+            hook_point = HookPoint(f"{self.path}.feed_forward.down", self.call, "argument")
+            name, sequences = f"{self.name}.feed_forward.gated", {"T": self.context.sequence}
+            x = self.b.add(
+                name, ElementwiseMultiply(), (bent, up), ("B", "T", "F"), sequences, hook_point
+            )
         else:
             x = self._through("feed_forward.up", x, "F")
             x = self._through("feed_forward.activation", x, "F")
@@ -121,42 +129,55 @@ class _Layer:
         if isinstance(join, Replace):
             x = y
         elif isinstance(join, Add):
-            pick, along = Pick(f"{self.path}.{name}", self.call), {"T": self.around.sequence}
-            x = self.b.add(f"{self.name}.{name}", ElementwiseAdd(), (x, y), STATES, along, pick)
+            hook_point, sequences = (
+                HookPoint(f"{self.path}.{name}", self.call),
+                {"T": self.context.sequence},
+            )
+            x = self.b.add(
+                f"{self.name}.{name}", ElementwiseAdd(), (x, y), STATES, sequences, hook_point
+            )
         return self._through(f"{part}_out", x)
 
     def _through(self, part: str, x: str, width: str = "D") -> str:
         module = self.block.get_submodule(part)
-        along, names = {"T": self.around.sequence}, (f"{self.name}.{part}", f"{self.path}.{part}")
-        return _through(self.b, names[0], module, x, along, width, names[1], self.call)
+        sequences, names = (
+            {"T": self.context.sequence},
+            (f"{self.name}.{part}", f"{self.path}.{part}"),
+        )
+        return _through(self.b, names[0], module, x, sequences, width, names[1], self.call)
 
 
 def _through(
-    b: Builder,
+    b: GraphBuilder,
     name: str,
     module: nn.Module,
     x: str,
-    along: dict[str, str],
+    sequences: dict[str, str],
     width: str = "D",
     path: str = "",
     call: int = 0,
 ) -> str:
     """x through one module, or x itself where there is nothing to go through."""
-    if same(module):
+    if is_identity(module):
         return x
     path = path or name
-    operation, parameters = does(module)
+    operation, parameters = operation_of(module)
     inputs = (x, *(f"{path}.{parameter}" for parameter in parameters))
-    return b.add(name, operation, inputs, ("B", "T", width), along, Pick(path, call))
+    return b.add(name, operation, inputs, ("B", "T", width), sequences, HookPoint(path, call))
 
 
-def _placed(b: Builder, name: str, position: Position, x: str, sequence: str) -> str:
+def _placed(b: GraphBuilder, name: str, position: Position, x: str, sequence: str) -> str:
     """Embeddings with their positions added, where the scheme adds something to them."""
-    pick, along = Pick(f"{name}.norm_in", 0, "argument"), {"T": sequence}
+    hook_point, sequences = HookPoint(f"{name}.norm_in", 0, "argument"), {"T": sequence}
     if isinstance(position, PositionTable):
         inputs = (x, positions(sequence), f"{name}.position.weight")
         return b.add(
-            f"{name}.position", AddLearnedPositions(position.offset), inputs, STATES, along, pick
+            f"{name}.position",
+            AddLearnedPositions(position.offset),
+            inputs,
+            STATES,
+            sequences,
+            hook_point,
         )
     if isinstance(position, Waves):
         c = position.choice
@@ -164,11 +185,13 @@ def _placed(b: Builder, name: str, position: Position, x: str, sequence: str) ->
             AddSinusoids(c.base, c.interleaved, c.endpoint, c.offset),
             positions(sequence),
         )
-        return b.add(f"{name}.position", waves, (x, where), STATES, along, pick)
+        return b.add(f"{name}.position", waves, (x, where), STATES, sequences, hook_point)
     return x
 
 
-def _angles(b: Builder, name: str, position: Position, sequence: str, pick: Pick) -> bool:
+def _angles(
+    b: GraphBuilder, name: str, position: Position, sequence: str, hook_point: HookPoint
+) -> bool:
     """How far positions turn queries and keys; False where they do not."""
     if not isinstance(position, Turning):
         return False
@@ -176,7 +199,7 @@ def _angles(b: Builder, name: str, position: Position, sequence: str, pick: Pick
     speeds = tuple(c.stretch.speeds(c.base, position.turned, torch.float64, cpu).tolist())
     for side in ("cos", "sin"):
         operation = RopeAngles(side, speeds, c.adjacent, c.stretch.lengthening())
-        where = Pick(pick.module, pick.call, "rotation", side)
-        inputs, along = (positions(sequence),), {"T": sequence}
-        b.add(f"{name}.{side}", operation, inputs, ("T", "E"), along, where)
+        where = HookPoint(hook_point.module, hook_point.call, "rotation", side)
+        inputs, sequences = (positions(sequence),), {"T": sequence}
+        b.add(f"{name}.{side}", operation, inputs, ("T", "E"), sequences, where)
     return True

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from qkv.errors import DataError, UsageError
 from qkv.files import replace_file
-from qkv.interpret.trace.graph import Graph, Node, Pick
+from qkv.interpret.trace.graph import Graph, HookPoint, Node
 from qkv.interpret.trace.operations import Array, read_operation
 
 if TYPE_CHECKING:
     import os
 
-    from qkv.interpret.trace.recompute import Proof
+    from qkv.interpret.trace.recompute import TraceCheck
 
 # FOLDED explain/trace/file: A trace as one safetensors file, with the graph in its metadata:
 #   any program can read it.
@@ -38,30 +38,30 @@ class Trace(Mapping[str, Tensor]):
     """
 
     graph: Graph
-    kept: Mapping[str, Tensor]
+    tensors: Mapping[str, Tensor]
     parameters: Mapping[str, Tensor]
     tokens: Mapping[str, tuple[str, ...]]
     words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    about: Mapping[str, str] = field(default_factory=dict)
-    outputs: tuple[str, ...] = ()  # what each number of the answer is called
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    output_names: tuple[str, ...] = ()  # what each number of the answer is called
     edits: tuple[str, ...] = ()
-    touched: frozenset[str] = frozenset()  # values that an edit set by hand
+    overrides: frozenset[str] = frozenset()  # values that an edit set by hand
 
     def __getitem__(self, name: str) -> Tensor:
-        found = self.graph.name(name)
-        if found not in self.kept:
+        found = self.graph.resolve(name)
+        if found not in self.tensors:
             raise UsageError(f"{name} was not kept; trace again with keep=[{name!r}]")
-        return self.kept[found]
+        return self.tensors[found]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.kept)
+        return iter(self.tensors)
 
     def __len__(self) -> int:
-        return len(self.kept)
+        return len(self.tensors)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.graph.aliases.get(name, name) in self.kept
+        return isinstance(name, str) and self.graph.aliases.get(name, name) in self.tensors
 
     def __repr__(self) -> str:
         read = " · ".join(" ".join(tokens) for tokens in self.tokens.values())
@@ -71,22 +71,22 @@ class Trace(Mapping[str, Tensor]):
         """What made a value, and from what."""
         return self.graph[name]
 
-    def called(self, at: int) -> str:
+    def output_name(self, index: int) -> str:
         """What a number of the answer stands for: a token or a label."""
-        return self.outputs[at] if at < len(self.outputs) else f"#{at}"
+        return self.output_names[index] if index < len(self.output_names) else f"#{index}"
 
-    def few(self, name: str) -> tuple[int, ...] | None:
+    def query_rows(self, name: str) -> tuple[int, ...] | None:
         """The queries that were kept of a value; None for all of them."""
         node = self.node(name)
-        return self.rows.get(node.along["T"]) if node.by_row else None
+        return self.rows.get(node.sequences["T"]) if node.by_row else None
 
     @property
     def nodes(self) -> list[Node]:
         """Those of the values kept, in order."""
-        return [self.graph.nodes[name] for name in self.kept]
+        return [self.graph.nodes[name] for name in self.tensors]
 
     @cached_property
-    def checks(self) -> tuple[Proof, ...]:
+    def checks(self) -> tuple[TraceCheck, ...]:
         """What can be proved of these numbers; see `proof`."""
         from qkv.interpret.trace.recompute import proofs
 
@@ -138,15 +138,15 @@ def save(trace: Trace, path: str | os.PathLike[str], parameters: bool = False) -
     written = {
         "nodes": [_node(node) for node in trace.graph],
         "aliases": dict(trace.graph.aliases),
-        "entries": trace.graph.entries,
+        "stack_inputs": trace.graph.stack_inputs,
         "tokens": trace.tokens,
         "words": trace.words,
         "rows": dict(trace.rows),
-        "about": dict(trace.about),
+        "about": dict(trace.metadata),
         "checks": [vars(proof) for proof in trace.checks],
-        "outputs": trace.outputs,
+        "outputs": trace.output_names,
         "edits": trace.edits,
-        "touched": sorted(trace.touched),
+        "touched": sorted(trace.overrides),
         "order": list(trace),
     }
     metadata = {"format": FORMAT, "trace": json.dumps(written, ensure_ascii=False)}
@@ -178,17 +178,17 @@ def _trace(written: dict[str, Any], tensors: dict[str, Tensor]) -> Trace:
     }
     return Trace(
         graph=Graph(
-            {node.name: node for node in nodes}, written["aliases"], tuple(written["entries"])
+            {node.name: node for node in nodes}, written["aliases"], tuple(written["stack_inputs"])
         ),
-        kept={name: tensors[name] for name in written["order"]},
+        tensors={name: tensors[name] for name in written["order"]},
         parameters=parameters,
         tokens={name: tuple(labels) for name, labels in written["tokens"].items()},
         words={name: tuple(numbers) for name, numbers in written["words"].items()},
         rows={name: tuple(rows) for name, rows in written["rows"].items()},
-        about=written["about"],
-        outputs=tuple(written["outputs"]),
+        metadata=written["about"],
+        output_names=tuple(written["outputs"]),
         edits=tuple(written["edits"]),
-        touched=frozenset(written["touched"]),
+        overrides=frozenset(written["touched"]),
     )
 
 
@@ -199,20 +199,20 @@ def _node(node: Node) -> dict[str, Any]:
         "equation": node.equation,
         "inputs": node.inputs,
         "axes": node.axes,
-        "along": node.along,
-        "pick": None if node.pick is None else asdict(node.pick),
+        "along": node.sequences,
+        "hook_point": None if node.hook_point is None else asdict(node.hook_point),
     }
 
 
 def _read_node(written: dict[str, Any]) -> Node:
-    pick = written["pick"]
+    hook_point = written["hook_point"]
     return Node(
         name=written["name"],
         operation=read_operation(written["operation"]),
         inputs=tuple(written["inputs"]),
         axes=tuple(written["axes"]),
-        along=written["along"],
-        pick=None if pick is None else Pick(**pick),
+        sequences=written["along"],
+        hook_point=None if hook_point is None else HookPoint(**hook_point),
     )
 
 
