@@ -21,7 +21,7 @@ from machine import machine
 from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
-from qkv.engine.generate import GREEDY, Batch, Prompter, Request
+from qkv.engine.generate import GREEDY, Prompter, Request, Scheduler
 from qkv.machine.resources import keep_memory
 
 OPENINGS = [
@@ -44,7 +44,7 @@ def ours(
 def requests(engine: Engine, count: int) -> list[Request]:
     """Answers of 8 to 256 tokens, as far as the model reads; an early end does not count."""
     lengths = np.random.default_rng(0).integers(8, 257, count).tolist()
-    prompter = Prompter(engine.quick, engine.tokenizer)
+    prompter = Prompter(engine.optimized, engine.tokenizer)
     made = []
     for i, length in enumerate(lengths):
         ids = tuple(prompter.ids(OPENINGS[i % len(OPENINGS)]))
@@ -53,7 +53,7 @@ def requests(engine: Engine, count: int) -> list[Request]:
 
 
 def continuous(engine: Engine, asked: list[Request]) -> Answers:
-    batch = Batch(engine.quick, vocabulary=engine.tokenizer.size)
+    batch = Scheduler(engine.optimized, vocabulary=engine.tokenizer.size)
     running = {id(batch.add(request)): i for i, request in enumerate(asked)}
     found: Answers = [[] for _ in asked]
     while not batch.idle:

@@ -10,7 +10,7 @@ from tests.checkpoints.peers import quietly
 
 from qkv.bundle import Bundle
 from qkv.bundle.bundle import export
-from qkv.engine.batching import answers
+from qkv.engine.batching import batched_outputs
 from qkv.model import Encoder
 from qkv.training.jobs import find_job
 from qkv.training.jobs.text_data import cut_texts
@@ -47,7 +47,7 @@ def vectors(bundle: Bundle, texts: list[str]) -> np.ndarray:
     assert isinstance(bundle.model, Encoder)
     assert bundle.tokenizer is not None
     cut = cut_texts(texts, bundle.tokenizer, bundle.model.config.reads)
-    return answers(bundle.model, cut).numpy()
+    return batched_outputs(bundle.model, cut).numpy()
 
 
 @pytest.mark.slow

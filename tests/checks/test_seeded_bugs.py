@@ -25,7 +25,7 @@ from qkv.checks.gradients import ACCUMULATED, GRADIENTS
 from qkv.checks.masking import CAUSAL, PACKED, PADDING
 from qkv.checks.optimized import INT8, TWIN
 from qkv.checks.storage import ROUND_TRIP, SAVED
-from qkv.engine.batching import Texts
+from qkv.engine.batching import PaddedBatch
 from qkv.model import Layers
 from qkv.model.view import visible
 from qkv.tasks.text_tasks import ClassifyTask
@@ -101,16 +101,16 @@ def test_padding_hidden_from_the_wrong_side_shows_in_the_first_layer(monkeypatch
 
 
 def test_texts_padded_on_the_wrong_side_are_told_from_the_embedding_on(monkeypatch: Patch) -> None:
-    right = Texts.of.__func__  # type: ignore[attr-defined]
+    right = PaddedBatch.of.__func__  # type: ignore[attr-defined]
 
-    def left(cls: type[Texts], texts: Any, pad: int) -> Texts:
+    def left(cls: type[PaddedBatch], texts: Any, pad: int) -> PaddedBatch:
         found = right(cls, texts, pad)
         ids = [
             row.roll(found.ids.shape[1] - len(t)) for row, t in zip(found.ids, texts, strict=True)
         ]
         return replace(found, ids=torch.stack(ids))
 
-    monkeypatch.setattr(Texts, "of", classmethod(left))
+    monkeypatch.setattr(PaddedBatch, "of", classmethod(left))
     assert_red(BATCH, sound("masked"), "embedding", "text 2 of 3", "position 0")
 
 
@@ -358,7 +358,7 @@ def test_a_lossy_tokenizer_that_drops_a_letter_is_told_too() -> None:
 def test_a_twin_with_another_weight_is_told_with_its_layer() -> None:
     model = sound("vectors")
     made = engine(model)
-    made.quick.get_submodule("encoder.1.attention.project").weight.mul_(1.01)
+    made.optimized.get_submodule("encoder.1.attention.project").weight.mul_(1.01)
     (result,) = check(made, quick=True, checks=[TWIN]).checks
     assert not result.ok
     assert result.place.startswith("encoder.1.attention.")

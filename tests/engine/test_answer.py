@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.model.odd_models import ENCODERS, LENGTH, VOCABULARY
 
-from qkv.engine.batching import answers, pooled, spread
+from qkv.engine.batching import batched_outputs, parallel_map, pooled_states
 from qkv.engine.optimized import optimize
 from qkv.errors import ShapeError, UsageError
 from qkv.model import Learned, build
@@ -26,7 +26,7 @@ def test_together_equals_alone(name: str, lengths: list[int], budget: int) -> No
     model = build(POOLED[name], seed=1).eval()
     draws = torch.Generator().manual_seed(sum(lengths))
     texts = [torch.randint(VOCABULARY, (n,), generator=draws).tolist() for n in lengths]
-    together = answers(model, texts, budget=budget)
+    together = batched_outputs(model, texts, budget=budget)
     with torch.inference_mode():
         for text, answer in zip(texts, together, strict=True):
             ids = torch.tensor([text or [0]])
@@ -35,28 +35,33 @@ def test_together_equals_alone(name: str, lengths: list[int], budget: int) -> No
 
 
 def test_no_texts_have_no_answers() -> None:
-    assert len(answers(build(POOLED["mean vector"]), [])) == 0
+    assert len(batched_outputs(build(POOLED["mean vector"]), [])) == 0
 
 
 @pytest.mark.parametrize("name", POOLED)
 def test_texts_of_nothing_are_answered_also_in_8_bits_and_before_the_answer(name: str) -> None:
     model = build(POOLED[name], seed=1).eval()
-    plain, small = answers(model, [[], []]), answers(optimize(model, int8=True), [[], []])
+    plain, small = (
+        batched_outputs(model, [[], []]),
+        batched_outputs(optimize(model, int8=True), [[], []]),
+    )
     assert plain.shape == small.shape
     torch.testing.assert_close(plain[0], plain[1])
-    assert pooled(model, [[]]).equal(torch.zeros(1, model.config.encoder.width))
+    assert pooled_states(model, [[]]).equal(torch.zeros(1, model.config.encoder.width))
 
 
 def test_the_pooled_states_are_those_the_answer_is_made_of() -> None:
     model = build(POOLED["mean vector"], seed=1).eval()
     texts = [[3, 1, 4], [1, 5]]
-    vectors = pooled(model, texts)
-    torch.testing.assert_close(torch.nn.functional.normalize(vectors), answers(model, texts))
+    vectors = pooled_states(model, texts)
+    torch.testing.assert_close(
+        torch.nn.functional.normalize(vectors), batched_outputs(model, texts)
+    )
 
 
 def test_an_encoder_that_answers_for_each_token_has_no_pooled_states() -> None:
     with pytest.raises(UsageError, match="answers for each token"):
-        pooled(build(ENCODERS["bert"]), [[1]])
+        pooled_states(build(ENCODERS["bert"]), [[1]])
 
 
 def test_a_text_longer_than_the_table_of_positions_is_refused_with_both_numbers() -> None:
@@ -64,7 +69,7 @@ def test_a_text_longer_than_the_table_of_positions_is_refused_with_both_numbers(
     learned = config.encoder.model_copy(update={"position": Learned()})
     model, most = build(config.model_copy(update={"encoder": learned})), LENGTH
     with pytest.raises(ShapeError, match=f"text 1 has {most + 1} tokens .* at most {most}"):
-        answers(model, [[1], [1] * (most + 1)])
+        batched_outputs(model, [[1], [1] * (most + 1)])
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 4, 5, 11, 40])
@@ -72,7 +77,9 @@ def test_work_is_spread_in_order_and_the_threads_are_given_back(count: int) -> N
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        seen = spread(lambda piece: (piece * 7, torch.get_num_threads() <= 2), list(range(count)))
+        seen = parallel_map(
+            lambda piece: (piece * 7, torch.get_num_threads() <= 2), list(range(count))
+        )
         assert seen == [(piece * 7, True) for piece in range(count)]
         assert torch.get_num_threads() == 2
     finally:
@@ -84,7 +91,7 @@ def test_what_goes_wrong_in_a_piece_is_told_and_the_threads_are_given_back() -> 
     torch.set_num_threads(2)
     try:
         with pytest.raises(ZeroDivisionError):
-            spread(lambda piece: 1 / (piece - 7), list(range(11)))
+            parallel_map(lambda piece: 1 / (piece - 7), list(range(11)))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

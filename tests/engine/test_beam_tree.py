@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.engine.tiny_translators import POSITIONS, START, translator
 from torch import Tensor
 
-from qkv.engine.batching import answering
+from qkv.engine.batching import inference
 from qkv.engine.beam import states as beam_tree
 from qkv.engine.beam.search import beam_search
 from qkv.engine.beam.states import Rows, Tree
@@ -55,7 +55,7 @@ def walk(model: Translator, draws: random.Random, beams: int, steps: int, leavin
 def test_a_tree_equals_rows(seed: int, position: object, beams: int, steps: int, room: int) -> None:
     draws = random.Random(seed)
     model = translator(seed, position=position)  # type: ignore[arg-type]
-    with pytest.MonkeyPatch.context() as patch, answering(model):
+    with pytest.MonkeyPatch.context() as patch, inference(model):
         patch.setattr(beam_tree, "STEPS", room)  # keys are sorted out that often
         walk(model, draws, beams, steps, leaving=draws.randrange(12))
 
@@ -93,7 +93,7 @@ def test_beams_read_the_keys_of_their_source_together() -> None:
 def test_keys_that_no_beam_sees_are_left_out() -> None:
     """Of beams that always follow the first one, one path is left and what is new."""
     model, beams = translator(position=Rotary()), 5
-    with answering(model):
+    with inference(model):
         tree = Tree(model, [[3, 4]], beams, ())
         tree.read(torch.tensor([[START]]))
         for _ in range(100):

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.engine.batching import answers
+from qkv.engine.batching import batched_outputs
 from qkv.engine.classify import Classifier, classify
 from qkv.errors import DataError, QkvError, UsageError
 from qkv.model import (
@@ -74,7 +74,7 @@ def test_probabilities_sum_to_1_and_the_likeliest_comes_first(texts: list[str]) 
 
 
 def test_probabilities_are_the_softmax_of_the_scores() -> None:
-    scores = answers(MODEL, [READER.encode(text) for text in TEXTS])
+    scores = batched_outputs(MODEL, [READER.encode(text) for text in TEXTS])
     wanted = scores.double().softmax(dim=-1).numpy()
     found = classify(MODEL, READER, TEXTS)
     rows = [[answer.probabilities[label] for label in LABELS] for answer in found]

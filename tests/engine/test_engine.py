@@ -110,7 +110,7 @@ def without_vnni(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("without_vnni")
 def test_where_the_cpu_cannot_multiply_in_8_bits_it_says_so(encoder: Path) -> None:
     engine = qkv.load(encoder, int8=True)
-    assert engine.remarks == [
+    assert engine.warnings == [
         "this CPU multiplies in 8 bits only with compiled loops (--compile); float32 is used "
         "instead"
     ]
@@ -122,7 +122,7 @@ def test_where_the_cpu_cannot_multiply_in_8_bits_it_says_so(encoder: Path) -> No
 def test_compiled_loops_multiply_in_8_bits_on_any_cpu(encoder: Path) -> None:
     engine = qkv.load(encoder, int8=True, compile=True)
     small = engine.embed(TEXTS)
-    assert engine.remarks == []
+    assert engine.warnings == []
     assert engine.model.embedding.weight.dtype == torch.int8
     plain = qkv.load(encoder).embed(TEXTS)
     assert (small * plain).sum(axis=1).min() > 0.99

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qkv.bundle import Bundle
-from qkv.engine.batching import answers
+from qkv.engine.batching import batched_outputs
 from qkv.engine.similar import similar
 from qkv.errors import DataError, UsageError
 from qkv.model import (
@@ -57,7 +57,7 @@ def encoder(output: object, seed: int = 0) -> Encoder:
 
 def cosine(model: Encoder, tokenizer: Tokenizer, a: str, b: str) -> float:
     ids = [tokenizer.wrap(tokenizer.encode(text)) for text in (a, b)]
-    one, other = answers(model, ids, tokenizer.pad_id).double()
+    one, other = batched_outputs(model, ids, tokenizer.pad_id).double()
     return float(one @ other / one.norm() / other.norm())
 
 

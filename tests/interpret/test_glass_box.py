@@ -8,7 +8,7 @@ import torch
 
 import qkv
 from qkv.errors import UsageError
-from qkv.interpret.glass_box import GlassBox, answer_of, fingerprint
+from qkv.interpret.glass_box import GlassBox, fingerprint, prediction_of
 from qkv.interpret.trace import NoPosition, ReplaceToken, check_recompute
 from qkv.interpret.trace.recompute import difference
 from qkv.model import (
@@ -89,7 +89,7 @@ def test_a_translators_target_is_what_it_writes_itself(translator: GlassBox) -> 
 
 
 def test_the_answer_goes_by_names(writer: GlassBox, judge: GlassBox) -> None:
-    written, judged = answer_of(writer.trace("the dog")), answer_of(judge.trace("the dog"))
+    written, judged = prediction_of(writer.trace("the dog")), prediction_of(judge.trace("the dog"))
     assert written is not None
     assert judged is not None
     assert {each.name for each in judged.positions[0].best} == {"bad", "good", "odd"}
@@ -108,7 +108,7 @@ def test_the_answer_of_an_encoder_of_texts_is_its_vector(tokenizer: Tokenizer) -
         EncoderOnly(length=23, embedding=table, encoder=STACK, output=TextVector()), tokenizer
     )
     trace = vectors.trace("the dog")
-    answer = answer_of(trace)
+    answer = prediction_of(trace)
     assert answer is not None
     np.testing.assert_allclose(answer.vector, vectors.embed(["the dog"])[0], atol=1e-6)
     assert "probabilities" not in trace
@@ -143,7 +143,7 @@ def test_what_cannot_be_opened_says_why(writer: GlassBox, tokenizer: Tokenizer) 
     with pytest.raises(UsageError, match="only an encoder–decoder has a target"):
         writer.trace("a", target="b")
     eight = GlassBox(qkv.Bundle(writer.model, tokenizer), int8=True)
-    if eight.remarks:
+    if eight.warnings:
         pytest.skip("torch does not multiply in 8 bits on this CPU")
     with pytest.raises(UsageError, match="not one made for 8 bits"):
         eight.trace("the dog")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from qkv.engine.batching import Texts
+from qkv.engine.batching import PaddedBatch
 from qkv.errors import ConfigError
 from qkv.model import Classify, Encoder, build, preset
 from qkv.tasks.text_tasks import ClassifyTask, LabelledTexts, LabelledVectors, head
@@ -27,7 +27,7 @@ def batch(rows: slice = slice(None), pad: int = 0) -> LabelledTexts:
     texts = [torch.randint(5, 97, (n,), generator=draws).numpy() for n in LENGTHS]
     labels = torch.randint(len(LABELS), (len(LENGTHS),), generator=draws)
     weights = torch.rand(len(LENGTHS), generator=draws) + 0.5
-    return LabelledTexts(Texts.of(texts[rows], pad), labels[rows], weights[rows])
+    return LabelledTexts(PaddedBatch.of(texts[rows], pad), labels[rows], weights[rows])
 
 
 def gradients(network: Encoder) -> dict[str, Tensor]:

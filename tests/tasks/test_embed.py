@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from qkv.engine.batching import Texts
+from qkv.engine.batching import PaddedBatch
 from qkv.model import Encoder, build, preset
 from qkv.tasks.text_tasks import EmbedTask, Twins, contrast, vectors
 
@@ -18,9 +18,11 @@ def model() -> Encoder:
     return build(preset("embed-tiny"), seed=1).eval()  # type: ignore[return-value]
 
 
-def some(lengths: tuple[int, ...], seed: int, pad: int = 0) -> Texts:
+def some(lengths: tuple[int, ...], seed: int, pad: int = 0) -> PaddedBatch:
     draws = torch.Generator().manual_seed(seed)
-    return Texts.of([torch.randint(5, 97, (n,), generator=draws).numpy() for n in lengths], pad)
+    return PaddedBatch.of(
+        [torch.randint(5, 97, (n,), generator=draws).numpy() for n in lengths], pad
+    )
 
 
 def directions(seed: int) -> Tensor:
@@ -83,7 +85,7 @@ def test_a_vector_has_length_one_and_does_not_depend_on_what_stands_beside_it() 
         torch.testing.assert_close(together.norm(dim=-1), torch.ones(B))
         ids = some(LENGTHS, 0).ids
         for row, length in enumerate(LENGTHS):
-            alone = vectors(network, Texts.of([ids[row, :length].numpy()], 0))
+            alone = vectors(network, PaddedBatch.of([ids[row, :length].numpy()], 0))
             torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=1e-5)
 
 
@@ -102,7 +104,7 @@ def test_padded_equals_unpadded(known: str) -> None:
         sides = []
         for lengths, seed in ((LENGTHS, 0), (OTHERS, 1)):
             ids = some(lengths, seed).ids
-            alone = [Texts.of([ids[i, :n].numpy()], 0) for i, n in enumerate(lengths)]
+            alone = [PaddedBatch.of([ids[i, :n].numpy()], 0) for i, n in enumerate(lengths)]
             sides.append(torch.cat([vectors(network, text) for text in alone]))
         one, other = sides
         if scores is not None:

@@ -14,7 +14,7 @@ from qkv.attention import Steps, reference
 from qkv.checks.divergence import Parting, Places, parting
 from qkv.checks.model_under_test import Reading, Subject, Writer, ask
 from qkv.checks.result import Check, Finding, Tally
-from qkv.engine.batching import answering
+from qkv.engine.batching import inference
 from qkv.model import Encoder, Mix, Model, Tap
 
 LONG = 300  # positions: more than the fused kernel takes at a time
@@ -34,7 +34,7 @@ def find_fused(subject: Subject, tolerance: float) -> Finding:
         tally.add(found.worst, found.told(which))
 
     for which, model in subject.models():
-        with answering(model), _hooked(model, Mix, partial(compare, which)):
+        with inference(model), _hooked(model, Mix, partial(compare, which)):
             _exercise(subject, model)
     return tally.finding()
 
@@ -54,7 +54,7 @@ def find_rows(subject: Subject, tolerance: float) -> Finding:
         tally.add(found.worst, found.told(which))
 
     for which, model in subject.models():
-        with answering(model), _hooked(model, Tap, partial(add_up, which)):
+        with inference(model), _hooked(model, Tap, partial(add_up, which)):
             _exercise(subject, model)
     return tally.finding()
 

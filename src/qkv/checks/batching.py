@@ -15,7 +15,7 @@ from qkv.checks.divergence import Values, joined, last_ones, parting, passed, ro
 from qkv.checks.masking import changed
 from qkv.checks.model_under_test import Reading, Subject, Writer, ask, one_row
 from qkv.checks.result import Check, Finding, Tally
-from qkv.engine.generate.prefill import Prefill, Prefixes
+from qkv.engine.generate.prefill import Prefill, PrefixCache
 from qkv.model import Decoder, Encoder, NextToken
 
 # FOLDED check/cached: Cached = uncached: a text token by token or in portions with a cache, and
@@ -46,7 +46,7 @@ def _written(model: Decoder, which: str, texts: list[Reading], tally: Tally) -> 
     prompts = [torch.tensor(text.ids[:-1]).numpy() for text in texts]
     if not texts:
         return
-    prefill = Prefill(model, prompts, Prefixes(0))
+    prefill = Prefill(model, prompts, PrefixCache(0))
     vocabulary = model.config.embedding.vocabulary
     (read,) = passed(model, partial(prefill.step, vocabulary))
     rows = Rows(model.empty_cache(1, 0))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from qkv.engine.batching import answering
+from qkv.engine.batching import inference
 from qkv.model import Layers, Mix, Model, Tap
 
 # FOLDED check/passage: One pass through a model, seen from inside: what came out of each of its
@@ -36,7 +36,7 @@ AXES = {3: 1, 4: 2}  # of positions: (B, T, D) between modules, (B, H, T, E) ins
 def passed(model: Model, *runs: Callable[[], object]) -> list[Values]:
     """Everything that came out of the parts of the model in each of these runs."""
     watcher, found = Watcher(model), list[Values]()
-    with answering(model), watcher.watching():
+    with inference(model), watcher.watching():
         for run in runs:
             run()
             found.append(watcher.take())

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from qkv.checks.model_under_test import Reading, Subject
 from qkv.checks.result import Check, Finding, Tally
 from qkv.data.encoded import Encoded
-from qkv.engine.batching import Texts
+from qkv.engine.batching import PaddedBatch
 from qkv.model import (
     Attention,
     Classify,
@@ -128,14 +128,14 @@ def _pairs(texts: Sequence[Reading], start: Sequence[int]) -> PairBatch:
 
 def _labelled(part: Sequence[tuple[int, Reading]], labels: Tensor) -> LabelledTexts:
     numbers = torch.tensor([number for number, _ in part])
-    texts = Texts.of([text.ids for _, text in part], 0)
+    texts = PaddedBatch.of([text.ids for _, text in part], 0)
     return LabelledTexts(texts, labels[numbers], 0.5 + numbers.float())
 
 
 def _twins(part: Sequence[tuple[int, Reading]], texts: Sequence[Reading]) -> Twins:
     """Each text and its neighbour; how alike they should be is as good as random."""
-    one = Texts.of([text.ids for _, text in part], 0)
-    other = Texts.of([texts[(number + 1) % len(texts)].ids for number, _ in part], 0)
+    one = PaddedBatch.of([text.ids for _, text in part], 0)
+    other = PaddedBatch.of([texts[(number + 1) % len(texts)].ids for number, _ in part], 0)
     return Twins(one, other, scores=torch.tensor([(7 * n % 10) / 10 for n, _ in part]))
 
 

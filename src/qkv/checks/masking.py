@@ -13,7 +13,7 @@ from qkv.checks.divergence import distance, parting, passed, span
 from qkv.checks.model_under_test import Reading, Subject, ask, one_row
 from qkv.checks.result import Check, Finding, Tally
 from qkv.data.encoded import Encoded
-from qkv.engine.batching import answering, answers
+from qkv.engine.batching import batched_outputs, inference
 from qkv.model import Decoder, Encoder, Model, Translator
 from qkv.model.output import Pooled
 from qkv.tasks.token_tasks import windows
@@ -169,9 +169,9 @@ def states(
 
 def _answers(model: Encoder, which: str, texts: list[Reading], tally: Tally) -> None:
     """What is said of the texts in the end, by the function that commands use."""
-    found = answers(model, [text.ids for text in texts])
+    found = batched_outputs(model, [text.ids for text in texts])
     for number, (text, answer) in enumerate(zip(texts, found, strict=True), start=1):
-        with answering(model):
+        with inference(model):
             alone = ask(model, [text])[0].float().cpu()
         where = filter(None, ("output", which, f"text {number} of all answers"))
         tally.add(distance(alone, answer), ", ".join(where))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qkv.attention import KVCache
 from qkv.bundle import Bundle
-from qkv.engine.batching import Texts
+from qkv.engine.batching import PaddedBatch
 from qkv.engine.engine import Engine
 from qkv.engine.translate import Marking
 from qkv.errors import UsageError
@@ -168,9 +168,9 @@ class Subject:
     @property
     def twin(self) -> Model | None:
         """The twin that answers, if there is one and it is looked at."""
-        if self.too_large or self.engine.quick is self.model:
+        if self.too_large or self.engine.optimized is self.model:
             return None
-        return self.engine.quick
+        return self.engine.optimized
 
     def models(self) -> Iterator[tuple[str, Model]]:
         """The model and the twin that answers, each with what to call it where it matters."""
@@ -265,7 +265,7 @@ def pooled(model: Encoder | Decoder, reading: Reading) -> Tensor:
 def _beside(
     model: Model, rows: Sequence[Sequence[int]], more: int, fill: int
 ) -> tuple[Tensor, Tensor | None]:
-    texts = Texts.of([*rows], fill)
+    texts = PaddedBatch.of([*rows], fill)
     lengths = texts.lengths
     if more and lengths is None:
         lengths = torch.tensor([len(row) for row in rows])

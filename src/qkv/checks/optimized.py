@@ -9,7 +9,7 @@ from torch import Tensor
 from qkv.checks.divergence import parting, passed, row
 from qkv.checks.model_under_test import Reading, Subject, ask, pooled
 from qkv.checks.result import Check, Finding, Tally
-from qkv.engine.batching import answering
+from qkv.engine.batching import inference
 from qkv.engine.optimized import int8_supported, optimize
 from qkv.model import Model, Translator
 from qkv.model.output import Pooled
@@ -50,7 +50,7 @@ def find_int8(subject: Subject, tolerance: float) -> Finding:
     twin = optimize(model, int8=True)
     same, largest, count = 0, 0.0, 0
     for number, text in enumerate(subject.readings, start=1):
-        with answering(model), answering(twin):  # each has parts of its own
+        with inference(model), inference(twin):  # each has parts of its own
             right, other = _vector(model, text), _vector(twin, text)
             first, again = ask(model, [text]), ask(twin, [text])
         cosine = float(F.cosine_similarity(right.flatten(), other.flatten(), dim=0))

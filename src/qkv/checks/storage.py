@@ -10,7 +10,7 @@ import torch
 from qkv.bundle import Bundle
 from qkv.checks.model_under_test import Subject, ask
 from qkv.checks.result import Check, Finding
-from qkv.engine.batching import answering
+from qkv.engine.batching import inference
 from qkv.errors import QkvError
 from qkv.files import one_line
 from qkv.text import Tokenizer
@@ -53,7 +53,7 @@ def _different(subject: Subject, one: Bundle, other: Bundle) -> list[str]:
     if one.card != other.card:
         found.append("the import card")
     if not found:
-        with answering(one.model), answering(other.model):
+        with inference(one.model), inference(other.model):
             said = [ask(bundle.model, subject.readings[:2]) for bundle in (one, other)]
         found += [] if _bits_equal(*said) else ["output"]
     return found

@@ -55,7 +55,7 @@ def classify(
 
     way, given = chosen(long), given_texts(texts, file)
     engine = opened(model, int8, threads, compile_)
-    classifier = Classifier(engine.quick, engine.tokenizer, long=way, batch_tokens=batch_tokens)
+    classifier = Classifier(engine.optimized, engine.tokenizer, long=way, batch_tokens=batch_tokens)
     width = min(WIDEST, max(map(len, classifier.labels)))
     pace, done = Pace(known_total(texts, file)), 0
     pace(done)

@@ -110,7 +110,7 @@ def _embedded(engine: "Engine", texts: list[str]) -> "NDArray[np.float32]":
     from qkv.engine.embed.embedder import borrowed
 
     start, pace = time.perf_counter(), Pace(len(texts))
-    found = embed(engine.quick, engine.tokenizer, texts, long="average", progress=pace)
+    found = embed(engine.optimized, engine.tokenizer, texts, long="average", progress=pace)
     pace.end()
     if remark := borrowed(engine.model):
         say(f"note: {remark}")

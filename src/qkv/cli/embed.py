@@ -67,7 +67,7 @@ def embed(
     _expect(output, resume, force, json)
     given, engine = given_texts(texts, file), opened(model, int8, threads, compile_)
     asked: dict[str, Any] = {"raw": raw, "long": way, "batch_tokens": batch_tokens}
-    embedder = Embedder(engine.quick, engine.tokenizer, **asked)
+    embedder = Embedder(engine.optimized, engine.tokenizer, **asked)
     remark = borrowed(engine.model)
     if remark:
         say(f"note: {remark}")

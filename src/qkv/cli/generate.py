@@ -23,12 +23,12 @@ from qkv.cli.progress import say
 from qkv.errors import QkvError, UsageError
 
 if TYPE_CHECKING:
-    from qkv.engine.generate import Generating, Generation, Prompt
+    from qkv.engine.generate import Completion, CompletionStream, Prompt
     from qkv.text import Tokenizer
 
 if TYPE_CHECKING:
     from qkv.engine.engine import Engine
-    from qkv.engine.generate import Answered, Draft, Prompt
+    from qkv.engine.generate import CompletionResult, Drafter, Prompt
 
 # FOLDED cli/generated: How answers of `qkv generate` look on standard output.
 
@@ -48,7 +48,7 @@ class Shown:
         self.tokenizer, self.json, self.logprobs, self.several = tokenizer, json, logprobs, several
         self.seed, self.begun = seed, False
 
-    def follow(self, prompt: "Prompt", writing: "Generating") -> None:
+    def follow(self, prompt: "Prompt", writing: "CompletionStream") -> None:
         """Text as it is written; anything else when it is finished."""
         if self.json or self.logprobs:
             self.answer(prompt, writing.finish())
@@ -60,7 +60,7 @@ class Shown:
                 sys.stdout.flush()
         typer.echo("")
 
-    def answer(self, prompt: "Prompt", generation: "Generation") -> None:
+    def answer(self, prompt: "Prompt", generation: "Completion") -> None:
         if self.json:
             self.object(prompt, _fields(generation))
             return
@@ -89,7 +89,7 @@ class Shown:
         self.begun = True
 
 
-def _fields(generation: "Generation") -> dict[str, Any]:
+def _fields(generation: "Completion") -> dict[str, Any]:
     names = ("text", "tokens", "logprobs", "stop_reason")
     return {name: getattr(generation, name) for name in names}
 
@@ -189,21 +189,21 @@ def _one_by_one(
     engine: "Engine", prompts: Iterator["Prompt"], n: int, options: dict[str, Any], shown: Shown
 ) -> None:
     """One answer after the other, and in the end how good the guesses of a draft were."""
-    from qkv.engine.generate import Answered, Tally
+    from qkv.engine.generate import Acceptance, CompletionResult
 
-    total, failed = Tally(), False
+    total, failed = Acceptance(), False
     for place, prompt in enumerate(prompts):
         for number in range(n):
             try:
-                writing = engine.generate(prompt, number=number, **options)
+                writing = engine.generate(prompt, sample_index=number, **options)
                 shown.follow(prompt, writing)
             except QkvError as error:
-                failed = not _told(Answered(place, number, prompt, None, error), shown)
+                failed = not _told(CompletionResult(place, number, prompt, None, error), shown)
                 break
-            total.guessed += writing.tally.guessed
-            total.accepted += writing.tally.accepted
+            total.drafted += writing.acceptance.drafted
+            total.accepted += writing.acceptance.accepted
     if options.get("draft") is not None:
-        say(f"draft: {total.accepted:,} of {total.guessed:,} guesses were right, {total.rate:.0%}")
+        say(f"draft: {total.accepted:,} of {total.drafted:,} guesses were right, {total.rate:.0%}")
     if failed:
         raise typer.Exit(2)
 
@@ -215,11 +215,11 @@ def _many(
     from qkv.engine.generate import generate_each
     from qkv.model import Decoder
 
-    held: dict[tuple[int, int], Answered] = {}
+    held: dict[tuple[int, int], CompletionResult] = {}
     turn, failed = (0, 0), 0
-    model = engine.as_a(Decoder)
+    model = engine.require(Decoder)
     for answered in generate_each(model, engine.tokenizer, prompts, n=n, **options):
-        held[answered.place, answered.number] = answered
+        held[answered.prompt_index, answered.sample_index] = answered
         while turn in held:
             failed += not _told(held.pop(turn), shown)
             turn = (turn[0], turn[1] + 1) if turn[1] + 1 < n else (turn[0] + 1, 0)
@@ -227,23 +227,23 @@ def _many(
         raise typer.Exit(2)
 
 
-def _told(answered: "Answered", shown: Shown) -> bool:
+def _told(answered: "CompletionResult", shown: Shown) -> bool:
     """Whether there was an answer to show."""
-    if answered.generation is not None:
-        shown.answer(answered.prompt, answered.generation)
+    if answered.completion is not None:
+        shown.answer(answered.prompt, answered.completion)
         return True
     assert answered.error is not None
     if not isinstance(answered.error, QkvError) or not shown.several:
         raise answered.error
     message = " ".join(str(answered.error).split())
-    if answered.number == 0:
-        say(f"qkv: prompt {answered.place + 1}: {message}")
+    if answered.sample_index == 0:
+        say(f"qkv: prompt {answered.prompt_index + 1}: {message}")
     if shown.json:
         shown.object(answered.prompt, {"error": message})
     return False
 
 
-def _draft(name: str, engine: "Engine") -> "Draft":
+def _draft(name: str, engine: "Engine") -> "Drafter":
     from difflib import get_close_matches
     from pathlib import Path
 
@@ -264,7 +264,7 @@ def _draft(name: str, engine: "Engine") -> "Draft":
             f"the draft {name} has other tokens ({theirs.summary}) than the model "
             f"({ours.summary}); a draft must share its tokenizer"
         )
-    return DraftModel(small.as_a(Decoder))
+    return DraftModel(small.require(Decoder))
 
 
 def _prompt(text: str, chat: bool, system: str | None) -> "Prompt":

@@ -74,7 +74,7 @@ def opened(
         os.environ["RAYON_NUM_THREADS"] = str(threads)  # of the tokenizers, before their first use
     engine = Engine.load(model, int8=int8, compile=compile)
     keep_memory()  # from here on: what was only needed to load it is given back
-    for remark in engine.remarks:
+    for remark in engine.warnings:
         say(f"note: {remark}")
     return engine
 

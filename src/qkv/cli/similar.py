@@ -49,7 +49,7 @@ def similar(
     from qkv.model import Encoder
 
     engine = opened(model, int8, threads, compile_)
-    found = why_similar(engine.as_a(Encoder), engine.tokenizer, a, b)
+    found = why_similar(engine.require(Encoder), engine.tokenizer, a, b)
     if json:
         shown = {**found.json(), "pairs": [pair.json() for pair in found.pairs[:top]]}
         typer.echo(dumps(shown, ensure_ascii=False))

@@ -35,14 +35,14 @@ from qkv.model.output import Pooled
 
 
 @contextmanager
-def answering(model: nn.Module) -> Iterator[None]:
+def inference(model: nn.Module) -> Iterator[None]:
     """Inside, the model is at rest and torch keeps nothing for a backward pass."""
-    with at_rest(model), torch.inference_mode():
+    with eval_mode(model), torch.inference_mode():
         yield
 
 
 @contextmanager
-def at_rest(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """Inside, the model is in evaluation mode; afterwards every part is in the mode it was in."""
     learning = [part for part in model.modules() if part.training]
     model.eval()
@@ -58,7 +58,7 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
-def spread(do: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
+def parallel_map(do: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
     """What `do` makes of each piece, in order; pieces are about equally much work."""
     cores = torch.get_num_threads()
     if cores == 1 or len(pieces) < 2:
@@ -97,13 +97,13 @@ Ids = NDArray[np.int64]
 Last = Callable[[Tensor, Tensor], Tensor]  # states (B, T, D), lengths (B,) -> an answer each
 
 
-def answers(model: Encoder, texts: Sequence[ArrayLike], budget: int = TOKENS) -> Tensor:
+def batched_outputs(model: Encoder, texts: Sequence[ArrayLike], budget: int = TOKENS) -> Tensor:
     """The model's answer for each text, in their order, whatever stands beside them: (N, …)."""
     table = model.embedding.weight
     return _each(model, texts, lambda states, n: model.output(states, n, table), budget)
 
 
-def pooled(model: Encoder, texts: Sequence[ArrayLike], budget: int = TOKENS) -> Tensor:
+def pooled_states(model: Encoder, texts: Sequence[ArrayLike], budget: int = TOKENS) -> Tensor:
     """The states of each text as one vector, before anything is made of it: (N, D)."""
     output = model.output
     if not isinstance(output, Pooled):
@@ -116,8 +116,8 @@ def _each(model: Encoder, texts: Sequence[ArrayLike], last: Last, budget: int) -
     lengths = np.array([len(text) for text in arrays], dtype=np.int64)
     _expect_short(model, lengths)
     batches = list(_batches(lengths, budget))
-    with answering(model):
-        found = spread(partial(_answer, model, arrays, last), batches)
+    with inference(model):
+        found = parallel_map(partial(_answer, model, arrays, last), batches)
     if not found:
         return torch.empty(0)
     back = torch.from_numpy(np.concatenate(batches).argsort())
@@ -171,7 +171,7 @@ def _expect_short(model: Encoder, lengths: Ids) -> None:
 
 
 @dataclass(frozen=True)
-class Texts:
+class PaddedBatch:
     """ids (B, T), of which the first lengths[b] are real; no lengths if all of them are."""
 
     ids: Tensor
@@ -179,7 +179,7 @@ class Texts:
     tokens: int  # real ones
 
     @classmethod
-    def of(cls, texts: Sequence[ArrayLike], pad: int) -> "Texts":
+    def of(cls, texts: Sequence[ArrayLike], pad: int) -> "PaddedBatch":
         arrays = [np.asarray(text, dtype=np.int64) for text in texts]
         sizes = np.array([len(text) for text in arrays])
         ids = np.full((len(arrays), max(1, int(sizes.max(initial=0)))), pad)
@@ -192,6 +192,6 @@ class Texts:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def to(self, device: torch.device) -> "Texts":
+    def to(self, device: torch.device) -> "PaddedBatch":
         lengths = None if self.lengths is None else self.lengths.to(device)
-        return Texts(self.ids.to(device), lengths, self.tokens)
+        return PaddedBatch(self.ids.to(device), lengths, self.tokens)

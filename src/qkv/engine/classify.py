@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qkv.engine.batching import answers
+from qkv.engine.batching import batched_outputs
 from qkv.engine.embed.embedder import Long, expect_budget, portions, read, several
 from qkv.engine.engine import purpose_of
 from qkv.errors import QkvError, UsageError
@@ -81,7 +81,7 @@ class Classifier:
         return Classification(text, self.labels[best[0]], probabilities)
 
     def _answer(self, ids: list[list[int]]) -> Tensor:
-        scores = answers(self.model, ids, **self.budget)
+        scores = batched_outputs(self.model, ids, **self.budget)
         return torch.softmax(scores.double(), dim=-1)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from qkv.engine.classify import Classification
     from qkv.engine.cluster import Clustering
     from qkv.engine.embed import Long
-    from qkv.engine.generate import Generating, Generation
+    from qkv.engine.generate import Completion, CompletionStream
     from qkv.engine.similar import Similarity
     from qkv.engine.translate import Translation
 
@@ -70,23 +70,23 @@ class Engine:
     def __init__(
         self, bundle: Bundle, name: str = "this model", int8: bool = False, compile: bool = False
     ) -> None:
-        self.bundle, self.name, self.remarks = bundle, name, list[str]()
+        self.bundle, self.name, self.warnings = bundle, name, list[str]()
         self.compile = compile
         if compile:
             inference_kernels()  # what is missing for it is said now
         if compile and not can_optimize(bundle.model):
-            self.remarks.append("compiled loops need float32 weights on a CPU; none are used here")
+            self.warnings.append("compiled loops need float32 weights on a CPU; none are used here")
         if int8 and not (compile or int8_supported()):
-            self.remarks.append(
+            self.warnings.append(
                 "this CPU multiplies in 8 bits only with compiled loops (--compile); float32 is "
                 "used instead"
             )
             int8 = False
         if int8:  # nothing of the larger numbers stays in memory
             self.bundle = replace(bundle, model=optimize(bundle.model, True, compile))
-            self.quick = self.bundle.model
-            if self.quick is bundle.model:
-                self.remarks.append("8 bits need float32 weights on a CPU; none are made here")
+            self.optimized = self.bundle.model
+            if self.optimized is bundle.model:
+                self.warnings.append("8 bits need float32 weights on a CPU; none are made here")
 
     @classmethod
     def load(
@@ -107,7 +107,7 @@ class Engine:
         return self.bundle.model
 
     @cached_property
-    def quick(self) -> Model:
+    def optimized(self) -> Model:
         """The twin that answers."""
         return optimize(self.bundle.model, compile=self.compile)
 
@@ -131,13 +131,13 @@ class Engine:
         """A vector for each text, (n, D), of length 1 unless `raw`; see `qkv.engine.embed`."""
         from qkv.engine.embed import embed
 
-        return embed(self.quick, self.tokenizer, texts, raw=raw, long=long, **options).vectors
+        return embed(self.optimized, self.tokenizer, texts, raw=raw, long=long, **options).vectors
 
     def classify(self, texts: Iterable[str], **options: Any) -> list[Classification]:
         """The label of each text and how probable every label is; see `qkv.engine.classify`."""
         from qkv.engine.classify import classify
 
-        return classify(self.quick, self.tokenizer, texts, **options)
+        return classify(self.optimized, self.tokenizer, texts, **options)
 
     def translate(
         self, texts: Sequence[str], *, beams: int = 4, best: int = 1, **options: Any
@@ -146,26 +146,26 @@ class Engine:
         from qkv.engine.translate import translate
 
         return translate(
-            self.as_a(Translator), self.tokenizer, texts, beams=beams, best=best, **options
+            self.require(Translator), self.tokenizer, texts, beams=beams, best=best, **options
         )
 
-    def generate(self, prompt: Any, **options: Any) -> Generating:
+    def generate(self, prompt: Any, **options: Any) -> CompletionStream:
         """The tokens that follow the prompt, one after the other; see `qkv.engine.generate`."""
         from qkv.engine.generate import generate
 
-        return generate(self.as_a(Decoder), self.tokenizer, prompt, **options)
+        return generate(self.require(Decoder), self.tokenizer, prompt, **options)
 
-    def generate_many(self, prompts: Sequence[Any], **options: Any) -> list[Generation]:
+    def generate_many(self, prompts: Sequence[Any], **options: Any) -> list[Completion]:
         """What follows each of the prompts, written together."""
         from qkv.engine.generate import generate_many
 
-        return generate_many(self.as_a(Decoder), self.tokenizer, prompts, **options)
+        return generate_many(self.require(Decoder), self.tokenizer, prompts, **options)
 
     def similar(self, a: str, b: str) -> Similarity:
         """The cosine of two texts, and which words make it."""
         from qkv.engine.similar import similar
 
-        return similar(self.as_a(Encoder), self.tokenizer, a, b)
+        return similar(self.require(Encoder), self.tokenizer, a, b)
 
     def cluster(self, texts: Sequence[str], k: int | None = None, **options: Any) -> Clustering:
         """Groups of texts that are alike; `k` of them, or as many as are found stable."""
@@ -173,11 +173,11 @@ class Engine:
 
         return cluster(texts, self.embed(texts, long="average"), k=k, **options)
 
-    def as_a(self, family: type[Family]) -> Family:
+    def require(self, family: type[Family]) -> Family:
         """The twin, if it is of that family."""
-        if isinstance(self.quick, family):
-            return self.quick
-        it_is, command = purpose_of(self.quick)
+        if isinstance(self.optimized, family):
+            return self.optimized
+        it_is, command = purpose_of(self.optimized)
         raise UsageError(f"{self.name} is {it_is}; use {command}")
 
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from qkv.engine.batching import answering
+from qkv.engine.batching import inference
 from qkv.engine.cluster.clustering import tokens_of_words
 from qkv.engine.embed.embedder import with_vectors
 from qkv.errors import DataError
@@ -140,7 +140,7 @@ def _read(model: Encoder, tokenizer: Tokenizer, text: str, which: str) -> _Read:
             f"text {which} has {len(ids)} tokens but the model reads at most {most}; shorten it"
         )
     weight = model.embedding.weight
-    with answering(model):
+    with inference(model):
         states = model.encode(torch.tensor([ids], device=weight.device))
         length = torch.tensor([len(ids)], device=weight.device)
         vector = model.output(states, length, weight)[0]

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 import qkv
-from qkv.engine.batching import answering
+from qkv.engine.batching import inference
 from qkv.engine.cluster.clustering import tokens_of_words
 from qkv.engine.engine import Engine
 from qkv.engine.generate.request import Prompter
@@ -75,7 +75,7 @@ class GlassBox(Engine):
             target = self._own_translation(text)
         reading = read_text(self.model, self.tokenizer, text, target)
         about = self.about | {"text": text} | ({} if target is None else {"target": target})
-        served = None if edits else served_answer(self.quick, reading)
+        served = None if edits else served_answer(self.optimized, reading)
         return capture_trace(self.model, reading, keep, rows, edits, about, served)
 
     def why(self, text: str, **asked: Any) -> Attribution:
@@ -132,7 +132,7 @@ def served_answer(quick: Model, reading: TokenizedInput) -> Tensor:
     """What the twin that answers gives for the same ids."""
     device = quick.embedding.weight.device
     given = [torch.tensor([ids], device=device) for ids in reading.ids.values()]
-    with answering(quick):
+    with inference(quick):
         answer: Tensor = quick(*given)
         return answer.float().cpu().clone()
 
@@ -237,7 +237,7 @@ BEST = 8  # answers named at each position
 
 
 @dataclass(frozen=True)
-class Likely:
+class Candidate:
     """One possible answer."""
 
     name: str
@@ -246,20 +246,20 @@ class Likely:
 
 
 @dataclass(frozen=True)
-class Position:
+class TokenPrediction:
     """The likeliest answers at one position; token is None where a whole text has one answer."""
 
     token: str | None
-    best: tuple[Likely, ...]
+    best: tuple[Candidate, ...]
 
 
 @dataclass(frozen=True)
-class Answer:
+class Prediction:
     """Either positions or a vector."""
 
     title: str
     sentence: str
-    positions: tuple[Position, ...] = ()
+    positions: tuple[TokenPrediction, ...] = ()
     vector: tuple[float, ...] | None = None
 
     def json(self) -> dict[str, Any]:
@@ -269,7 +269,7 @@ class Answer:
         return told | {"positions": [asdict(position) for position in self.positions]}
 
 
-def answer_of(trace: Trace) -> Answer | None:
+def prediction_of(trace: Trace) -> Prediction | None:
     """The answer with its names; None if it was not kept."""
     if "output" not in trace:
         return None
@@ -277,23 +277,23 @@ def answer_of(trace: Trace) -> Answer | None:
     if "probabilities" not in trace:
         size = float(np.linalg.norm(output))
         said = f"{output.shape[-1]} numbers, of length {size:.4f}."
-        return Answer(f"The vector of the text: {said}", said, vector=tuple(output.tolist()))
+        return Prediction(f"The vector of the text: {said}", said, vector=tuple(output.tolist()))
     shares = to_numpy(trace["probabilities"])[0]
     if output.ndim == 1:
-        one = Position(None, _best(trace, output, shares))
-        return Answer("What the model says", "How probable each label is.", (one,))
+        one = TokenPrediction(None, _best(trace, output, shares))
+        return Prediction("What the model says", "How probable each label is.", (one,))
     tokens = trace.tokens[node.sequences["T"]]
     rows = zip(tokens, output, shares, strict=True)
-    places = tuple(Position(token, _best(trace, *numbers)) for token, *numbers in rows)
+    places = tuple(TokenPrediction(token, _best(trace, *numbers)) for token, *numbers in rows)
     if any(name.startswith("decoder.") for name in trace.graph.nodes):
         title = f"What comes after “{tokens[-1]}”"
-        return Answer(title, "How probable each token is to come next.", places)
+        return Prediction(title, "How probable each token is to come next.", places)
     title = f"What may stand in the place of “{tokens[-1]}”"
-    return Answer(title, "How probable each token is there.", places)
+    return Prediction(title, "How probable each token is there.", places)
 
 
-def _best(trace: Trace, scores: Array, shares: Array) -> tuple[Likely, ...]:
+def _best(trace: Trace, scores: Array, shares: Array) -> tuple[Candidate, ...]:
     order = np.argsort(-shares, kind="stable")[:BEST]
     return tuple(
-        Likely(trace.output_name(int(at)), float(shares[at]), float(scores[at])) for at in order
+        Candidate(trace.output_name(int(at)), float(shares[at]), float(scores[at])) for at in order
     )

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from qkv.engine.batching import Texts
+from qkv.engine.batching import PaddedBatch
 from qkv.errors import ConfigError
 from qkv.model import Encoder
 from qkv.model.config import Choice, NotNegative, Share
@@ -26,7 +26,7 @@ class LabelledTexts:
     shares (B, labels): what a teacher says of them, in place of the labels.
     """
 
-    texts: Texts
+    texts: PaddedBatch
     labels: Tensor
     weights: Tensor
     shares: Tensor | None = None
@@ -125,8 +125,8 @@ class Twins:
     the two are, from 0 to 1.
     """
 
-    one: Texts
-    other: Texts
+    one: PaddedBatch
+    other: PaddedBatch
     labels: Tensor | None = None
     scores: Tensor | None = None
 
@@ -175,6 +175,6 @@ def contrast(one: Tensor, other: Tensor, temperature: float, labels: Tensor | No
     return (there + back) / 2
 
 
-def vectors(model: Encoder, texts: Texts) -> Tensor:
+def vectors(model: Encoder, texts: PaddedBatch) -> Tensor:
     """One vector of length 1 for each text, (B, D)."""
     return F.normalize(model(texts.ids, texts.lengths).float(), dim=-1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from qkv.attention import Mask
 from qkv.data.encoded import Encoded
-from qkv.engine.batching import Texts
+from qkv.engine.batching import PaddedBatch
 from qkv.errors import ConfigError, DataError
 from qkv.model import Decoder, Encoder, Translator
 from qkv.model.config import Choice, NotNegative, Share
@@ -228,8 +228,8 @@ class PairBatch:
     target token (B, T), IGNORED where there is none.
     """
 
-    source: Texts
-    target: Texts
+    source: PaddedBatch
+    target: PaddedBatch
     following: Tensor
 
     @classmethod
@@ -248,8 +248,8 @@ class PairBatch:
         begun = [np.concatenate([start, target]).astype(np.int64) for target in targets]
         given = [IGNORED] * (len(start) - 1)
         wanted = [np.concatenate([given, target, [end]]).astype(np.int64) for target in targets]
-        following = Texts.of(wanted, IGNORED)
-        return cls(Texts.of(sources, pad), Texts.of(begun, pad), following.ids)
+        following = PaddedBatch.of(wanted, IGNORED)
+        return cls(PaddedBatch.of(sources, pad), PaddedBatch.of(begun, pad), following.ids)
 
     @property
     def tokens(self) -> int:

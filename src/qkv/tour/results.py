@@ -232,7 +232,7 @@ def _why_label(outcome: Outcome, text: str) -> LabelAttribution:
 
 def _why_translation(outcome: Outcome, text: str) -> TranslationAttribution:
     box = outcome.box
-    return why_translation(box.as_a(Translator), box.tokenizer, text, layer=LAYER)
+    return why_translation(box.require(Translator), box.tokenizer, text, layer=LAYER)
 
 
 @dataclass(frozen=True)

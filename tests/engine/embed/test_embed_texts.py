@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.embed.tiny_encoders import LENGTH, WIDTH, WORDS, encoder, sentences, tokenizer
 
-from qkv.engine.batching import answers, pooled
+from qkv.engine.batching import batched_outputs, pooled_states
 from qkv.engine.embed import Embedder, embed, portions
 from qkv.errors import DataError, QkvError, UsageError
 from qkv.model import Classify, First, Last, MaskedToken, Max, TextVector, build, preset
@@ -97,7 +97,7 @@ def test_average_weighs_each_window_by_its_tokens(raw: bool) -> None:
     windows = [ids[i : i + room] for i in range(0, len(ids), room)]
     assert len(windows) >= 3
     assert len(windows[-1]) < room
-    parts = answers(model, [MARKED.wrap(window) for window in windows]).numpy()
+    parts = batched_outputs(model, [MARKED.wrap(window) for window in windows]).numpy()
     mean = np.average(parts, axis=0, weights=[len(window) for window in windows])
     found = embed(model, MARKED, [TEXTS[0], LONG], long="average", raw=raw)
     wanted = mean if raw else mean / np.linalg.norm(mean)
@@ -125,7 +125,7 @@ def test_a_classifier_gives_the_states_its_labels_are_read_from() -> None:
     model = encoder(Classify(labels=("a", "b", "c"), pooling=Max(), hidden=7))
     cut = cut_texts(TEXTS, MARKED, model.config.reads)
     found = embed(model, MARKED, TEXTS, raw=True).vectors
-    assert found == pytest.approx(pooled(model, cut).numpy(), abs=1e-6)
+    assert found == pytest.approx(pooled_states(model, cut).numpy(), abs=1e-6)
 
 
 def test_an_encoder_of_hidden_tokens_gives_the_mean_of_its_states() -> None:

@@ -14,8 +14,8 @@ from tokenizers import decoders, models
 from qkv.bundle import Bundle
 from qkv.engine.generate import (
     GREEDY,
-    Generating,
-    Generation,
+    Completion,
+    CompletionStream,
     Prompter,
     Sampling,
     generate,
@@ -49,7 +49,7 @@ def stories(shared: Path) -> Bundle:
 
 def test_tokens_come_one_by_one_and_make_the_answer(model: Decoder, tokenizer: Tokenizer) -> None:
     answer = generate(model, tokenizer, "cab", max_tokens=17, sampling=GREEDY)
-    assert isinstance(answer, Generating)
+    assert isinstance(answer, CompletionStream)
     assert answer.stop_reason is None
     tokens = list(answer)
     ids = [token.id for token in tokens]
@@ -117,7 +117,7 @@ def test_many_answers_equal_single_ones_in_their_order(texts: list[str], seed: i
     options = {"max_tokens": 9, "sampling": Sampling.of(1.5, top_p=0.9), "seed": seed}
     many = generate_many(model, tokenizer, texts, n=2, budget=60, **options)
     alone = [
-        generate(model, tokenizer, text, number=number, **options).finish()
+        generate(model, tokenizer, text, sample_index=number, **options).finish()
         for text in texts
         for number in range(2)
     ]
@@ -134,10 +134,10 @@ def test_one_bad_prompt_of_many_is_told_and_the_others_are_answered(
     answered = sorted(generate_each(model, tokenizer, iter(prompts), **options))
     assert [type(a.error) for a in answered] == [type(None), UsageError, DataError, type(None)]
     for answer in (answered[0], answered[3]):
-        assert isinstance(answer.generation, Generation)
+        assert isinstance(answer.completion, Completion)
         assert isinstance(answer.prompt, str)
         expected = generate(model, tokenizer, answer.prompt, **options).finish()
-        assert answer.generation.tokens == expected.tokens
+        assert answer.completion.tokens == expected.tokens
     with pytest.raises(UsageError, match="99 tokens but the model reads at most 61"):
         generate_many(model, tokenizer, prompts, **options)
 
@@ -152,7 +152,7 @@ def test_prompts_are_taken_only_as_they_are_needed(model: Decoder, tokenizer: To
             yield "abc"
 
     first = next(generate_each(model, tokenizer, prompts(), max_tokens=3, sampling=GREEDY))
-    assert first.place == 0
+    assert first.prompt_index == 0
     assert taken < 2000
 
 

@@ -1,6 +1,5 @@
 """Many sequences at once write what each would write alone, and no one disturbs another."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -20,9 +19,9 @@ from tests.kernels.native import needs_compiler
 from torch import Tensor
 
 from qkv.attention import Rows, RowSlot, Slot
-from qkv.engine.generate import GREEDY, Batch, Request, Sampling, Step
+from qkv.engine.generate import GREEDY, LogitsProcessor, Request, Sampling, Scheduler
 from qkv.engine.generate.decode import write_one
-from qkv.engine.generate.scheduler import Running
+from qkv.engine.generate.scheduler import Sequence
 from qkv.engine.optimized import optimize
 from qkv.engine.optimized.decode_step import DecodeStepLayers
 from qkv.errors import CacheError, QkvError, UsageError
@@ -33,13 +32,13 @@ MODEL = MODELS["rotary"]
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 
 
-def run(batch: Batch, *requests: Request) -> list[list[int] | Exception]:
+def run(batch: Scheduler, *requests: Request) -> list[list[int] | Exception]:
     """What comes of each request, all of them added at once."""
     return finish(batch, [batch.add(request) for request in requests])
 
 
-def finish(batch: Batch, members: Sequence[Running]) -> list[list[int] | Exception]:
-    found: dict[Running, list[int] | Exception] = {member: [] for member in members}
+def finish(batch: Scheduler, members: list[Sequence]) -> list[list[int] | Exception]:
+    found: dict[Sequence, list[int] | Exception] = {member: [] for member in members}
     for _ in range(2000):
         if batch.idle:
             return list(found.values())
@@ -75,7 +74,7 @@ def test_cached_and_batched_scores_equal_those_computed_from_nothing(
     kind: str, prompts: list[list[int]], counts: list[int]
 ) -> None:
     """Every row of scores, of every sequence, whatever its neighbours' lengths are."""
-    model, batch = MODELS[kind], Batch(MODELS[kind], VOCABULARY)
+    model, batch = MODELS[kind], Scheduler(MODELS[kind], VOCABULARY)
     rows = []
     for prompt, count in zip(prompts, counts, strict=False):
         sampling, seen = watched()
@@ -114,14 +113,14 @@ def test_the_same_seed_gives_the_same_tokens_whatever_else_is_in_the_batch(
     asked = Request(ids(seed, 5), 17, sampling, seed=seed)
     others = [Request(tuple(p), 9, sampling, seed=i) for i, p in enumerate(prompts)]
     others.insert(place, asked)
-    found = run(Batch(MODEL, VOCABULARY), *others)
+    found = run(Scheduler(MODEL, VOCABULARY), *others)
     assert found[others.index(asked)] == alone(MODEL, asked)
 
 
 def test_answers_of_one_seed_differ_by_their_number() -> None:
     sampling = Sampling.of(temperature=2.0)
     found = run(
-        Batch(MODEL, VOCABULARY),
+        Scheduler(MODEL, VOCABULARY),
         *(Request(ids(1, 4), 20, sampling, seed=5, number=n) for n in range(3)),
     )
     assert len({tuple(f) for f in found}) == 3
@@ -131,14 +130,14 @@ def test_answers_of_one_seed_differ_by_their_number() -> None:
 def test_an_end_token_ends_a_sequence_and_is_its_last() -> None:
     expected = slow_greedy(MODEL, ids(2, 6), 25)
     end = expected[11]
-    found = run(Batch(MODEL, VOCABULARY), Request(ids(2, 6), 25, GREEDY, ends=frozenset({end})))
+    found = run(Scheduler(MODEL, VOCABULARY), Request(ids(2, 6), 25, GREEDY, ends=frozenset({end})))
     assert found == [expected[: expected.index(end) + 1]]
 
 
 def test_no_more_is_admitted_than_the_budget_and_the_rest_come_in_order() -> None:
-    batch = Batch(MODEL, VOCABULARY, budget=40)
+    batch = Scheduler(MODEL, VOCABULARY, budget=40)
     members = [batch.add(Request(ids(i, 7 + i % 3), 9, GREEDY)) for i in range(7)]
-    first: list[Running] = []
+    first: list[Sequence] = []
     while not batch.idle:
         for event in batch.step():
             if event.running not in first:
@@ -149,13 +148,13 @@ def test_no_more_is_admitted_than_the_budget_and_the_rest_come_in_order() -> Non
 
 
 def test_a_request_larger_than_the_budget_is_answered_when_it_is_alone() -> None:
-    batch = Batch(MODEL, VOCABULARY, budget=10)
+    batch = Scheduler(MODEL, VOCABULARY, budget=10)
     request = Request(ids(1, 8), 7, GREEDY)
     assert run(batch, request, request) == [slow_greedy(MODEL, request.ids, 7)] * 2
 
 
 def test_what_prompts_have_in_common_is_computed_once() -> None:
-    beginning, batch = ids(1, 31), Batch(MODEL, VOCABULARY)
+    beginning, batch = ids(1, 31), Scheduler(MODEL, VOCABULARY)
     asked = [Request((*beginning, *ids(i, 3)), 5, GREEDY) for i in range(2, 9)]
     found = run(batch, *asked)
     assert found == [slow_greedy(MODEL, request.ids, 5) for request in asked]
@@ -165,14 +164,14 @@ def test_what_prompts_have_in_common_is_computed_once() -> None:
 
 
 def test_without_room_for_prefixes_everything_is_computed() -> None:
-    batch = Batch(MODEL, VOCABULARY, kept=0)
+    batch = Scheduler(MODEL, VOCABULARY, kept=0)
     request = Request(ids(1, 20), 3, GREEDY)
     assert run(batch, request) == run(batch, request)
     assert batch.computed == 40
 
 
 def test_only_so_many_tokens_of_old_prompts_are_kept() -> None:
-    batch = Batch(MODEL, VOCABULARY, kept=70)
+    batch = Scheduler(MODEL, VOCABULARY, kept=70)
     for seed in range(9):
         run(batch, Request(ids(seed, 30), 2, GREEDY))
         assert batch.intake.prefixes.tokens <= 70
@@ -183,7 +182,7 @@ def test_a_long_prompt_is_read_in_chunks_while_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("qkv.engine.generate.prefill.CHUNK", 8)
-    batch = Batch(MODEL, VOCABULARY)
+    batch = Scheduler(MODEL, VOCABULARY)
     short = batch.add(Request(ids(1, 3), 30, GREEDY))
     batch.step()
     long = batch.add(Request(ids(2, 43), 6, GREEDY))
@@ -195,7 +194,7 @@ def test_a_long_prompt_is_read_in_chunks_while_others_go_on(
 
 
 def test_prompts_of_near_length_are_read_together() -> None:
-    batch = Batch(MODEL, VOCABULARY)
+    batch = Scheduler(MODEL, VOCABULARY)
     asked = [Request(ids(i, n), 1, GREEDY) for i, n in enumerate((20, 19, 22, 3, 21))]
     for request in asked:
         batch.add(request)
@@ -203,7 +202,7 @@ def test_prompts_of_near_length_are_read_together() -> None:
 
 
 def test_a_cancelled_sequence_frees_its_row_at_once() -> None:
-    batch = Batch(MODEL, VOCABULARY)
+    batch = Scheduler(MODEL, VOCABULARY)
     asked = [Request(ids(i, 5 + 4 * i), 20, GREEDY) for i in range(5)]
     members = [batch.add(request) for request in asked]
     while len(batch.running) < 4:
@@ -227,7 +226,7 @@ def test_one_that_is_cancelled_while_it_is_read_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("qkv.engine.generate.prefill.CHUNK", 8)
-    batch = Batch(MODEL, VOCABULARY)
+    batch = Scheduler(MODEL, VOCABULARY)
     long, other = (batch.add(Request(ids(i, n), 4, GREEDY)) for i, n in ((1, 40), (2, 7)))
     batch.step()
     assert batch.intake.active == [other, long]
@@ -237,7 +236,7 @@ def test_one_that_is_cancelled_while_it_is_read_is_forgotten(
 
 
 def test_memory_shrinks_when_rows_leave() -> None:
-    batch = Batch(MODEL, VOCABULARY)
+    batch = Scheduler(MODEL, VOCABULARY)
     members = [batch.add(Request(ids(i, 5 + i), 30, GREEDY)) for i in range(16)]
     while len(batch.running) < 16:
         batch.step()
@@ -251,7 +250,7 @@ def test_memory_shrinks_when_rows_leave() -> None:
 
 
 @dataclass(frozen=True)
-class Raises(Step):
+class Raises(LogitsProcessor):
     """Goes wrong after some tokens."""
 
     after: int
@@ -265,7 +264,7 @@ class Raises(Step):
 def test_a_strategy_that_raises_ends_only_its_own_sequence() -> None:
     good = [Request(ids(i, 6), 12, GREEDY) for i in range(4)]
     bad = Request(ids(7, 6), 12, Sampling((Raises(9),)))
-    found = run(Batch(MODEL, VOCABULARY), good[0], bad, *good[1:])
+    found = run(Scheduler(MODEL, VOCABULARY), good[0], bad, *good[1:])
     assert isinstance(found.pop(1), ZeroDivisionError)
     assert found == [slow_greedy(MODEL, request.ids, 12) for request in good]
 
@@ -281,10 +280,10 @@ def test_scores_that_are_not_finite_end_only_their_own_sequence(poison: int, whe
     expected = [slow_greedy(model, request.ids, 8) for request in clean]
     bad = Request((5, poison, 7), 8, GREEDY)
     if where == "middle":
-        bad = Request((5, 6, 7), 8, Sampling((Only(poison, after=5),), GREEDY.choice))
+        bad = Request((5, 6, 7), 8, Sampling((Only(poison, after=5),), GREEDY.strategy))
     with torch.no_grad():
         model.embedding.weight[poison] = torch.nan
-    batch = Batch(model, VOCABULARY)
+    batch = Scheduler(model, VOCABULARY)
     found = run(batch, *clean[:2], bad, *clean[2:])
     error = found.pop(2)
     assert isinstance(error, QkvError)
@@ -294,7 +293,7 @@ def test_scores_that_are_not_finite_end_only_their_own_sequence(poison: int, whe
 
 
 @dataclass(frozen=True)
-class Only(Step):
+class Only(LogitsProcessor):
     """One token and no other, once there are so many ids."""
 
     id: int
@@ -320,7 +319,7 @@ def test_a_prompt_the_model_cannot_read_fails_alone() -> None:
     model.__class__ = Refusing
     good = [Request(tuple(i % 28 for i in ids(s, 9)), 1, GREEDY) for s in range(3)]
     bad = Request((28, *ids(4, 8)), 4, GREEDY)
-    found = run(Batch(model, VOCABULARY), good[0], bad, good[1], good[2])
+    found = run(Scheduler(model, VOCABULARY), good[0], bad, good[1], good[2])
     assert isinstance(found.pop(1), RuntimeError)
     assert found == [slow_greedy(writer(seed=5), request.ids, 1) for request in good]
 
@@ -338,7 +337,7 @@ IMPOSSIBLE = {
 @pytest.mark.parametrize("case", IMPOSSIBLE)
 def test_an_impossible_request_is_refused_and_the_others_are_answered(case: str) -> None:
     make, message = IMPOSSIBLE[case]
-    batch = Batch(MODEL, VOCABULARY)
+    batch = Scheduler(MODEL, VOCABULARY)
     good = batch.add(Request(ids(1, 5), 4, GREEDY))
     with pytest.raises(UsageError, match=message):
         batch.add(make())
@@ -348,17 +347,17 @@ def test_an_impossible_request_is_refused_and_the_others_are_answered(case: str)
 def test_a_model_in_training_is_left_in_training() -> None:
     model = writer(seed=1)
     model.train()
-    found = run(Batch(model, VOCABULARY), Request(ids(1, 5), 6, GREEDY))
+    found = run(Scheduler(model, VOCABULARY), Request(ids(1, 5), 6, GREEDY))
     assert all(part.training for part in model.modules())
     assert found == [slow_greedy(model.eval(), ids(1, 5), 6)]
 
 
 @EVERY_KIND
 def test_one_by_itself_stands_in_a_plain_cache_until_another_joins(kind: str) -> None:
-    model, batch = MODELS[kind], Batch(MODELS[kind], VOCABULARY)
+    model, batch = MODELS[kind], Scheduler(MODELS[kind], VOCABULARY)
     first, second = Request(ids(1, 7), 40, GREEDY), Request(ids(2, 5), 9, GREEDY)
     members, kinds = [batch.add(first)], list[type]()
-    written: dict[Running, list[int]] = {members[0]: []}
+    written: dict[Sequence, list[int]] = {members[0]: []}
     while not batch.idle:
         if len(written[members[0]]) == 11 and len(members) == 1:
             members.append(batch.add(second))
@@ -376,7 +375,7 @@ def test_one_by_itself_stands_in_a_plain_cache_until_another_joins(kind: str) ->
 
 
 def test_one_that_is_seldom_by_itself_stays_where_it_is() -> None:
-    batch = Batch(MODEL, VOCABULARY)
+    batch = Scheduler(MODEL, VOCABULARY)
     batch.add(Request(ids(1, 7), 40, GREEDY))
     others = (Request(ids(s, 5), 3, GREEDY) for s in range(2, 9))
     while not batch.idle:
@@ -402,7 +401,7 @@ def test_one_by_itself_takes_the_short_way_of_one_sequence(int8: bool, compiled:
     assert isinstance(model.decoder, DecodeStepLayers)
     short, taken = model.decoder._one, list[int]()
     model.decoder._one = lambda x, cache: (taken.append(cache.length), short(x, cache))[1]
-    batch, request = Batch(model, VOCABULARY), Request(ids(1, 1), 50, GREEDY)
+    batch, request = Scheduler(model, VOCABULARY), Request(ids(1, 1), 50, GREEDY)
     for bad in (Request(ids(2, 9), 30, GREEDY), Request(ids(3, 9), 30, Sampling((Raises(25),)))):
         running = batch.add(bad)
         for _ in range(12):

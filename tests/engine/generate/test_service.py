@@ -10,7 +10,7 @@ import torch
 from tests.engine.generate.tiny_writers import writer
 from torch import Tensor
 
-from qkv.engine.generate import GREEDY, Request, Sampling, Service, Step, generate
+from qkv.engine.generate import GREEDY, LogitsProcessor, Request, Sampling, Service, generate
 from qkv.errors import UsageError
 from qkv.text import Tokenizer
 
@@ -59,7 +59,7 @@ def test_tokens_can_be_followed_as_they_come_and_again_at_the_end(service: Servi
 
 
 @dataclass(frozen=True)
-class Held(Step):
+class Held(LogitsProcessor):
     """Does not go on before it is let."""
 
     let: threading.Event
@@ -84,7 +84,7 @@ def test_a_cancelled_answer_ends_and_the_others_go_on(service: Service) -> None:
 
 
 @dataclass(frozen=True)
-class Raises(Step):
+class Raises(LogitsProcessor):
     def apply(self, scores: Tensor, ids: Tensor) -> Tensor:
         raise ZeroDivisionError("of somebody's own")
 

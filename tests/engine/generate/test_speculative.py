@@ -10,12 +10,12 @@ from tests.engine.generate.tiny_writers import KINDS, VOCABULARY, slow_greedy, s
 
 from qkv.engine.generate import (
     GREEDY,
-    Draft,
+    Acceptance,
+    Drafter,
     DraftModel,
     NGram,
     Request,
     Sampling,
-    Tally,
     generate,
 )
 from qkv.engine.generate.decode import Chooser
@@ -34,9 +34,9 @@ DRAFTS = {
 
 
 def written(
-    model, request: Request, draft: Draft, vocabulary: int = VOCABULARY
-) -> tuple[list[int], Tally]:
-    tally = Tally()
+    model, request: Request, draft: Drafter, vocabulary: int = VOCABULARY
+) -> tuple[list[int], Acceptance]:
+    tally = Acceptance()
     ids = [choice.id for choice in speculate(model, request, vocabulary, draft, tally)]
     return ids, tally
 
@@ -53,9 +53,9 @@ def test_greedy_tokens_are_those_of_plain_decoding(
     model = writer()
     ids, tally = written(model, Request(tuple(prompt), count, GREEDY), DRAFTS[draft]())
     assert ids == slow_greedy(model, prompt, count)
-    assert 0 <= tally.accepted <= tally.guessed
+    assert 0 <= tally.accepted <= tally.drafted
     if draft == "itself":
-        assert tally.accepted == tally.guessed
+        assert tally.accepted == tally.drafted
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -128,20 +128,20 @@ def test_checked_guesses_are_distributed_as_the_model_is(certain: bool, sampling
 def test_sampled_answers_are_as_frequent_as_without_a_draft(draft: str) -> None:
     """All answers of two tokens by their exact probability, against 350 that were drawn."""
     model, prompt, sampling = writer(seed=2), (1, 2, 1, 2), Sampling.of(temperature=9.0)
-    guesser: Draft = DraftModel(writer(seed=5), guesses=2)
+    guesser: Drafter = DraftModel(writer(seed=5), guesses=2)
     if draft == "ngram":
         guesser = NGram(longest=2, shortest=1, guesses=2)
     first = sampling.shares(slow_scores(model, prompt)[:TINY], torch.tensor(prompt)).tolist()
-    exact, drawn, total = [], [0] * TINY**2, Tally()
+    exact, drawn, total = [], [0] * TINY**2, Acceptance()
     for a in range(TINY):
         scores = slow_scores(model, [*prompt, a])[:TINY]
         exact += [first[a] * float(share) for share in sampling.shares(scores, torch.tensor([1]))]
     for seed in range(350):
         ids, tally = written(model, Request(prompt, 2, sampling, seed=seed), guesser, TINY)
         drawn[ids[0] * TINY + ids[1]] += 1
-        total.guessed += tally.guessed
+        total.drafted += tally.drafted
         total.accepted += tally.accepted
-    assert 0 < total.accepted < total.guessed
+    assert 0 < total.accepted < total.drafted
     assert_drawn_from(exact, drawn)
 
 
@@ -153,8 +153,8 @@ def test_what_the_text_repeats_is_guessed() -> None:
     )
     plain = generate(writer("no positions"), tokenizer, "abc" * 9, max_tokens=30, sampling=GREEDY)
     assert answer.finish().tokens == plain.finish().tokens
-    assert answer.tally.guessed > 0
-    assert answer.tally.rate == answer.tally.accepted / answer.tally.guessed
+    assert answer.acceptance.drafted > 0
+    assert answer.acceptance.rate == answer.acceptance.accepted / answer.acceptance.drafted
 
 
 def test_a_wrong_draft_is_refused() -> None:

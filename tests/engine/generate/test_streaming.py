@@ -11,8 +11,8 @@ from tokenizers import Regex, decoders, models
 from tokenizers import Tokenizer as Backend
 
 from qkv.bundle import Bundle
-from qkv.engine.generate import TextStream
-from qkv.engine.generate.request import StopTexts
+from qkv.engine.generate import Detokenizer
+from qkv.engine.generate.request import StopStrings
 from qkv.errors import UsageError
 from qkv.text import Tokenizer
 
@@ -64,7 +64,7 @@ def tokenizer(kind: str) -> Tokenizer:
 
 
 def streamed(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    stream = TextStream(tokenizer)
+    stream = Detokenizer(tokenizer)
     return [*(stream.push(id) for id in ids), stream.finish()]
 
 
@@ -99,7 +99,7 @@ def test_bytes_that_never_become_a_character_do_not_pile_up() -> None:
     """Of 3,000 stray bytes hardly any is waiting, and no step decodes more than a few."""
     t = tokenizer("bytes")
     stray = t.encode("😀")[1:]
-    stream, shown, longest = TextStream(t), 0, 0
+    stream, shown, longest = Detokenizer(t), 0, 0
     decode = stream._decode
 
     def counting(ids: list[int]) -> str:
@@ -133,7 +133,7 @@ def test_published_tokenizers(shared: Path) -> None:
     stops=st.lists(st.text("ab.", min_size=1, max_size=5), max_size=3),
 )
 def test_text_ends_before_the_first_stop_text(pieces: list[str], stops: list[str]) -> None:
-    watch, shown = StopTexts(stops), ""
+    watch, shown = StopStrings(stops), ""
     stopped = False
     for number, piece in enumerate(pieces):
         text, stopped = watch.push(piece)
@@ -152,7 +152,7 @@ def test_text_ends_before_the_first_stop_text(pieces: list[str], stops: list[str
 
 
 def test_only_what_could_become_a_stop_text_is_held_back() -> None:
-    watch = StopTexts(["END", "."])
+    watch = StopStrings(["END", "."])
     assert [watch.push(piece) for piece in ("x", "yE", "N", "Q", "E", "ND.")] == [
         ("x", False), ("y", False), ("", False), ("ENQ", False), ("", False), ("", True),
     ]  # fmt: skip
@@ -160,6 +160,6 @@ def test_only_what_could_become_a_stop_text_is_held_back() -> None:
 
 def test_wrong_stop_texts_are_refused() -> None:
     with pytest.raises(UsageError, match="empty"):
-        StopTexts(["a", ""])
+        StopStrings(["a", ""])
     with pytest.raises(UsageError, match="a list of texts"):
-        StopTexts("END")
+        StopStrings("END")

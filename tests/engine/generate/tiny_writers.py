@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from qkv.engine.generate import Sampling, Step
+from qkv.engine.generate import LogitsProcessor, Sampling
 from qkv.engine.generate.sampling import Greedy
 from qkv.model import (
     AlibiSlopes,
@@ -86,7 +86,7 @@ def slow_greedy(model: Decoder, ids: Sequence[int], count: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Watched(Step):
+class Watched(LogitsProcessor):
     """Changes nothing and remembers every row of scores it sees."""
 
     seen: list[Tensor] = field(default_factory=list, compare=False)

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from qkv.engine.batching import answering
+from qkv.engine.batching import inference
 from qkv.engine.beam.states import Decoding, Rows, Tree
 from qkv.engine.beam.survivors import Hypothesis, Rules, Survivors
 from qkv.errors import ShapeError, UsageError
@@ -132,7 +132,7 @@ def beam_search(
     _check_sources(model, sources)
     limits = [_limit(model, len(source), longest, len(before)) for source in sources]
     found: list[list[Hypothesis]] = [[] for _ in sources]
-    with answering(model):
+    with inference(model):
         for batch in _batches([len(source) for source in sources], batch_tokens // beams):
             together = [sources[i] for i in batch]
             answers = _decode(model, together, [limits[i] for i in batch], rules)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from qkv.attention import CrossSlot, KVCache, Mask, Slot
 from qkv.data.encoded import near_length
-from qkv.engine.batching import Texts
+from qkv.engine.batching import PaddedBatch
 from qkv.model import Translator
 from qkv.model.view import real_lengths
 
@@ -102,11 +102,11 @@ def _encoded(
     lengths = np.array([[len(source)] for source in sources])
     batches = near_length(lengths, ENCODED, np.random.default_rng(0))
     if len(batches) == 1:
-        texts = Texts.of(sources, pad=0).to(device)
+        texts = PaddedBatch.of(sources, pad=0).to(device)
         return model.encode(texts.ids, texts.lengths), texts.lengths
     memory: Tensor | None = None
     for batch in batches:
-        texts = Texts.of([sources[i] for i in batch], pad=0).to(device)
+        texts = PaddedBatch.of([sources[i] for i in batch], pad=0).to(device)
         part = model.encode(texts.ids, texts.lengths)
         if memory is None:
             memory = part.new_zeros(len(sources), int(lengths.max()), part.shape[2])

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from qkv.engine.batching import answers
+from qkv.engine.batching import batched_outputs
 from qkv.engine.engine import purpose_of
 from qkv.errors import DataError, QkvError, UsageError, unknown
 from qkv.model import Classify, Encoder, Mean, Model, TextVector
@@ -250,7 +250,7 @@ class Embedder:
         return Embedded(vectors.numpy(), seen.long)
 
     def _answer(self, ids: list[list[int]]) -> Tensor:
-        return answers(self.model, ids, **self.budget)
+        return batched_outputs(self.model, ids, **self.budget)
 
 
 def expect_budget(batch_tokens: int | None) -> dict[str, int]:

@@ -1,59 +1,59 @@
 """Text from a decoder-only model: one answer token by token, many at once, or for many callers."""
 
 from qkv.engine.generate.generation import (
-    Answered,
-    Generating,
+    CompletionResult,
+    CompletionStream,
     generate,
     generate_each,
     generate_many,
 )
 from qkv.engine.generate.request import Options, Prompt, Prompter, Request
 from qkv.engine.generate.sampling import (
+    DEFAULT_SAMPLING,
     GREEDY,
-    USUAL,
-    Draw,
     Greedy,
+    LogitsProcessor,
     MinP,
+    Multinomial,
     RepetitionPenalty,
     Sampling,
-    Step,
     Temperature,
     TopK,
     TopP,
 )
-from qkv.engine.generate.scheduler import Batch, Event, Running
-from qkv.engine.generate.service import Handle, Service
-from qkv.engine.generate.speculative import Draft, DraftModel, NGram, Tally
-from qkv.engine.generate.streaming import Generation, StopReason, TextStream, Token
+from qkv.engine.generate.scheduler import Event, Scheduler, Sequence
+from qkv.engine.generate.service import CompletionFuture, Service
+from qkv.engine.generate.speculative import Acceptance, Drafter, DraftModel, NGram
+from qkv.engine.generate.streaming import Completion, Detokenizer, StopReason, Token
 
 __all__ = [
+    "DEFAULT_SAMPLING",
     "GREEDY",
-    "USUAL",
-    "Answered",
-    "Batch",
-    "Draft",
+    "Acceptance",
+    "Completion",
+    "CompletionFuture",
+    "CompletionResult",
+    "CompletionStream",
+    "Detokenizer",
     "DraftModel",
-    "Draw",
+    "Drafter",
     "Event",
-    "Generating",
-    "Generation",
     "Greedy",
-    "Handle",
+    "LogitsProcessor",
     "MinP",
+    "Multinomial",
     "NGram",
     "Options",
     "Prompt",
     "Prompter",
     "RepetitionPenalty",
     "Request",
-    "Running",
     "Sampling",
+    "Scheduler",
+    "Sequence",
     "Service",
-    "Step",
     "StopReason",
-    "Tally",
     "Temperature",
-    "TextStream",
     "Token",
     "TopK",
     "TopP",

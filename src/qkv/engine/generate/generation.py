@@ -14,8 +14,8 @@ from qkv.engine.generate.decode import Choice, write_one
 from qkv.engine.generate.request import Options, Prompt, Prompter, Request
 from qkv.engine.generate.scheduler import BUDGET
 from qkv.engine.generate.service import Desk
-from qkv.engine.generate.speculative import Draft, Tally, speculate
-from qkv.engine.generate.streaming import Generation, StopReason, Token, Writing
+from qkv.engine.generate.speculative import Acceptance, Drafter, speculate
+from qkv.engine.generate.streaming import Completion, StopReason, Token, Writing
 from qkv.errors import QkvError, UsageError
 from qkv.model import Decoder
 from qkv.text import Tokenizer
@@ -29,10 +29,10 @@ def generate(
     tokenizer: Tokenizer,
     prompt: Prompt,
     *,
-    draft: Draft | None = None,
-    number: int = 0,
+    draft: Drafter | None = None,
+    sample_index: int = 0,
     **options: Unpack[Options],
-) -> "Generating":
+) -> "CompletionStream":
     """An answer to the prompt, a text or the messages of a chat; `Options` says how.
 
     Nothing is computed before it is iterated.
@@ -40,11 +40,11 @@ def generate(
     draft: somebody quick whose guesses the model only has to check; the answer is the same.
     number: answers of one seed that differ in this are drawn independently.
     """
-    request = Prompter(model, tokenizer).request(prompt, number, **options)
-    return Generating(model, tokenizer, request, draft)
+    request = Prompter(model, tokenizer).request(prompt, sample_index, **options)
+    return CompletionStream(model, tokenizer, request, draft)
 
 
-class Generating(Iterator[Token]):
+class CompletionStream(Iterator[Token]):
     """An answer that is being written: iterate it for the tokens, or `finish` it."""
 
     def __init__(
@@ -52,14 +52,14 @@ class Generating(Iterator[Token]):
         model: Decoder,
         tokenizer: Tokenizer,
         request: Request,
-        draft: Draft | None = None,
+        draft: Drafter | None = None,
     ) -> None:
-        self.request, self.tally = request, Tally()
+        self.request, self.acceptance = request, Acceptance()
         self._writing = Writing(request, tokenizer)
         self._choices: Iterator[Choice] = (
             write_one(model, request, tokenizer.size)
             if draft is None
-            else speculate(model, request, tokenizer.size, draft, self.tally)
+            else speculate(model, request, tokenizer.size, draft, self.acceptance)
         )
 
     def __next__(self) -> Token:
@@ -86,7 +86,7 @@ class Generating(Iterator[Token]):
         """Why the answer ended; None while it goes on."""
         return self._writing.stop_reason
 
-    def finish(self) -> Generation:
+    def finish(self) -> Completion:
         """The whole answer."""
         for _ in self:
             pass
@@ -96,13 +96,13 @@ class Generating(Iterator[Token]):
 AHEAD = 64  # prompts that are looked at before their turn
 
 
-class Answered(NamedTuple):
+class CompletionResult(NamedTuple):
     """One of the answers to a prompt, or why there is none."""
 
-    place: int  # of the prompt
-    number: int  # of the answer
+    prompt_index: int  # of the prompt
+    sample_index: int  # of the answer
     prompt: Prompt
-    generation: Generation | None
+    completion: Completion | None
     error: Exception | None
 
 
@@ -114,7 +114,7 @@ def generate_many(
     n: int = 1,
     budget: int = BUDGET,
     **options: Unpack[Options],
-) -> list[Generation]:
+) -> list[Completion]:
     """The answers in the order of the prompts, n to each, neighbours together.
 
     If one of them fails, its error is raised when the others are done; `generate_each` gives
@@ -122,11 +122,13 @@ def generate_many(
     """
     each = generate_each(model, tokenizer, prompts, n=n, budget=budget, **options)
     answers = []
-    for answered in sorted(each, key=lambda answered: (answered.place, answered.number)):
+    for answered in sorted(
+        each, key=lambda answered: (answered.prompt_index, answered.sample_index)
+    ):
         if answered.error is not None:
             raise answered.error
-        assert answered.generation is not None
-        answers.append(answered.generation)
+        assert answered.completion is not None
+        answers.append(answered.completion)
     return answers
 
 
@@ -138,7 +140,7 @@ def generate_each(
     n: int = 1,
     budget: int = BUDGET,
     **options: Unpack[Options],
-) -> Iterator[Answered]:
+) -> Iterator[CompletionResult]:
     """Each answer when it is finished; prompts are taken only as they are needed.
 
     A prompt gets the same answer from the same seed whatever stands beside it.
@@ -152,7 +154,7 @@ def generate_each(
         while desk.waiting < AHEAD and (found := next(requests, None)) is not None:
             place, asked = found
             if isinstance(asked, QkvError):
-                yield Answered(*place, None, asked)
+                yield CompletionResult(*place, None, asked)
             else:
                 places[desk.add(asked)] = place
         if desk.idle:
@@ -160,7 +162,7 @@ def generate_each(
         for update in desk.step():
             if update.last:
                 whole = None if update.error else update.writing.generation()
-                yield Answered(*places.pop(update.writing), whole, update.error)
+                yield CompletionResult(*places.pop(update.writing), whole, update.error)
 
 
 def _requests(

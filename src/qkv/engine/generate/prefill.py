@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from qkv.attention import KVCache, Mask
-from qkv.engine.generate.request import CHUNK, last_scores
+from qkv.engine.generate.request import CHUNK, next_token_logits
 from qkv.model import Decoder
 
 # FOLDED engine/generate/prefixes: Prompts that begin alike: keys and values of recent ones, to
@@ -32,7 +32,7 @@ class Kept:
     layers: list[tuple[Tensor, Tensor]]
 
 
-class Prefixes:
+class PrefixCache:
     """Recent prompts, of at most `budget` tokens in all; the longest unused go first."""
 
     def __init__(self, budget: int) -> None:
@@ -40,7 +40,7 @@ class Prefixes:
         self._kept: dict[Kept, None] = {}  # in the order they were last used
         self._by_head: dict[bytes, list[Kept]] = {}
 
-    def longest(self, ids: Ids) -> tuple[int, Kept | None]:
+    def lookup(self, ids: Ids) -> tuple[int, Kept | None]:
         """How many of these ids a kept prompt begins with, at most, and which one does."""
         alike = [(in_common(ids, kept.ids), kept) for kept in self._by_head.get(head(ids), ())]
         if not alike:
@@ -49,7 +49,7 @@ class Prefixes:
         self._kept[kept] = self._kept.pop(kept)
         return best, kept
 
-    def keep(self, ids: Ids, cache: KVCache, row: int) -> None:
+    def store(self, ids: Ids, cache: KVCache, row: int) -> None:
         """Remember a prompt whose keys are the last ones of that row of the cache."""
         n, like_it = len(ids), self._by_head.get(head(ids), [])
         if not WORTH <= n <= self.budget or any(in_common(ids, k.ids) == n for k in like_it):
@@ -96,9 +96,9 @@ NEAR = 1.25  # prompts that need at most so many times the tokens of another are
 class Prefill:
     """Some prompts on their way into a cache, a chunk of columns at a time."""
 
-    def __init__(self, model: Decoder, prompts: Sequence[Ids], prefixes: Prefixes) -> None:
+    def __init__(self, model: Decoder, prompts: Sequence[Ids], prefixes: PrefixCache) -> None:
         self.model = model
-        known = [prefixes.longest(ids) for ids in prompts]
+        known = [prefixes.lookup(ids) for ids in prompts]
         T = max(needed(ids, n) for ids, (n, _) in zip(prompts, known, strict=True))
         self.lengths = [len(ids) for ids in prompts]
         S, device = max(self.lengths), model.embedding.weight.device
@@ -127,7 +127,7 @@ class Prefill:
         mask = None if self.even else Mask.explicit(self.seen[:, None, None, :stop])
         states = self.model.states(ids, mask=mask, positions=positions, cache=self.cache)
         self.computed += int(self.seen[:, done:stop].sum())
-        return last_scores(self.model, states, vocabulary) if stop == S else None
+        return next_token_logits(self.model, states, vocabulary) if stop == S else None
 
     def _copy(self, kept: Kept, row: int, count: int) -> None:
         """The first `count` keys and values of a kept prompt, as the last ones known of a row."""
@@ -142,12 +142,12 @@ def needed(ids: Ids, known: int) -> int:
     return len(ids) - min(known, len(ids) - 1)
 
 
-def together(prompts: Sequence[Ids], prefixes: Prefixes) -> list[int]:
+def together(prompts: Sequence[Ids], prefixes: PrefixCache) -> list[int]:
     """Which of the waiting prompts are read next: the first, and those of nearly its length.
 
     One that begins like another of them waits, until it can copy that beginning.
     """
-    need = [needed(ids, prefixes.longest(ids)[0]) for ids in prompts]
+    need = [needed(ids, prefixes.lookup(ids)[0]) for ids in prompts]
     most, width, chosen = int(need[0] * NEAR) + 1, need[0], [0]
     heads = {head(prompts[0]): [prompts[0]]}  # of those chosen
     for i, ids in enumerate(prompts[1:], start=1):

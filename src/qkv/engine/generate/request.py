@@ -10,9 +10,9 @@ from typing import Literal, TypedDict, Unpack
 import torch
 from torch import Tensor
 
-from qkv.engine.batching import answering
+from qkv.engine.batching import inference
 from qkv.engine.engine import purpose_of
-from qkv.engine.generate.sampling import USUAL, Sampling
+from qkv.engine.generate.sampling import DEFAULT_SAMPLING, Sampling
 from qkv.errors import QkvError, UsageError
 from qkv.model import Decoder, Model, NextToken
 from qkv.text import Tokenizer
@@ -40,7 +40,7 @@ def expect_writer(model: Model) -> None:
         raise UsageError(f"this decoder answers with a {kind}, not with the next token")
 
 
-def reach(model: Decoder) -> int:
+def context_length(model: Decoder) -> int:
     """How many tokens the model reads at most."""
     limit = model.decoder.position.limit
     return model.config.length if limit is None else int(limit)
@@ -48,24 +48,24 @@ def reach(model: Decoder) -> int:
 
 def reading(model: Decoder) -> AbstractContextManager[None]:
     """Inside, nothing is dropped at random and no gradient is kept."""
-    return answering(model) if model.training else torch.inference_mode()
+    return inference(model) if model.training else torch.inference_mode()
 
 
-def last_scores(model: Decoder, states: Tensor, vocabulary: int) -> Tensor:
+def next_token_logits(model: Decoder, states: Tensor, vocabulary: int) -> Tensor:
     """The scores of the token after the last position, (B, V) float32.
 
     Only tokens that the tokenizer knows: a table may have rows to spare.
     """
-    return all_scores(model, states[:, -1:], vocabulary)[:, 0]
+    return token_logits(model, states[:, -1:], vocabulary)[:, 0]
 
 
-def all_scores(model: Decoder, states: Tensor, vocabulary: int) -> Tensor:
+def token_logits(model: Decoder, states: Tensor, vocabulary: int) -> Tensor:
     """The scores of the token after each position, (B, T, V) float32."""
     scores: Tensor = model.output(states, UNREAD, model.embedding.weight)
     return scores[..., :vocabulary].float()
 
 
-class StopTexts:
+class StopStrings:
     """Lets text through up to the first stop text, and never the beginning of one too early."""
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -118,7 +118,7 @@ class Request:
 
     ids: tuple[int, ...]
     max_tokens: int
-    sampling: Sampling = USUAL
+    sampling: Sampling = DEFAULT_SAMPLING
     seed: int = 0
     number: int = 0
     ends: frozenset[int] = frozenset()
@@ -142,7 +142,7 @@ class Request:
 
     def check(self, model: Decoder) -> None:
         """Refuses what this model cannot read."""
-        limit, vocabulary = reach(model), model.config.embedding.vocabulary
+        limit, vocabulary = context_length(model), model.config.embedding.vocabulary
         if len(self.ids) >= limit:
             raise UsageError(too_long(len(self.ids), limit))
         if self.room > limit:
@@ -224,7 +224,7 @@ class Prompter:
                 f'cannot truncate a prompt on the side "{truncate}": only "left" is known, which '
                 "forgets its beginning"
             )
-        ids, limit = self.ids(prompt), reach(self.model)
+        ids, limit = self.ids(prompt), context_length(self.model)
         if truncate == "left":
             ids = self._cut(ids, limit, max_tokens)
         if len(ids) > limit:
@@ -233,7 +233,7 @@ class Prompter:
             max_tokens = max(1, min(ENOUGH, limit - len(ids)))
         seed = secrets.randbits(32) if seed is None else seed
         ends = frozenset(self.tokenizer.eos_ids)
-        sampling = options.get("sampling", USUAL)
+        sampling = options.get("sampling", DEFAULT_SAMPLING)
         asked = Request(tuple(ids), max_tokens, sampling, seed, number, ends, tuple(stop))
         asked.check(self.model)
         return asked

@@ -24,7 +24,7 @@ from qkv.errors import QkvError, UsageError
 FEW = (128, 2048)  # the likeliest tokens have most of the probability: they are looked at first
 
 
-class Step:
+class LogitsProcessor:
     """One change. A strategy of your own is a subclass of this."""
 
     def apply(self, scores: Tensor, ids: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class RepetitionPenalty(Step):
+class RepetitionPenalty(LogitsProcessor):
     """Tokens that were there already become less likely (Keskar et al. 2019); 1 changes nothing."""
 
     x: float
@@ -51,7 +51,7 @@ class RepetitionPenalty(Step):
 
 
 @dataclass(frozen=True)
-class Temperature(Step):
+class Temperature(LogitsProcessor):
     """Below 1 the likely becomes likelier, above 1 less so."""
 
     t: float
@@ -67,7 +67,7 @@ class Temperature(Step):
 
 
 @dataclass(frozen=True)
-class TopK(Step):
+class TopK(LogitsProcessor):
     """Only the k likeliest tokens (Fan et al. 2018), and any that are as likely as the last."""
 
     k: int
@@ -83,7 +83,7 @@ class TopK(Step):
 
 
 @dataclass(frozen=True)
-class TopP(Step):
+class TopP(LogitsProcessor):
     """Only the likeliest tokens that together have the probability p (Holtzman et al. 2019)."""
 
     p: float
@@ -106,7 +106,7 @@ class TopP(Step):
 
 
 @dataclass(frozen=True)
-class MinP(Step):
+class MinP(LogitsProcessor):
     """Only tokens with p times the probability of the likeliest, or more (Nguyen et al. 2024)."""
 
     p: float
@@ -133,7 +133,7 @@ class Greedy:
 
 
 @dataclass(frozen=True)
-class Draw:
+class Multinomial:
     """A token at random, each as often as its score says."""
 
     def shares(self, scores: Tensor) -> Tensor:
@@ -147,8 +147,8 @@ class Draw:
 class Sampling:
     """The steps change the scores in their order; then one token is chosen."""
 
-    steps: tuple[Step, ...] = ()
-    choice: Greedy | Draw = Draw()
+    processors: tuple[LogitsProcessor, ...] = ()
+    strategy: Greedy | Multinomial = Multinomial()
 
     @classmethod
     def of(
@@ -169,30 +169,30 @@ class Sampling:
         )
         if temperature == 0:  # the likeliest token stays it, however few are left
             return cls(given, Greedy())
-        return cls((*given, *fewer), Draw())
+        return cls((*given, *fewer), Multinomial())
 
     @property
     def plain(self) -> bool:
         """Whether it is greedy and nothing else, so that many rows can be chosen at once."""
-        return not self.steps and isinstance(self.choice, Greedy)
+        return not self.processors and isinstance(self.strategy, Greedy)
 
     def shares(self, scores: Tensor, ids: Tensor) -> Tensor:
         """The probability of each token to be chosen, (V,) float64."""
-        return self.choice.shares(self._changed(scores, ids))
+        return self.strategy.shares(self._changed(scores, ids))
 
     def choose(self, scores: Tensor, ids: Tensor, random: torch.Generator) -> int:
         """The next token, given its scores (V,) and the ids so far (n,)."""
-        return self.choice.pick(self._changed(scores, ids), random)
+        return self.strategy.pick(self._changed(scores, ids), random)
 
     def _changed(self, scores: Tensor, ids: Tensor) -> Tensor:
-        for step in self.steps:
+        for step in self.processors:
             scores = step.apply(scores, ids)
         return scores
 
 
 GREEDY = Sampling((), Greedy())
 
-USUAL = Sampling.of(temperature=0.8, top_p=0.95)
+DEFAULT_SAMPLING = Sampling.of(temperature=0.8, top_p=0.95)
 
 
 def stream_of(seed: int, number: int = 0) -> torch.Generator:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from qkv.attention import Rows
 from qkv.engine.generate.decode import Choice, Chooser, choose_many, following
-from qkv.engine.generate.prefill import Prefill, Prefixes, as_array, together
-from qkv.engine.generate.request import Request, expect_writer, last_scores, reading
+from qkv.engine.generate.prefill import Prefill, PrefixCache, as_array, together
+from qkv.engine.generate.request import Request, expect_writer, next_token_logits, reading
 from qkv.model import Decoder
 
 # FOLDED engine/generate/running: A request at work, and what can happen to it.
@@ -20,7 +20,7 @@ from qkv.model import Decoder
 #   room, groups and known beginnings.
 
 
-class Running:
+class Sequence:
     """How far a request has come."""
 
     def __init__(self, request: Request) -> None:
@@ -33,13 +33,13 @@ class Running:
 class Event(NamedTuple):
     """A sequence has one more token; or has failed, and says why."""
 
-    running: Running
+    running: Sequence
     choice: Choice | None
     error: Exception | None
     done: bool  # it has left the batch
 
 
-def event(running: Running, found: Choice | Exception) -> Event:
+def event(running: Sequence, found: Choice | Exception) -> Event:
     """What the choice means for the sequence, which is one token further now."""
     if isinstance(found, Exception):
         return Event(running, None, found, done=True)
@@ -54,7 +54,7 @@ def event(running: Running, found: Choice | Exception) -> Event:
 class Read(NamedTuple):
     """A group that has been read: its members by their rows, and their scores (B, V)."""
 
-    members: dict[int, Running]
+    members: dict[int, Sequence]
     prefill: Prefill
     scores: Tensor
 
@@ -62,7 +62,7 @@ class Read(NamedTuple):
 class Unreadable(NamedTuple):
     """A prompt that the model could not read."""
 
-    running: Running
+    running: Sequence
     error: Exception
 
 
@@ -71,15 +71,15 @@ class Intake:
 
     def __init__(self, model: Decoder, vocabulary: int, kept: int) -> None:
         self.model, self.vocabulary = model, vocabulary
-        self.waiting: list[Running] = []  # for room
-        self.admitted: list[Running] = []  # for their turn
-        self.members: dict[int, Running] = {}  # being read, by their rows
-        self.prefixes = Prefixes(kept)
+        self.waiting: list[Sequence] = []  # for room
+        self.admitted: list[Sequence] = []  # for their turn
+        self.members: dict[int, Sequence] = {}  # being read, by their rows
+        self.prefixes = PrefixCache(kept)
         self.computed = 0  # tokens of prompts, those that were copied left out
         self._prefill: Prefill | None = None
 
     @property
-    def active(self) -> list[Running]:
+    def active(self) -> list[Sequence]:
         """Those that have been let in."""
         return [*self.admitted, *self.members.values()]
 
@@ -89,7 +89,7 @@ class Intake:
             self.admitted.append(self.waiting.pop(0))
             room, anyone = room - self.admitted[-1].request.room, False
 
-    def cancel(self, running: Running) -> None:
+    def cancel(self, running: Sequence) -> None:
         for queue in (self.waiting, self.admitted):
             if running in queue:
                 queue.remove(running)
@@ -117,7 +117,7 @@ class Intake:
 
     def keep(self, read: Read, row: int) -> None:
         """Remember a prompt, for others that begin like it."""
-        self.prefixes.keep(read.members[row].ids, read.prefill.cache, row)
+        self.prefixes.store(read.members[row].ids, read.prefill.cache, row)
 
     def _next_group(self) -> Prefill:
         queue = self.admitted
@@ -145,7 +145,7 @@ BUDGET = 16_384  # positions that may be needed by all sequences at work
 KEPT = 4_096  # tokens of recent prompts that are remembered
 
 
-class Batch:
+class Scheduler:
     """Sequences at work on one model.
 
     vocabulary: how many tokens there are to choose from.
@@ -159,7 +159,7 @@ class Batch:
         expect_writer(model)
         self.model, self.vocabulary, self.budget = model, vocabulary, budget
         self.intake = Intake(model, vocabulary, kept)
-        self.running: list[Running] = []  # in the order of the rows
+        self.running: list[Sequence] = []  # in the order of the rows
         self.rows = self._no_rows()
 
     @property
@@ -172,14 +172,14 @@ class Batch:
         """Tokens of prompts that were computed; those that were copied do not count."""
         return self.intake.computed
 
-    def add(self, request: Request) -> Running:
+    def add(self, request: Request) -> Sequence:
         """Let it wait for its turn; a request the model cannot answer is refused."""
         request.check(self.model)
-        running = Running(request)
+        running = Sequence(request)
         self.intake.waiting.append(running)
         return running
 
-    def cancel(self, running: Running) -> None:
+    def cancel(self, running: Sequence) -> None:
         """Forget a sequence and its keys and values at once; one that is done stays done."""
         if running in self.running:
             with reading(self.model):
@@ -218,7 +218,7 @@ class Batch:
         choosers = [member.chooser for member in self.running]
         if len(choosers) == 1:
             return [following(self.model, states, choosers[0], self.vocabulary)]
-        return choose_many(choosers, last_scores(self.model, states, self.vocabulary))
+        return choose_many(choosers, next_token_logits(self.model, states, self.vocabulary))
 
     def _begin(self, read: Read) -> list[Event]:
         """The first token of prompts that have been read; those that go on get a row."""
@@ -244,7 +244,7 @@ class Batch:
         failed, self.running, self.rows = self.running, [], self._no_rows()
         return [event(member, error) for member in failed]
 
-    def _leave(self, members: list[Running]) -> None:
+    def _leave(self, members: list[Sequence]) -> None:
         for member in members:
             row = self.running.index(member)
             self.rows.leave(row)

@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import NamedTuple, Unpack
 
 from qkv.engine.generate.request import Options, Prompt, Prompter, Request
-from qkv.engine.generate.scheduler import BUDGET, KEPT, Batch, Event, Running
-from qkv.engine.generate.streaming import Generation, Token, Writing
+from qkv.engine.generate.scheduler import BUDGET, KEPT, Event, Scheduler, Sequence
+from qkv.engine.generate.streaming import Completion, Token, Writing
 from qkv.errors import UsageError
 from qkv.model import Decoder
 from qkv.text import Tokenizer
@@ -48,9 +48,9 @@ class Desk:
         kept: int = KEPT,
     ) -> None:
         self.prompter = Prompter(model, tokenizer)
-        self.batch = Batch(model, tokenizer.size, budget, kept)
-        self._writings: dict[Running, Writing] = {}
-        self._running: dict[Writing, Running] = {}
+        self.batch = Scheduler(model, tokenizer.size, budget, kept)
+        self._writings: dict[Sequence, Writing] = {}
+        self._running: dict[Writing, Sequence] = {}
 
     @property
     def idle(self) -> bool:
@@ -94,15 +94,15 @@ def _update(writing: Writing, event: Event) -> Update:
         return Update(writing, None, error)
 
 
-class Handle:
+class CompletionFuture:
     """What a caller holds. One thread may iterate it; any number may wait for it."""
 
-    def __init__(self, request: Request, cancel: Callable[["Handle"], None]) -> None:
+    def __init__(self, request: Request, cancel: Callable[["CompletionFuture"], None]) -> None:
         self.request = request
         self._cancel = cancel
         self._tokens: queue.SimpleQueue[Token | None] = queue.SimpleQueue()
         self._done = threading.Event()
-        self._found: Generation | BaseException | None = None
+        self._found: Completion | BaseException | None = None
 
     def __iter__(self) -> Iterator[Token]:
         """The tokens as they come; raises what went wrong, and just ends if it was cancelled."""
@@ -116,11 +116,11 @@ class Handle:
     def done(self) -> bool:
         return self._done.is_set()
 
-    def result(self, timeout: float | None = None) -> Generation:
+    def result(self, timeout: float | None = None) -> Completion:
         """The whole answer; raises what went wrong, CancelledError, or TimeoutError."""
         if not self._done.wait(timeout):
             raise TimeoutError(f"the answer is not finished after {timeout:g} seconds")
-        if isinstance(self._found, Generation):
+        if isinstance(self._found, Completion):
             return self._found
         assert self._found is not None
         raise self._found
@@ -133,7 +133,7 @@ class Handle:
         """One more token, from the thread that writes."""
         self._tokens.put(token)
 
-    def end(self, found: Generation | BaseException) -> None:
+    def end(self, found: Completion | BaseException) -> None:
         """The last word, from the thread that writes."""
         self._found = found
         self._done.set()
@@ -151,11 +151,11 @@ class Service:
         kept: int = KEPT,
     ) -> None:
         self._desk = Desk(model, tokenizer, budget, kept)
-        self._handles: dict[Writing, Handle] = {}  # only the worker looks at these two
-        self._writings: dict[Handle, Writing] = {}
+        self._handles: dict[Writing, CompletionFuture] = {}  # only the worker looks at these two
+        self._writings: dict[CompletionFuture, Writing] = {}
         self._changed = threading.Condition()
-        self._new: list[Handle] = []
-        self._unwanted: list[Handle] = []
+        self._new: list[CompletionFuture] = []
+        self._unwanted: list[CompletionFuture] = []
         self._closing = False
         self._worker = threading.Thread(target=self._work, name="qkv generate", daemon=True)
         self._worker.start()
@@ -166,14 +166,14 @@ class Service:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def ask(self, prompt: Prompt, number: int = 0, **options: Unpack[Options]) -> Handle:
+    def ask(self, prompt: Prompt, number: int = 0, **options: Unpack[Options]) -> CompletionFuture:
         """A handle on the answer; a prompt that does not fit is refused here and now."""
         return self.submit(self._desk.prompter.request(prompt, number, **options))
 
-    def submit(self, request: Request) -> Handle:
+    def submit(self, request: Request) -> CompletionFuture:
         """A handle on the answer to a request that is made already."""
         request.check(self._desk.batch.model)
-        handle = Handle(request, self._cancel)
+        handle = CompletionFuture(request, self._cancel)
         with self._changed:
             if self._closing:
                 raise UsageError("the service is closed; make another one")
@@ -188,7 +188,7 @@ class Service:
             self._changed.notify()
         self._worker.join()
 
-    def _cancel(self, handle: Handle) -> None:
+    def _cancel(self, handle: CompletionFuture) -> None:
         with self._changed:
             self._unwanted.append(handle)
             self._changed.notify()

@@ -16,12 +16,12 @@ from torch import Tensor
 from qkv.engine.generate.decode import Choice, Chooser, read_prompt
 from qkv.engine.generate.request import (
     Request,
-    all_scores,
+    context_length,
     expect_finite,
     expect_writer,
-    last_scores,
-    reach,
+    next_token_logits,
     reading,
+    token_logits,
 )
 from qkv.engine.generate.sampling import draw
 from qkv.errors import UsageError
@@ -48,7 +48,7 @@ class Guesser(Protocol):
         """At most `count` tokens that may follow; ids only ever grows, by what was accepted."""
 
 
-class Draft(Protocol):
+class Drafter(Protocol):
     """Where guesses come from."""
 
     @property
@@ -60,16 +60,16 @@ class Draft(Protocol):
 
 
 @dataclass
-class Tally:
+class Acceptance:
     """How good the guesses were."""
 
-    guessed: int = 0
+    drafted: int = 0
     accepted: int = 0
 
     @property
     def rate(self) -> float:
         """The share that was right."""
-        return self.accepted / max(1, self.guessed)
+        return self.accepted / max(1, self.drafted)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class DraftModel:
             raise UsageError(
                 f"the draft has {own} tokens but the model writes {vocabulary}; they must be alike"
             )
-        return _WritesOn(self.model, chooser, min(room, reach(self.model)), vocabulary)
+        return _WritesOn(self.model, chooser, min(room, context_length(self.model)), vocabulary)
 
 
 class _WritesOn:
@@ -157,7 +157,7 @@ class _WritesOn:
         with reading(self.model):
             states = read_prompt(self.model, list(ids[same:]), self.cache)
             for n in range(len(so_far) - count, len(so_far)):
-                scores = last_scores(self.model, states, self.vocabulary)[0]
+                scores = next_token_logits(self.model, states, self.vocabulary)[0]
                 shares = self.chooser.sampling.shares(scores, so_far[:n].to(scores.device))
                 id = draw(shares, self.chooser.random)
                 found.append(Guess(id, shares))
@@ -169,7 +169,7 @@ class _WritesOn:
 
 
 def speculate(
-    model: Decoder, request: Request, vocabulary: int, draft: Draft, tally: Tally
+    model: Decoder, request: Request, vocabulary: int, draft: Drafter, tally: Acceptance
 ) -> Iterator[Choice]:
     """What `write_one` gives, in fewer passes of the model; the tally counts good guesses."""
     request.check(model)
@@ -183,10 +183,10 @@ def speculate(
         guesses = guesser.guess(ids, min(draft.guesses, request.room - len(ids) - 1))
         with reading(model):
             states = read_prompt(model, [ids[-1], *(guess.id for guess in guesses)], cache)
-            scores = all_scores(model, states, vocabulary)[0]  # (guesses + 1, V)
+            scores = token_logits(model, states, vocabulary)[0]  # (guesses + 1, V)
             choices = checked(chooser, guesses, scores)
             cache.truncate(len(ids) + len(choices) - 1)
-        tally.guessed += len(guesses)
+        tally.drafted += len(guesses)
         tally.accepted += len(choices) - 1
         for choice in choices:
             ids.append(choice.id)

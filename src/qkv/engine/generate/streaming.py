@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from qkv.engine.generate.decode import Choice
-from qkv.engine.generate.request import Request, StopTexts
+from qkv.engine.generate.request import Request, StopStrings
 from qkv.errors import DataError
 from qkv.text import Tokenizer
 
@@ -24,7 +24,7 @@ SPREAD = 3  # a character has 4 bytes at most: behind its last token up to 3 wai
 WAITING = 8  # tokens that wait before it is asked which of them are settled
 
 
-class TextStream:
+class Detokenizer:
     """The text of ids that come one by one."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -104,7 +104,7 @@ class Token(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Generation:
+class Completion:
     """A finished answer.
 
     tokens and logprobs hold all that the model wrote: its end mark and the tokens of a stop text
@@ -127,7 +127,7 @@ class Writing:
         self.logprobs: list[float] = []
         self.stop_reason: StopReason | None = None
         self._pieces: list[str] = []
-        self._stream, self._stops = TextStream(tokenizer), StopTexts(request.stop)
+        self._stream, self._stops = Detokenizer(tokenizer), StopStrings(request.stop)
 
     @property
     def text(self) -> str:
@@ -152,10 +152,10 @@ class Writing:
         self._pieces.append(text)
         return Token(choice.id, text, choice.logprob)
 
-    def generation(self) -> Generation:
+    def generation(self) -> Completion:
         """The finished answer."""
         assert self.stop_reason is not None
-        return Generation(
+        return Completion(
             self.text,
             tuple(self.tokens),
             tuple(self.logprobs),

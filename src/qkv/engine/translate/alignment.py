@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from qkv.attention import Steps
-from qkv.engine.batching import answering
+from qkv.engine.batching import inference
 from qkv.engine.beam.survivors import Hypothesis
 from qkv.engine.translate.segments import Marking, Plan, joined
 from qkv.errors import UsageError
@@ -52,7 +52,7 @@ def cross_weights(
     turns = [i for i, block in enumerate(blocks) if block is blocks[layer]]  # layers may share one
     hook = blocks[layer].get_submodule("cross.mix.steps").register_forward_hook(keep)
     try:
-        with answering(model):
+        with inference(model):
             device = model.embedding.weight.device
             read = torch.tensor([marking.source(source)], device=device)
             written = torch.tensor([[*marking.start, *target]], device=device)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from qkv.attention import Mask
-from qkv.engine.batching import Texts, answering, answers
+from qkv.engine.batching import PaddedBatch, batched_outputs, inference
 from qkv.engine.translate import Marking
 from qkv.interpret.attribution.faithfulness import Words
 from qkv.interpret.attribution.gradients import Score
@@ -115,7 +115,7 @@ class Asked:
     def without(self, sets: list[Words]) -> list[Numbers]:
         """What the model answers without each set of words."""
         ids = [self.hiding.without(self.text.ids, self.text.places(words)) for words in sets]
-        return list(answers(self.model, ids).double().numpy())
+        return list(batched_outputs(self.model, ids).double().numpy())
 
     def embedded(self, ids: list[int] | tuple[int, ...]) -> Tensor:
         """What the first layer reads of these ids but for positions, (T, D)."""
@@ -178,9 +178,9 @@ def forced_log_probs(
     read = torch.tensor([*marking.start, *target][: start + len(target)], device=device)
     chosen = torch.tensor(target, device=device)
     at_once = max(1, SCORES // (len(read) * model.config.embedding.vocabulary))
-    with answering(model):
+    with inference(model):
         for first in range(0, len(sources), at_once):
-            texts = Texts.of(sources[first : first + at_once], pad=0).to(device)
+            texts = PaddedBatch.of(sources[first : first + at_once], pad=0).to(device)
             written = read.expand(len(texts.ids), -1)
             scores = model(texts.ids, written, texts.lengths)[:, start:]
             logs = scores.double().log_softmax(dim=-1)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from qkv.attention import Steps
-from qkv.engine.batching import answering
-from qkv.engine.generate.request import all_scores, last_scores
+from qkv.engine.batching import inference
+from qkv.engine.generate.request import next_token_logits, token_logits
 from qkv.errors import UsageError
 from qkv.model import Decoder, Encoder
 from qkv.text import Tokenizer
@@ -61,11 +61,11 @@ def logit_lens(
     model: Decoder, tokenizer: Tokenizer, ids: Sequence[int], token: int
 ) -> tuple[LayerReadout, ...]:
     """What follows the ids, as it looks before the first layer and after each one."""
-    with answering(model):
+    with inference(model):
         found = []
         for layer, state in enumerate(layer_states(model, ids)):
             read = model.decoder.norm_out(state[:, -1:])
-            shares = last_scores(model, read, tokenizer.size)[0].double().softmax(dim=-1)
+            shares = next_token_logits(model, read, tokenizer.size)[0].double().softmax(dim=-1)
             best = int(shares.argmax())
             found.append(
                 LayerReadout(
@@ -143,11 +143,11 @@ def score_prompt(
     """Each token of the text, and the likeliest to follow the last; `top` to choose from."""
     found = [PromptToken(tokenizer.token(ids[0]), ids[0])]
     following: tuple[TokenProb, ...] = ()
-    with answering(model):
+    with inference(model):
         device = model.embedding.weight.device
         states = model.states(torch.tensor([list(ids)], device=device))
         for first in range(0, len(ids), ROWS):
-            scores = all_scores(model, states[:, first : first + ROWS], tokenizer.size)[0]
+            scores = token_logits(model, states[:, first : first + ROWS], tokenizer.size)[0]
             for at, logs in enumerate(scores.double().log_softmax(dim=-1), first + 1):
                 likely = _likely(tokenizer, logs, top)
                 if at == len(ids):
@@ -203,7 +203,7 @@ def attention_received(model: Encoder, ids: tuple[int, ...]) -> NDArray[np.float
     taps = [block.get_submodule("attention.mix.steps") for block in blocks]
     hooks = [tap.register_forward_hook(keep) for tap in taps]
     try:
-        with answering(model):
+        with inference(model):
             model.encode(torch.tensor([ids], device=model.embedding.weight.device))
     finally:
         for hook in hooks:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from qkv.attention import Mask
-from qkv.engine.batching import answering
-from qkv.engine.generate.request import Prompter, last_scores, reach
+from qkv.engine.batching import inference
+from qkv.engine.generate.request import Prompter, context_length, next_token_logits
 from qkv.errors import UsageError
 from qkv.interpret.attribution.faithfulness import DRAWS, SEED, Faithfulness, Words, faithfulness
 from qkv.interpret.attribution.gradients import gradient_times_input, gradients_enabled
@@ -68,7 +68,7 @@ class Contrast:
     def difference(self, x: Tensor) -> Tensor:
         """From embeddings (B, T, D) to the difference of the two scores after the last, (B,)."""
         states = self.model.decoder(x, Mask.causal())
-        scores = last_scores(self.model, states, 1 + max(self.token, self.against)).double()
+        scores = next_token_logits(self.model, states, 1 + max(self.token, self.against)).double()
         return scores[:, self.token] - scores[:, self.against]
 
 
@@ -79,7 +79,7 @@ def next_token_logits(
     lengths = np.array([len(text) for text in texts])
     found = np.zeros((len(texts), vocabulary))
     rest = np.argsort(-lengths, kind="stable")
-    with answering(model):
+    with inference(model):
         while len(rest):
             batch, rest = np.split(rest, [max(1, TOKENS // int(lengths[rest[0]]))])
             ids = torch.zeros(len(batch), int(lengths[batch[0]]), dtype=torch.long)
@@ -87,7 +87,9 @@ def next_token_logits(
                 row[: lengths[at]] = torch.tensor(texts[at])
             states = model.states(ids.to(model.embedding.weight.device))  # none sees what follows
             last = states[torch.arange(len(batch)), torch.from_numpy(lengths[batch] - 1)]
-            found[batch] = last_scores(model, last[:, None], vocabulary).double().cpu().numpy()
+            found[batch] = (
+                next_token_logits(model, last[:, None], vocabulary).double().cpu().numpy()
+            )
     return found
 
 
@@ -170,7 +172,7 @@ def why_token(
         raise UsageError(f"top={top} must be 1 or more")
     prompter = Prompter(model, tokenizer)  # refuses what does not write
     begin = tokenizer.before if prompt else prompter.ids("")
-    seen = read(tokenizer, prompt, reach(model), before=begin, what="the prompt")
+    seen = read(tokenizer, prompt, context_length(model), before=begin, what="the prompt")
     scores = next_token_logits(model, [seen.ids], tokenizer.size)[0]
     this = _asked(tokenizer, token, scores, None)
     that = _asked(tokenizer, against, scores, this)

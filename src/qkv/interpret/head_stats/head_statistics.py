@@ -8,7 +8,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from qkv.engine.batching import answering
+from qkv.engine.batching import inference
 from qkv.interpret.head_stats.patterns import (
     BESIDE,
     BROAD,
@@ -136,7 +136,7 @@ def effects(
     device = model.embedding.weight.device
     ids = [torch.tensor([row], device=device) for row in reading.ids.values()]
     likely = "probabilities" in graph.nodes
-    with answering(model):
+    with inference(model):
         before = _answer(model(*ids), likely)
         for edit in off:
             with edit.applied(model, graph):

@@ -14,7 +14,7 @@ from qkv.interpret.attribution.label import LabelAttribution
 from qkv.interpret.attribution.token import TokenAttribution
 from qkv.interpret.attribution.translation import TranslationAttribution
 from qkv.interpret.attribution.vector import VectorAttribution
-from qkv.interpret.glass_box import Position, answer_of
+from qkv.interpret.glass_box import TokenPrediction, prediction_of
 from qkv.interpret.operation import figure
 from qkv.interpret.trace import Trace
 from qkv.report.html import paragraph, section, table
@@ -166,7 +166,7 @@ CHOOSE = "; choose a position to see the likeliest."
 
 def answer(trace: Trace) -> dict[str, Any] | None:
     """Title, sentence, and the likeliest answers at each position; None if nothing was kept."""
-    found = answer_of(trace)
+    found = prediction_of(trace)
     if found is None:
         return None
     if found.vector is not None:
@@ -197,7 +197,7 @@ def _by_token(trace: Trace) -> dict[str, str]:
     return {"title": "What may stand there", "sentence": said, "after": "in the place of"}
 
 
-def _position(position: Position) -> dict[str, Any]:
+def _position(position: TokenPrediction) -> dict[str, Any]:
     best = [
         {"name": one.name, "probability": told(one.probability), "score": told(one.score)}
         for one in position.best

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from qkv.interpret.examples import PRINTED_SHARE
-from qkv.interpret.glass_box import answer_of
+from qkv.interpret.glass_box import prediction_of
 from qkv.interpret.operation import Matrix, Sentence, Walk, Word
 from qkv.interpret.render.sections import (
     ROUNDED,
@@ -62,7 +62,7 @@ def model_json(
 ) -> str:
     """A head of a model: its steps, the model's answer, what changed, checks and origin."""
     page: dict[str, Any] = encoder.loads(json(look, cell=cell))
-    answer = answer_of(trace)
+    answer = prediction_of(trace)
     page |= {
         "answer": None if answer is None else answer.json(),
         "checks": [vars(proof) for proof in trace.checks],

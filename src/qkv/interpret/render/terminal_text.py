@@ -2,7 +2,7 @@
 
 from rich.cells import cell_len
 
-from qkv.interpret.glass_box import Answer, answer_of
+from qkv.interpret.glass_box import Prediction, prediction_of
 from qkv.interpret.operation import Sentence, Word
 from qkv.interpret.render.sections import Look, Section, Table, sections
 from qkv.interpret.trace import Trace, TraceCheck
@@ -94,7 +94,7 @@ MODEL_INDENT = "   "
 
 def model_text(look: Look, trace: Trace, changed: Difference | None, width: int) -> str:
     """The whole page, in lines of at most so many columns."""
-    parts = [text(look, width), "", *_answer(answer_of(trace), width)]
+    parts = [text(look, width), "", *_answer(prediction_of(trace), width)]
     if changed is not None:
         parts += ["", *_changes(changed, width)]
     parts += ["", "Checks", *(MODEL_INDENT + line for line in check_lines(trace.checks))]
@@ -110,7 +110,7 @@ def check_lines(proofs: tuple[TraceCheck, ...]) -> list[str]:
     ]
 
 
-def _answer(answer: Answer | None, width: int) -> list[str]:
+def _answer(answer: Prediction | None, width: int) -> list[str]:
     if answer is None:
         return []
     if answer.vector is not None:

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from qkv.attention import Mask, Steps, Tile
 from qkv.attention.reference import steps_in
-from qkv.engine.batching import at_rest
+from qkv.engine.batching import eval_mode
 from qkv.errors import UsageError, unknown
 from qkv.interpret.trace.attention_graph import positions
 from qkv.interpret.trace.edits import Edit, is_overridden
@@ -211,7 +211,7 @@ def capture_trace(
     few = _few(rows, reading)
     check_memory(wanted, model, reading, few)
     with ExitStack() as stack:
-        stack.enter_context(at_rest(model))
+        stack.enter_context(eval_mode(model))
         stack.enter_context(torch.no_grad())
         for edit in edits:
             stack.enter_context(edit.applied(model, found))

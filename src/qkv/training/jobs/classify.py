@@ -16,7 +16,7 @@ from qkv.bundle import Bundle
 from qkv.checkpoints.save import public_labels
 from qkv.data import Labelled, built_in, read_labelled
 from qkv.data.encoded import Ids, Noisy, encode, near_length
-from qkv.engine.batching import Texts, answers, pooled
+from qkv.engine.batching import PaddedBatch, batched_outputs, pooled_states
 from qkv.engine.classify import labels_of
 from qkv.errors import ConfigError, DataError, UsageError
 from qkv.metrics.classification import WordCounts, bag_of_words, counted_by_others, score_labels
@@ -218,7 +218,7 @@ class ClassifyLesson(Lesson):
             return
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name.startswith("output."))
-        self.vectors = pooled(model, self.train)
+        self.vectors = pooled_states(model, self.train)
 
     def batch(
         self, numbers: Ids, draws: np.random.Generator, epoch: int = 0
@@ -229,7 +229,7 @@ class ClassifyLesson(Lesson):
         texts, labels, shares = self._texts(numbers, epoch)
         if self.task.blanked:
             texts = [self._blanked(text, draws) for text in texts]
-        padded = Texts.of(texts, self.tokenizer.pad_id)
+        padded = PaddedBatch.of(texts, self.tokenizer.pad_id)
         return LabelledTexts(padded, labels, self.weights[labels], shares)
 
     def evaluate(self, model: Encoder) -> dict[str, float]:
@@ -330,7 +330,7 @@ def guess_labels(
 ) -> tuple[list[str], list[float]]:
     """The likeliest label of each text and, with the truth, how surprising that was."""
     names = labels_of(model)
-    shares = answers(model, texts).log_softmax(dim=-1)
+    shares = batched_outputs(model, texts).log_softmax(dim=-1)
     best = [names[i] for i in shares.argmax(dim=-1).tolist()]
     wanted = torch.tensor([names.index(label) for label in truth], dtype=torch.long)
     losses = -shares[: len(wanted)].gather(1, wanted[:, None])[:, 0]

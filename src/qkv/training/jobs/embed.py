@@ -24,7 +24,7 @@ from qkv.data import (
 from qkv.data.encoded import Ids, encode, near_length
 from qkv.data.files import is_table
 from qkv.data.table import is_titled
-from qkv.engine.batching import Texts, answers
+from qkv.engine.batching import PaddedBatch, batched_outputs
 from qkv.errors import DataError, UsageError
 from qkv.metrics.text_scores import bag_of_words_vectors, score_clusters, spearman
 from qkv.model import Encoder, EncoderOnly, Model, TextVector
@@ -145,8 +145,8 @@ class EmbedLesson(Lesson):
 
     def batch(self, numbers: Ids, draws: np.random.Generator, epoch: int = 0) -> Twins:
         pad, own = self.tokenizer.pad_id, numbers[:, 0]
-        one = Texts.of([self.one[i] for i in own], pad)
-        other = Texts.of([self.other[i] for i in numbers[:, 1]], pad)
+        one = PaddedBatch.of([self.one[i] for i in own], pad)
+        other = PaddedBatch.of([self.other[i] for i in numbers[:, 1]], pad)
         labels = torch.from_numpy(self.labels[own]) if len(self.labels) else None
         scores = torch.from_numpy(self.scores[own]).float() if len(self.scores) else None
         return Twins(one, other, labels, scores)
@@ -208,7 +208,7 @@ class EmbedLesson(Lesson):
             torch.manual_seed(0)
             lengths = np.maximum(1, cut.lengths[:, None])
             for numbers in near_length(lengths, self.budget, np.random.default_rng(0)):
-                side = Texts.of([cut[i] for i in numbers], self.tokenizer.pad_id).to(device)
+                side = PaddedBatch.of([cut[i] for i in numbers], self.tokenizer.pad_id).to(device)
                 one, other = (vectors(model, side) for _ in range(2))
                 total += float(contrast(one, other, self.task.temperature, None))
         model.train(was)
@@ -262,7 +262,7 @@ def _scores(kind: Kind, examples: Sequence[Related], found: Any) -> dict[str, fl
 
 def embed_texts(model: Encoder, texts: Sequence[Ids]) -> Any:
     """A vector of length 1 for each text, (N, D) numpy."""
-    return torch.nn.functional.normalize(answers(model, texts), dim=-1).numpy()
+    return torch.nn.functional.normalize(batched_outputs(model, texts), dim=-1).numpy()
 
 
 def known_of(examples: Sequence[Related]) -> Kind:

@@ -9,7 +9,7 @@ import torch
 
 from qkv.bundle import Bundle
 from qkv.data.encoded import Encoded
-from qkv.engine.batching import answering
+from qkv.engine.batching import inference
 from qkv.model import Decoder, DecoderOnly, Model
 from qkv.model.build import Config
 from qkv.report import Table
@@ -111,7 +111,7 @@ def stream_loss(model: Decoder, stream: Encoded, length: int, rows: int) -> floa
     """Nats a token over the whole stream, each token predicted once."""
     device = model.embedding.weight.device
     task, total, count = LanguageTask(), 0.0, 0
-    with answering(model):
+    with inference(model):
         for windows in in_order(stream, length, rows):
             total += float(task.loss(model, windows.to(device)))
             count += windows.targets
@@ -124,7 +124,7 @@ def continue_greedily(model: Decoder, tokenizer: Tokenizer, count: int, length: 
     new = torch.tensor([tokenizer.before or (tokenizer.eos_id,)], device=device)
     never = [*tokenizer.special_ids, *range(tokenizer.size, model.config.embedding.vocabulary)]
     cache, written = model.empty_cache(1, length), list[int]()
-    with answering(model):
+    with inference(model):
         while len(written) < min(count, length - 1):
             scores = model(new, cache=cache)[0, -1]
             scores[never] = -torch.inf

@@ -7,7 +7,7 @@ import numpy as np
 
 from qkv.bundle import Bundle
 from qkv.data.encoded import Encoded
-from qkv.engine.batching import answering
+from qkv.engine.batching import inference
 from qkv.model import Encoder, EncoderOnly, MaskedToken, Model
 from qkv.model.build import Config
 from qkv.report import Table
@@ -98,7 +98,7 @@ class MaskedLesson(Lesson):
         device = model.embedding.weight.device
         batch = next(_covered(self.task, s.held_out, s.length, 1, t)).to(device)
         w = batch.windows
-        with answering(model):
+        with inference(model):
             best = model(w.ids, positions=w.positions)[0].argmax(dim=-1)  # one window: (T, V)
         rows = []
         for place, wanted in list(zip(batch.places.tolist(), batch.wanted.tolist(), strict=True)):
@@ -126,7 +126,7 @@ def hidden_scores(
     """Nats a hidden token, and the share guessed right; the same tokens are hidden every time."""
     device = model.embedding.weight.device
     total, hits, count = 0.0, 0, 0
-    with answering(model):
+    with inference(model):
         for batch in _covered(task, stream, length, rows, tokenizer):
             loss, right = task.judge(model, batch.to(device))
             total, hits, count = total + loss, hits + right, count + batch.targets

@@ -8,7 +8,7 @@ import numpy as np
 from qkv.bundle import Bundle
 from qkv.data import Pair, built_in, read_pairs, split
 from qkv.data.encoded import Encoded, Ids, Noisy, encode, near_length
-from qkv.engine.batching import answering
+from qkv.engine.batching import inference
 from qkv.engine.beam.search import beam_search
 from qkv.engine.translate import Marking as Marks
 from qkv.errors import DataError
@@ -205,7 +205,7 @@ class TranslateLesson(Lesson):
         device = model.embedding.weight.device
         plain, total, count = TranslateTask(smoothing=0.0), 0.0, 0
         lengths = np.array([[len(s), len(t)] for s, t in self.held_ids]) + self.marks.counts
-        with answering(model):
+        with inference(model):
             for numbers in near_length(lengths, self.budget, np.random.default_rng(0)):
                 sides = zip(*(self.held_ids[i] for i in numbers), strict=True)
                 batch = self._pairs(*sides).to(device)
