@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from qkv.attention import KVCache
-from qkv.engine.generate.request import CHUNK, Request, expect_finite, next_token_logits, reading
+from qkv.engine.generate.request import CHUNK, Request, expect_finite, last_token_logits, reading
 from qkv.engine.generate.sampling import stream_of
 from qkv.engine.optimized.kernel_modules import KernelLogits
 from qkv.model import Decoder
@@ -98,7 +98,7 @@ def following(model: Decoder, states: Tensor, chooser: Chooser, vocabulary: int)
         id, logprob = model.output.argmax(states[0, -1], vocabulary)
         expect_finite(logprob)
         return Choice(id, logprob)
-    return chooser.choose(next_token_logits(model, states, vocabulary)[0])
+    return chooser.choose(last_token_logits(model, states, vocabulary)[0])
 
 
 def read_prompt(model: Decoder, ids: tuple[int, ...] | list[int], cache: KVCache) -> Tensor:

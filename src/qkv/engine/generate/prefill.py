@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from qkv.attention import KVCache, Mask
-from qkv.engine.generate.request import CHUNK, next_token_logits
+from qkv.engine.generate.request import CHUNK, last_token_logits
 from qkv.model import Decoder
 
 # FOLDED engine/generate/prefixes: Prompts that begin alike: keys and values of recent ones, to
@@ -127,7 +127,7 @@ class Prefill:
         mask = None if self.even else Mask.explicit(self.seen[:, None, None, :stop])
         states = self.model.states(ids, mask=mask, positions=positions, cache=self.cache)
         self.computed += int(self.seen[:, done:stop].sum())
-        return next_token_logits(self.model, states, vocabulary) if stop == S else None
+        return last_token_logits(self.model, states, vocabulary) if stop == S else None
 
     def _copy(self, kept: Kept, row: int, count: int) -> None:
         """The first `count` keys and values of a kept prompt, as the last ones known of a row."""

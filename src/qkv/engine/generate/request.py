@@ -51,7 +51,7 @@ def reading(model: Decoder) -> AbstractContextManager[None]:
     return inference(model) if model.training else torch.inference_mode()
 
 
-def next_token_logits(model: Decoder, states: Tensor, vocabulary: int) -> Tensor:
+def last_token_logits(model: Decoder, states: Tensor, vocabulary: int) -> Tensor:
     """The scores of the token after the last position, (B, V) float32.
 
     Only tokens that the tokenizer knows: a table may have rows to spare.

@@ -12,7 +12,7 @@ from torch import Tensor
 from qkv.attention import Rows
 from qkv.engine.generate.decode import Choice, Chooser, choose_many, following
 from qkv.engine.generate.prefill import Prefill, PrefixCache, as_array, together
-from qkv.engine.generate.request import Request, expect_writer, next_token_logits, reading
+from qkv.engine.generate.request import Request, expect_writer, last_token_logits, reading
 from qkv.model import Decoder
 
 # FOLDED engine/generate/running: A request at work, and what can happen to it.
@@ -218,7 +218,7 @@ class Scheduler:
         choosers = [member.chooser for member in self.running]
         if len(choosers) == 1:
             return [following(self.model, states, choosers[0], self.vocabulary)]
-        return choose_many(choosers, next_token_logits(self.model, states, self.vocabulary))
+        return choose_many(choosers, last_token_logits(self.model, states, self.vocabulary))
 
     def _begin(self, read: Read) -> list[Event]:
         """The first token of prompts that have been read; those that go on get a row."""

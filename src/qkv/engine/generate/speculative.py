@@ -19,7 +19,7 @@ from qkv.engine.generate.request import (
     context_length,
     expect_finite,
     expect_writer,
-    next_token_logits,
+    last_token_logits,
     reading,
     token_logits,
 )
@@ -157,7 +157,7 @@ class _WritesOn:
         with reading(self.model):
             states = read_prompt(self.model, list(ids[same:]), self.cache)
             for n in range(len(so_far) - count, len(so_far)):
-                scores = next_token_logits(self.model, states, self.vocabulary)[0]
+                scores = last_token_logits(self.model, states, self.vocabulary)[0]
                 shares = self.chooser.sampling.shares(scores, so_far[:n].to(scores.device))
                 id = draw(shares, self.chooser.random)
                 found.append(Guess(id, shares))

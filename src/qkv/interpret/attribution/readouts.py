@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from qkv.attention import Steps
 from qkv.engine.batching import inference
-from qkv.engine.generate.request import next_token_logits, token_logits
+from qkv.engine.generate.request import last_token_logits, token_logits
 from qkv.errors import UsageError
 from qkv.model import Decoder, Encoder
 from qkv.text import Tokenizer
@@ -65,7 +65,7 @@ def logit_lens(
         found = []
         for layer, state in enumerate(layer_states(model, ids)):
             read = model.decoder.norm_out(state[:, -1:])
-            shares = next_token_logits(model, read, tokenizer.size)[0].double().softmax(dim=-1)
+            shares = last_token_logits(model, read, tokenizer.size)[0].double().softmax(dim=-1)
             best = int(shares.argmax())
             found.append(
                 LayerReadout(

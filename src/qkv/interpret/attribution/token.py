@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qkv.attention import Mask
 from qkv.engine.batching import inference
-from qkv.engine.generate.request import Prompter, context_length, next_token_logits
+from qkv.engine.generate.request import Prompter, context_length, last_token_logits
 from qkv.errors import UsageError
 from qkv.interpret.attribution.faithfulness import DRAWS, SEED, Faithfulness, Words, faithfulness
 from qkv.interpret.attribution.gradients import gradient_times_input, gradients_enabled
@@ -88,7 +88,7 @@ def next_token_logits(
             states = model.states(ids.to(model.embedding.weight.device))  # none sees what follows
             last = states[torch.arange(len(batch)), torch.from_numpy(lengths[batch] - 1)]
             found[batch] = (
-                next_token_logits(model, last[:, None], vocabulary).double().cpu().numpy()
+                last_token_logits(model, last[:, None], vocabulary).double().cpu().numpy()
             )
     return found
 
