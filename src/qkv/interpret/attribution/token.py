@@ -68,7 +68,7 @@ class Contrast:
     def difference(self, x: Tensor) -> Tensor:
         """From embeddings (B, T, D) to the difference of the two scores after the last, (B,)."""
         states = self.model.decoder(x, Mask.causal())
-        scores = next_token_logits(self.model, states, 1 + max(self.token, self.against)).double()
+        scores = last_token_logits(self.model, states, 1 + max(self.token, self.against)).double()
         return scores[:, self.token] - scores[:, self.against]
 
 
