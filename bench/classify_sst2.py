@@ -18,8 +18,8 @@ from machine import machine
 
 from qkv.bundle import Bundle
 from qkv.data import read_labelled
-from qkv.training.jobs.classify import judge_labels
-from qkv.training.plan import Wish
+from qkv.training.jobs.classify import evaluate_labels
+from qkv.training.plan import TrainArgs
 from qkv.training.recipe import Data, read_settings
 from training import learn
 
@@ -30,8 +30,8 @@ TAUGHT = (
     "model.norm.eps=1",  # a word that is hardly known, and small, stays small
     "model.dropout=0.1",
     "task.balance=0",
-    "task.counted=0.5",
-    "task.spliced=2",
+    "task.distillation_weight=0.5",
+    "task.cutmix=2",
     "patience=0",
 )
 
@@ -40,7 +40,7 @@ def main(folder: Path) -> None:
     train, test = (read_labelled([folder / f"{part}.tsv"], "1", "2") for part in ("train", "test"))
 
     def judge(bundle: Bundle) -> dict[str, float]:
-        judged = judge_labels(bundle.model, bundle.tokenizer, test, train)  # type: ignore[arg-type]
+        judged = evaluate_labels(bundle.model, bundle.tokenizer, test, train)  # type: ignore[arg-type]
         return {"accuracy": judged.scores["accuracy"], "bag_of_words": judged.baseline["accuracy"]}
 
     data = Data(
@@ -52,9 +52,9 @@ def main(folder: Path) -> None:
     before, rows = machine(), list[dict[str, Any]]()
     for seed in SEEDS:
         settings = read_settings(TAUGHT)
-        wish = Wish("classify", data, size="tiny", vocabulary=16_000, epochs=5, seed=seed)
-        taught = learn(replace(wish, settings=settings), then=judge)
-        plain = learn(Wish("classify", data, size="tiny", seed=seed), then=judge)
+        args = TrainArgs("classify", data, size="tiny", vocabulary=16_000, epochs=5, seed=seed)
+        taught = learn(replace(args, settings=settings), then=judge)
+        plain = learn(TrainArgs("classify", data, size="tiny", seed=seed), then=judge)
         rows.append({"seed": seed, "taught": taught, "plain": plain})
     result = {
         "bench": "classify_sst2",

@@ -23,8 +23,8 @@ from minilm import minilm
 from qkv.bundle import Bundle
 from qkv.data import read_labelled
 from qkv.training.jobs import find_job
-from qkv.training.jobs.classify import judge_labels
-from qkv.training.plan import Wish
+from qkv.training.jobs.classify import evaluate_labels
+from qkv.training.plan import TrainArgs
 from qkv.training.recipe import Data, read_settings
 from training import learn
 
@@ -74,11 +74,11 @@ def parts(name: str, folder: Path, place: Path) -> tuple[Data, Path]:
 def judge(name: str, data: Data, test: Path, bundle: Bundle) -> dict[str, float]:
     if name == "stsb":
         asked = data.model_copy(update={"files": (str(test),), "validation": ()})
-        as_it_was = find_job("embed").judge(Bundle.load(minilm()), asked, None)
-        judged = find_job("embed").judge(bundle, asked, None)
+        as_it_was = find_job("embed").evaluate(Bundle.load(minilm()), asked, None)
+        judged = find_job("embed").evaluate(bundle, asked, None)
         return {**judged.scores, "untouched": as_it_was.scores["spearman"]}
     learnt = read_labelled([Path(file) for file in data.files])
-    judged = judge_labels(bundle.model, bundle.tokenizer, read_labelled([test]), learnt)  # type: ignore[arg-type]
+    judged = evaluate_labels(bundle.model, bundle.tokenizer, read_labelled([test]), learnt)  # type: ignore[arg-type]
     return {**judged.scores, "bag_of_words": judged.baseline["accuracy"]}
 
 
@@ -87,13 +87,13 @@ def main(folder: Path, names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as place:
         for name in names:
             data, test = parts(name, folder, Path(place))
-            wish = Wish(
+            args = TrainArgs(
                 "embed" if name == "stsb" else "classify", data, origin=minilm(),
                 epochs=None if name in MINUTES else EPOCHS[name],
                 settings=read_settings(SETTINGS.get(name, ())),
             )  # fmt: skip
             rows[name] = learn(
-                wish,
+                args,
                 MINUTES.get(name),
                 then=lambda bundle, n=name, d=data, t=test: judge(n, d, t, bundle),  # type: ignore[misc]
             )

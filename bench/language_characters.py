@@ -14,7 +14,7 @@ from pathlib import Path
 
 from machine import machine
 
-from qkv.training.plan import Wish
+from qkv.training.plan import TrainArgs
 from qkv.training.recipe import Data, read_settings
 from training import learn
 
@@ -24,13 +24,13 @@ FREE = ()
 def main(path: Path) -> None:
     data = Data(files=(str(path),))
 
-    def small(steps: int) -> Wish:
-        return Wish(
+    def small(steps: int) -> TrainArgs:
+        return TrainArgs(
             "language", data, tokenizer="characters", context=64, batch=12 * 64, steps=steps
         )
 
     before = machine()
-    free = Wish("language", data, tokenizer="characters", settings=read_settings(FREE))
+    free = TrainArgs("language", data, tokenizer="characters", settings=read_settings(FREE))
     result = {
         "bench": "language_characters",
         "whole": learn(small(2000)),

@@ -10,12 +10,12 @@ import torch
 
 from qkv.bundle import Bundle
 from qkv.machine.resources import keep_memory
-from qkv.training.plan import Wish, prepare
-from qkv.training.run import Evaluated, Run
+from qkv.training.plan import TrainArgs, prepare
+from qkv.training.run import Evaluation, Run
 
 
 def learn(
-    wish: Wish,
+    args: TrainArgs,
     minutes: float | None = None,
     then: Callable[[Bundle], Any] | None = None,
     keep: Path | None = None,
@@ -29,7 +29,7 @@ def learn(
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) if keep is None else keep
         place.mkdir(exist_ok=True)
-        prepared = prepare(wish)
+        prepared = prepare(args)
         run = Run(prepared, place, torch.device("cpu"))
         if minutes is not None:
             run.fit_to_minutes(minutes)
@@ -38,7 +38,7 @@ def learn(
         print(f"{run.recipe.model.parameters():,} parameters, {run.recipe.steps:,} steps")
         print(f"{'step':>7} {'seconds':>8}  held out")
         for event in run.events():
-            if isinstance(event, Evaluated):
+            if isinstance(event, Evaluation):
                 scores = "  ".join(f"{name} {value:.4f}" for name, value in event.scores.items())
                 spent = time.perf_counter() - started
                 print(f"{event.number:7d} {spent:8.1f}  {scores}", flush=True)
@@ -46,7 +46,7 @@ def learn(
         trained = time.perf_counter() - started
         return {
             "parameters": run.recipe.model.parameters(),
-            "steps": run.progress.done,
+            "steps": run.progress.step,
             "tokens": run.progress.tokens,
             "seconds_of_steps": round(run.progress.seconds, 1),
             "seconds": round(trained, 1),

@@ -52,9 +52,9 @@ CONFIG = DecoderOnly(
 
 def ours(compiled: bool) -> Callable[[], None]:
     model = build(CONFIG)
-    optimisers = AdamW().build(model)
-    learner = quickened(model, optimisers) if compiled else model
-    trainer = Trainer(learner, LanguageTask().loss, optimisers, Constant(), 10**9)
+    optimizers = AdamW().build(model)
+    learner = quickened(model, optimizers) if compiled else model
+    trainer = Trainer(learner, LanguageTask().loss, optimizers, Constant(), 10**9)
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH + 1))
     batch = Windows(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), None, None)
     steps = trainer.steps([batch] for _ in iter(int, 1))
@@ -69,14 +69,14 @@ def transformers_gpt2() -> Callable[[], None]:
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
     )  # fmt: skip
     model = GPT2LMHeadModel(config).train()
-    optimiser = torch.optim.AdamW(model.parameters(), fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH))
 
     def step() -> None:
         model(ids, labels=ids).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
 
     return step
 

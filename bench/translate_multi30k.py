@@ -20,7 +20,7 @@ from machine import machine
 
 from qkv.bundle import Bundle
 from qkv.training.jobs import find_job
-from qkv.training.plan import Wish
+from qkv.training.plan import TrainArgs
 from qkv.training.recipe import Data, read_settings
 from training import learn
 
@@ -43,7 +43,7 @@ def main() -> None:
 
     def judge(bundle: Bundle) -> dict[str, Any]:
         test = Data(source=side("test_2016", "en"), target=side("test_2016", "de"))
-        judged = find_job("translate").judge(bundle, test, None)
+        judged = find_job("translate").evaluate(bundle, test, None)
         return {**judged.scores, "signature": judged.signatures["bleu"]}
 
     data = Data(
@@ -53,22 +53,22 @@ def main() -> None:
     )
     before = machine()
 
-    def wish(settings: list[str], data: Data = data) -> Wish:
+    def args(settings: list[str], data: Data = data) -> TrainArgs:
         chosen = read_settings([*asked.set, *settings])
-        return Wish("translate", data, size=asked.size, seed=asked.seed, settings=chosen)
+        return TrainArgs("translate", data, size=asked.size, seed=asked.seed, settings=chosen)
 
     with tempfile.TemporaryDirectory() as folder:
         found = dict[str, Any]()
-        last, minutes = wish(asked.then), asked.minutes - asked.both_ways
-        if asked.both_ways:
-            both = wish(asked.first, data.model_copy(update={"both_ways": True}))
-            found["both_ways"] = learn(both, asked.both_ways, keep=Path(folder))
-            last = replace(last, origin=Path(folder), size=None, optimiser="muon")
+        last, minutes = args(asked.then), asked.minutes - asked.bidirectional
+        if asked.bidirectional:
+            both = args(asked.first, data.model_copy(update={"bidirectional": True}))
+            found["bidirectional"] = learn(both, asked.bidirectional, keep=Path(folder))
+            last = replace(last, origin=Path(folder), size=None, optimizer="muon")
         result = {
             "bench": "translate_multi30k",
             "minutes": asked.minutes,
             "settings": [*asked.set, *asked.then],
-            "settings_both_ways": [*asked.set, *asked.first] if asked.both_ways else None,
+            "settings_both_ways": [*asked.set, *asked.first] if asked.bidirectional else None,
             **found,
             **learn(last, minutes, judge, asked.keep),
             **before,

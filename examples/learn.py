@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from qkv.training.plan import Wish, prepare
+from qkv.training.plan import TrainArgs, prepare
 from qkv.training.recipe import Data
 from qkv.training.run import Run, begin
 from qkv.training.trainer import Step
@@ -15,8 +15,8 @@ def learn(job: str, file: Path, place: Path, steps: int, **options: object) -> N
     torch.set_num_threads(1)  # a model this small is slower on more
     settings = {"evaluate_every": steps, **options.pop("settings", {})}
     data = Data(files=(str(file),))
-    wish = Wish(job, data, size="tiny", steps=steps, settings=settings, **options)
-    run = Run(prepare(wish), place, torch.device("cpu"))
+    args = TrainArgs(job, data, size="tiny", steps=steps, settings=settings, **options)
+    run = Run(prepare(args), place, torch.device("cpu"))
     begin(run)
     print(f"{run.recipe.model.parameters():,} parameters, {steps} steps")
     for event in run.events():

@@ -39,11 +39,11 @@ def activations(path: Path) -> None:
 
 
 def schedules(path: Path) -> None:
-    from qkv.training.optimizer import Constant, Cosine, InverseRoot, Linear
+    from qkv.training.optimizer import Constant, Cosine, InverseSqrt, Linear
 
     with paper(path, 5.6, 3.0) as figure:
         axes = figure.subplots()
-        kinds = (Linear(), Cosine(), InverseRoot(), Constant())
+        kinds = (Linear(), Cosine(), InverseSqrt(), Constant())
         for style, kind in zip(("-", "--", "-.", ":"), kinds, strict=True):
             shares = [kind.share(step, 1000) for step in range(0, 1000, 5)]
             axes.plot(range(0, 1000, 5), shares, style, label=kind.kind)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 # For each file: old key -> new key, at any depth. A rule "parent.key" holds only inside `parent`,
-# which is written as it is called now.
+# which is written as it is called now; ".key" only at the top.
 KEYS: dict[str, dict[str, str]] = {
     "config.json": {},
     "special_tokens.json": {  # ".key" holds at the top level only: template_names has free keys
@@ -22,8 +22,6 @@ KEYS: dict[str, dict[str, str]] = {
         ".names": "template_names",
         ".bare": "omit_source_eos",
     },
-    "recipe.toml": {},
-    "metrics.jsonl": {},
     "trace": {
         "by": "function",
         "how": "pooling",
@@ -33,13 +31,45 @@ KEYS: dict[str, dict[str, str]] = {
         "both_ways": "bidirectional",
         "around_one": "unit_offset",
     },
+    "recipe.toml": {
+        ".average": "ema",
+        ".clip": "grad_clip",
+        ".optimiser": "optimizer",
+        ".recompute": "activation_checkpointing",
+        "data.both_ways": "bidirectional",
+        "data.held_out": "validation_fraction",
+        "optimizer.decay": "weight_decay",
+        "optimizer.matrix_decay": "matrix_weight_decay",
+        "optimizer.matrix_rate": "matrix_lr",
+        "optimizer.rate": "lr",
+        "task.agreement": "r_drop",
+        "task.blanked": "word_dropout",
+        "task.changed": "random_replace_prob",
+        "task.counted": "distillation_weight",
+        "task.covered": "mask_replace_prob",
+        "task.hidden": "mask_prob",
+        "task.learns_from": "supervision",
+        "task.smoothing": "label_smoothing",
+        "task.spliced": "cutmix",
+        "tokens.ceiling": "vocab_size",
+        "tokens.noise": "bpe_dropout",
+    },
+    "metrics.jsonl": {
+        "gradient": "grad_norm",
+        "held_out": "validation",
+        "rate": "lr_scale",
+        "taken": "finite",
+    },
+    "progress.json": {"done": "step", "evaluated": "last_evaluation"},
+    # The first part of a tensor's name in a training checkpoint.
+    "state.safetensors": {"average": "ema", "optimiser": "optimizer", "random": "rng"},
 }
 
 # For each file: (key, old value) -> new value. The key is written as for KEYS, but as it is now.
 VALUES: dict[str, dict[tuple[str, str], str]] = {
     "config.json": {},
     "special_tokens.json": {},
-    "recipe.toml": {},
+    "recipe.toml": {("schedule.kind", "inverse_root"): "inverse_sqrt"},
     "metrics.jsonl": {},
     "trace": {
         ("kind", "Turned"): "Rotate",
@@ -70,6 +100,8 @@ VALUES: dict[str, dict[tuple[str, str], str]] = {
         ("kind", "Angles"): "RopeAngles",
         ("kind", "Given"): "InputValue",
     },
+    "progress.json": {},
+    "state.safetensors": {},
 }
 
 

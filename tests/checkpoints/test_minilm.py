@@ -85,5 +85,5 @@ def test_a_bundle_of_it_gives_the_same_bytes(minilm: Path, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_rank_correlation_on_sts_is_the_published_one(minilm: Path, shared: Path) -> None:
     data = Data(files=(str(shared / "data/stsb/test.csv"),), source="1", target="2", score="3")
-    judged = find_job("embed").judge(Bundle.load(minilm), data, None)
+    judged = find_job("embed").evaluate(Bundle.load(minilm), data, None)
     assert judged.scores["spearman"] == pytest.approx(0.820, abs=0.001)

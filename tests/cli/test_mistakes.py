@@ -200,7 +200,7 @@ TRAINING = {
     "language good.txt --optimiser adam": 'did you mean "adamw"?',
     "language good.txt --device gpu": "use auto, cpu, cuda or mps",
     "language good.txt --steps 3 --epochs 2": "--steps and --epochs exclude each other",
-    "language good.txt --set steps": "write it as in optimiser.rate=0.01",
+    "language good.txt --set steps": "write it as in optimizer.lr=0.01",
     "language good.txt --config broken.tom": 'did you mean "broken.toml"?',
     "language good.txt --config broken.toml": "broken.toml: the recipe is not valid TOML",
     "language good.txt --config hollow": "hollow is a directory; give an ordinary file",

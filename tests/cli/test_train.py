@@ -64,7 +64,7 @@ def test_metrics_have_a_line_a_step(trained: Path) -> None:
         json.loads(line) for line in (trained / "run/metrics.jsonl").read_text().split("\n")[:-1]
     ]
     assert [line["step"] for line in lines if "loss" in line] == list(range(1, 31))
-    assert sum("held_out" in line for line in lines) == 10
+    assert sum("validation" in line for line in lines) == 10
     assert next(line["step"] for line in lines if line.get("best")) == 3
     assert lines[-1]["summary"]["steps"] == 30
 
@@ -106,7 +106,7 @@ MISTAKES = {
     ("train", "language", "empty.txt", "-o", "new"): "empty.txt",
     ("train", "language", "book.txt", "-o", "new", "--size", "smal"): 'did you mean "small"?',
     ("train", "language", "book.txt", "-o", "new", "--tokenizer", "bpee"): 'did you mean "bpe"?',
-    ("train", "language", "book.txt", "-o", "new", "--optimiser", "sgd"): 'optimiser "sgd"',
+    ("train", "language", "book.txt", "-o", "new", "--optimizer", "sgd"): 'optimizer "sgd"',
     ("train", "language", "-o", "new", "--steps", "5", "--minutes", "1"): "exclude each other",
     ("train", "language", "short.txt", "-o", "new", "--tokenizer", "characters"): "needs 129",
     ("train", "language", "-o", "new", "--tokens", "5", "--epochs", "1"): "exclude each other",
@@ -230,11 +230,11 @@ def test_a_recipe_repeats_its_run_and_options_are_laid_over_it(qkv: Callable[...
     assert weights[0] == weights[1]
 
     Path("other.txt").write_text(TEXT[7:])
-    options = ["--steps", 2, "--seed", 6, "--batch", 32, "--context", 8, "--optimiser", "adamw"]
+    options = ["--steps", 2, "--seed", 6, "--batch", 32, "--context", 8, "--optimizer", "adamw"]
     assert qkv(*again, "other.txt", "-o", "third", *options, "--set", "steps=1")[0] == 0
     recipe = read_recipe(Path("third/recipe.toml").read_text())
     assert (recipe.steps, recipe.seed, recipe.batch, recipe.model.length) == (1, 6, 32, 8)
-    assert recipe.optimiser.kind == "adamw"
+    assert recipe.optimizer.kind == "adamw"
     assert [Path(name).name for name in recipe.data.files] == ["other.txt"]
     assert recipe.model.decoder.width == 16  # type: ignore[union-attr]
 

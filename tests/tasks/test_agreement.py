@@ -60,7 +60,7 @@ def test_loss_and_slope_are_those_of_the_plain_way(smoothing: float, price: floa
 @pytest.mark.parametrize(("case", "task"), TASKS)
 def test_without_dropout_it_costs_nothing(case, task) -> None:  # type: ignore[no-untyped-def]
     network = case.model(dropout=0.0).train()
-    plain, calm = (task(agreement=a).loss(network, case.batch()).item() for a in (0.0, 3.0))
+    plain, calm = (task(r_drop=a).loss(network, case.batch()).item() for a in (0.0, 3.0))
     assert calm == pytest.approx(plain, rel=1e-5)
 
 
@@ -70,7 +70,7 @@ def test_with_dropout_it_costs_in_proportion(case, task) -> None:  # type: ignor
     losses = []
     for agreement in (1e-9, 1.0, 2.0):
         torch.manual_seed(3)
-        losses.append(task(agreement=agreement).loss(network, case.batch()).item())
+        losses.append(task(r_drop=agreement).loss(network, case.batch()).item())
     free, once, double = losses
     assert once > free + 1e-3
     assert double - free == pytest.approx(2 * (once - free), rel=1e-3)

@@ -36,7 +36,7 @@ def gradients(network: Encoder) -> dict[str, Tensor]:
     return found
 
 
-@pytest.mark.parametrize("task", [ClassifyTask(smoothing=0.1), ClassifyTask(agreement=0.7)])
+@pytest.mark.parametrize("task", [ClassifyTask(label_smoothing=0.1), ClassifyTask(r_drop=0.7)])
 def test_padded_equals_unpadded(task: ClassifyTask) -> None:
     network = model().eval()
     with torch.no_grad():
@@ -57,7 +57,7 @@ def test_a_batch_counts_its_real_tokens_and_a_target_each_text() -> None:
     assert batch().targets == len(LENGTHS)
 
 
-@pytest.mark.parametrize("task", [ClassifyTask(), ClassifyTask(smoothing=0.1, agreement=0.7)])
+@pytest.mark.parametrize("task", [ClassifyTask(), ClassifyTask(label_smoothing=0.1, r_drop=0.7)])
 def test_the_gradients_of_parts_add_up_to_those_of_the_batch(task: ClassifyTask) -> None:
     network = model()
     task.loss(network, batch()).backward()

@@ -70,7 +70,7 @@ def test_scored_pairs_cost_the_square_of_what_their_cosine_is_wrong_by() -> None
     scores = torch.tensor([0.0, 1.0, 0.5, 0.25, 0.9])
     with torch.no_grad():
         a, b = vectors(network, one), vectors(network, other)
-        loss = float(EmbedTask(learns_from="scores").loss(network, Twins(one, other, None, scores)))
+        loss = float(EmbedTask(supervision="scores").loss(network, Twins(one, other, None, scores)))
     expected = sum(
         (float(torch.cosine_similarity(x, y, dim=0)) - s) ** 2
         for x, y, s in zip(a, b, scores.tolist(), strict=True)
@@ -97,7 +97,7 @@ def test_padded_equals_unpadded(known: str) -> None:
     scores = (
         torch.rand(B, generator=torch.Generator().manual_seed(2)) if known == "scores" else None
     )
-    task = EmbedTask(learns_from=known)  # type: ignore[arg-type]
+    task = EmbedTask(supervision=known)  # type: ignore[arg-type]
     batch = Twins(some(LENGTHS, 0, pad=41), some(OTHERS, 1, pad=43), labels, scores)
     with torch.no_grad():
         padded = float(task.loss(network, batch))
@@ -124,7 +124,7 @@ def test_a_texts_twin_is_itself_with_other_dropout() -> None:
     network = model().train()
     text = some(LENGTHS, 0)
     torch.manual_seed(3)
-    noisy = EmbedTask(learns_from="texts").loss(network, Twins(text, text)).item()
+    noisy = EmbedTask(supervision="texts").loss(network, Twins(text, text)).item()
     network.eval()
-    calm = EmbedTask(learns_from="texts").loss(network, Twins(text, text)).item()
+    calm = EmbedTask(supervision="texts").loss(network, Twins(text, text)).item()
     assert noisy != pytest.approx(calm, rel=1e-3)

@@ -36,7 +36,7 @@ def model() -> Encoder:
 
 def test_the_asked_share_is_hidden_and_of_it_most_is_covered() -> None:
     text = window(20_011)
-    found = hide(text, MaskedTask(hidden=0.3, covered=0.7, changed=0.2))
+    found = hide(text, MaskedTask(mask_prob=0.3, mask_replace_prob=0.7, random_replace_prob=0.2))
     before, after = text.ids[0][found.places], found.windows.ids[0][found.places]
     assert found.targets / text.ids.numel() == pytest.approx(0.3, abs=0.02)
     assert float((after == MASK).float().mean()) == pytest.approx(0.7, abs=0.02)
@@ -66,7 +66,7 @@ def test_what_is_wanted_stood_there_and_all_else_still_stands() -> None:
 def test_marks_are_never_hidden_and_something_always_is(
     lengths: list[int], share: float, seed: int
 ) -> None:
-    found = hide(window(*lengths), MaskedTask(hidden=share), seed)
+    found = hide(window(*lengths), MaskedTask(mask_prob=share), seed)
     assert found.targets > 0
     assert (found.wanted >= SPECIAL).all()
 
@@ -88,7 +88,7 @@ def test_the_text_itself_is_left_alone() -> None:
 
 def test_packed_equals_unpacked() -> None:
     """Documents in one window give the loss of each document in a window of its own."""
-    network, task, lengths = model(), MaskedTask(hidden=0.5), (7, 13, 5)
+    network, task, lengths = model(), MaskedTask(mask_prob=0.5), (7, 13, 5)
     packed = stream(*lengths)
     together = hide(windows(packed, np.array([0]), len(packed.ids) - 1), task)
     ids, begin, apart = together.windows.ids[0], 0, 0.0
@@ -110,9 +110,9 @@ def test_loss_and_hits_are_those_of_the_scores_the_model_gives() -> None:
         expected = torch.nn.functional.cross_entropy(scores, batch.wanted, reduction="sum")
         assert float(MaskedTask().loss(network, batch)) == pytest.approx(float(expected), rel=1e-5)
         right = int((scores.argmax(dim=-1) == batch.wanted).sum())
-        assert MaskedTask().judge(network, batch)[1] == right
+        assert MaskedTask().evaluate(network, batch)[1] == right
         knowing = Hidden(batch.windows, batch.places, scores.argmax(dim=-1))
-        assert MaskedTask().judge(network, knowing)[1] == batch.targets
+        assert MaskedTask().evaluate(network, knowing)[1] == batch.targets
 
 
 def test_a_model_with_another_output_is_refused() -> None:

@@ -50,9 +50,9 @@ def test_of_two_start_marks_only_the_second_is_followed_by_what_is_learnt() -> N
 
 
 TASKS = [
-    TranslateTask(smoothing=0.0),
-    TranslateTask(smoothing=0.1),
-    TranslateTask(agreement=0.7),
+    TranslateTask(label_smoothing=0.0),
+    TranslateTask(label_smoothing=0.1),
+    TranslateTask(r_drop=0.7),
 ]
 
 
@@ -92,5 +92,5 @@ def test_the_loss_is_that_of_the_scores_the_model_gives() -> None:
         expected = torch.nn.functional.cross_entropy(
             scores.flatten(0, 1), said.following.flatten(), ignore_index=IGNORED, reduction="sum"
         )
-        loss = TranslateTask(smoothing=0.0).loss(network, said)
+        loss = TranslateTask(label_smoothing=0.0).loss(network, said)
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)

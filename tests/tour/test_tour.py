@@ -181,11 +181,11 @@ def test_what_the_parts_say_of_their_scores_is_so(tiny: Pace, tmp_path: Path) ->
         train(part, tmp_path / part.name, CPU, heard)
         assert heard.run is not None
         run = heard.run
-        judged = run.lesson.judge(run.model)
+        judged = run.data_module.judge(run.model)
         assert judged.baseline_is in part.baseline
         assert {part.metric} <= set(judged.scores) & set(judged.baseline)
-        assert run.lesson.metric.name == part.watched
-        assert run.lesson.metric.higher_is_better == part.higher_is_better
+        assert run.data_module.metric.name == part.watched
+        assert run.data_module.metric.higher_is_better == part.higher_is_better
         train(part, tmp_path / part.name, CPU, again := Heard())
         assert again.run is None  # it was there already
 
@@ -193,7 +193,7 @@ def test_what_the_parts_say_of_their_scores_is_so(tiny: Pace, tmp_path: Path) ->
 def test_both_paces_train_the_three_families() -> None:
     for pace in (FULL, QUICK):
         assert [part.name for part in pace.parts] == list(PARTS)
-        assert [part.wish.job for part in pace.parts] == ["classify", "language", "translate"]
+        assert [part.args.job for part in pace.parts] == ["classify", "language", "translate"]
 
 
 def test_words_that_do_no_better_than_chance_are_marked_and_counted(

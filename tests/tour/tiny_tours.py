@@ -8,7 +8,7 @@ from qkv.data.synthetic import reviews
 from qkv.tour import pace
 from qkv.tour.pace import Moment, Pace, Part
 from qkv.tour.tour import Folder, tour
-from qkv.training.plan import Wish
+from qkv.training.plan import TrainArgs
 from qkv.training.recipe import Data
 
 STEPS = 6
@@ -32,14 +32,18 @@ def tiny_pace(folder: Path) -> Pace:
     for number in range(9):
         _write(folder / "docs" / f"{number}.txt", [f"{DOCS} See {NUMBERS[number % 7]}."] * 5)
     files = {name: (str(folder / name),) for name in ("reviews.csv", "docs", "pairs.csv")}
-    classify = Data(files=files["reviews.csv"], text="text", label="label", held_out=0.2)
-    translate = Data(files=files["pairs.csv"], source="source", target="target", held_out=0.2)
+    classify = Data(files=files["reviews.csv"], text="text", label="label", validation_fraction=0.2)
+    translate = Data(
+        files=files["pairs.csv"], source="source", target="target", validation_fraction=0.2
+    )
     return Pace(
         name="quick",
-        sentiment=pace.sentiment(_wish("classify", classify), seconds=1),
-        language=pace.language(_wish("language", Data(files=files["docs"], held_out=0.3)), 1),
+        sentiment=pace.sentiment(_args("classify", classify), seconds=1),
+        language=pace.language(
+            _args("language", Data(files=files["docs"], validation_fraction=0.3)), 1
+        ),
         translation=pace.translation(
-            replace(_wish("translate", translate), tokenizer="characters", context=256),
+            replace(_args("translate", translate), tokenizer="characters", context=256),
             seconds=1,
         ),
         tokens=11,
@@ -48,10 +52,10 @@ def tiny_pace(folder: Path) -> Pace:
     )
 
 
-def _wish(job: str, data: Data) -> Wish:
+def _args(job: str, data: Data) -> TrainArgs:
     small = {"model": {"width": 16, "layers": 1, "dropout": 0.1}, "evaluate_every": 3}
-    wish = Wish(job, data, size="tiny", vocabulary=300, context=64, batch=128, seed=5)
-    return replace(wish, steps=STEPS, settings=small)
+    args = TrainArgs(job, data, size="tiny", vocabulary=300, context=64, batch=128, seed=5)
+    return replace(args, steps=STEPS, settings=small)
 
 
 def _write(path: Path, lines: list[str]) -> None:

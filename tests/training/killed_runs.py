@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import torch
-from tests.training.tiny_runs import data_for, trained, wish_for
+from tests.training.tiny_runs import args_for, data_for, trained
 
 from qkv.bundle.manifest import MANIFEST
 from qkv.cli.app import main as qkv_main
@@ -25,7 +25,7 @@ from qkv.training.run import CHECKPOINTS, METRICS, RECIPE
 
 KILLS = 20
 OPTIONS = "--size tiny --steps 60 --context 16 --batch 64 --vocabulary 300 --seed 5 --device cpu"
-SETTINGS = ("model.width=16", "model.layers=1", "model.dropout=0.1", "average=0.9")
+SETTINGS = ("model.width=16", "model.layers=1", "model.dropout=0.1", "ema=0.9")
 MORE = ("accumulate=2", "evaluate_every=6")
 
 
@@ -33,7 +33,7 @@ def main(place: Path) -> None:
     torch.set_num_threads(1)
     data = data_for("language", place)
     (book,) = data.files
-    trained(place / "warm", wish_for("language", data))  # so that all is imported
+    trained(place / "warm", args_for("language", data))  # so that all is imported
     begin = time.monotonic()
     train(book, place / "whole", after=None)
     lasts = time.monotonic() - begin

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from qkv.training.trainer import Average
+from qkv.training.trainer import EMA
 
 
 def model() -> nn.Module:
@@ -21,7 +21,7 @@ def step(network: nn.Module) -> None:
 @pytest.mark.parametrize("decay", [0.5, 0.9, 0.999])
 def test_it_is_what_a_plain_loop_says(decay: float) -> None:
     network = model()
-    average = Average(network, decay)
+    average = EMA(network, decay)
     expected = {name: t.detach().double().clone() for name, t in network.named_parameters()}
     for number in range(1, 14):
         step(network)
@@ -35,7 +35,7 @@ def test_it_is_what_a_plain_loop_says(decay: float) -> None:
 
 def test_inside_the_model_has_the_mean_and_afterwards_its_own_weights() -> None:
     network = model()
-    average = Average(network, 0.9)
+    average = EMA(network, 0.9)
     step(network)
     average.update(network, 1)
     own = {name: t.detach().clone() for name, t in network.named_parameters()}
@@ -48,7 +48,7 @@ def test_inside_the_model_has_the_mean_and_afterwards_its_own_weights() -> None:
 
 def test_an_error_inside_brings_the_weights_back_too() -> None:
     network = model()
-    average = Average(network, 0.9)
+    average = EMA(network, 0.9)
     step(network)
     own = {name: t.detach().clone() for name, t in network.named_parameters()}
     with pytest.raises(KeyboardInterrupt), average.inside(network):
@@ -58,7 +58,7 @@ def test_an_error_inside_brings_the_weights_back_too() -> None:
 
 def test_the_mean_does_not_follow_a_model_that_is_not_taken_in() -> None:
     network = model()
-    average = Average(network, 0.9)
+    average = EMA(network, 0.9)
     before = {name: t.clone() for name, t in average.weights.items()}
     step(network)
     assert all(torch.equal(t, before[name]) for name, t in average.weights.items())

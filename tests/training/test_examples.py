@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from tests.training.tiny_runs import (
+    args_for,
     data_for,
     labelled,
     pairs,
     sentences,
     trained,
-    wish_for,
     written,
 )
 
@@ -23,7 +23,7 @@ from qkv.training.recipe import Data
 
 
 def remarks(job: str, data: Data, **changes: Any) -> list[str]:
-    return prepare(wish_for(job, data, **changes)).lesson.remarks
+    return prepare(args_for(job, data, **changes)).data_module.remarks
 
 
 def columns(path: Path, *rows: str, title: str = "text,label") -> Data:
@@ -61,41 +61,43 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path: Path) -> Non
     path.write_text(pairs(20) + f"short,{long}\n{long} ,short\n")
     more = written(tmp_path / "more.csv", "source,target\nunseen,nesnu\n").files
     data = Data(files=(str(path),), validation=more)
-    prepared = prepare(wish_for("translate", data, vocabulary=400, context=30))
-    (said,) = prepared.lesson.remarks
+    prepared = prepare(args_for("translate", data, vocabulary=400, context=30))
+    (said,) = prepared.data_module.remarks
     assert said == (
         "2 of 22 training pairs have a side of more than 30 tokens, marks included, "
         "and are left out"
     )
-    read = sorted(int(i) for batch in prepared.lesson.order(0) for i in batch)
+    read = sorted(int(i) for batch in prepared.data_module.order(0) for i in batch)
     assert read == list(range(20))
 
 
 def test_if_no_pair_is_short_enough_that_is_said(tmp_path: Path) -> None:
     data = written(tmp_path / "pairs.csv", pairs(20))
     with pytest.raises(QkvError, match="no training pair fits into 2 tokens; raise"):
-        prepare(wish_for("translate", data, context=2))
+        prepare(args_for("translate", data, context=2))
 
 
 def test_pairs_can_be_learnt_both_ways(tmp_path: Path) -> None:
-    data = written(tmp_path / "pairs.csv", pairs(20)).model_copy(update={"both_ways": True})
-    one_way = data.model_copy(update={"both_ways": False})
+    data = written(tmp_path / "pairs.csv", pairs(20)).model_copy(update={"bidirectional": True})
+    one_way = data.model_copy(update={"bidirectional": False})
     job = find_job("translate")
     both, plain = job.load(data, 5), job.load(one_way, 5)
-    for part in ("train", "held_out"):
+    for part in ("train", "validation"):
         turned = [(p.target, p.source) for p in getattr(plain, part)]
         found = [(p.source, p.target) for p in getattr(both, part)]
         assert found[1::2] == turned
         assert found[::2] == [(p.source, p.target) for p in getattr(plain, part)]
     assert both.sha256 != plain.sha256  # so that neither reads what was kept of the other
-    recipe = prepare(wish_for("translate", one_way, settings={"data": {"both_ways": True}})).recipe
+    recipe = prepare(
+        args_for("translate", one_way, settings={"data": {"bidirectional": True}})
+    ).recipe
     assert recipe.data == data.model_copy(update={"sha256": both.sha256})
 
 
 def test_only_translators_learn_both_ways(tmp_path: Path) -> None:
-    both = data_for("classify", tmp_path).model_copy(update={"both_ways": True})
-    with pytest.raises(QkvError, match=r"data\.both_ways is for translate, not for classify"):
-        prepare(wish_for("classify", both))
+    both = data_for("classify", tmp_path).model_copy(update={"bidirectional": True})
+    with pytest.raises(QkvError, match=r"data\.bidirectional is for translate, not for classify"):
+        prepare(args_for("classify", both))
 
 
 def test_clean_data_gets_no_remark(tmp_path: Path) -> None:
@@ -173,7 +175,7 @@ def test_data_that_cannot_be_used_is_one_clear_line(mistake: str, tmp_path: Path
     job, content, roles, answer = MISTAKES[mistake]
     path = tmp_path / ("text.txt" if job == "language" else "rows.csv")
     with pytest.raises(QkvError) as caught:
-        prepare(wish_for(job, written(path, content, **roles)))
+        prepare(args_for(job, written(path, content, **roles)))
     assert answer in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -182,7 +184,7 @@ def test_a_label_that_only_validation_has_is_refused(tmp_path: Path) -> None:
     data = written(tmp_path / "train.csv", labelled(20))
     more = written(tmp_path / "more.csv", labelled(6, "axy")).files
     with pytest.raises(QkvError, match='the validation label "x" is not among the training labels'):
-        prepare(wish_for("classify", data.model_copy(update={"validation": more})))
+        prepare(args_for("classify", data.model_copy(update={"validation": more})))
 
 
 def test_parallel_files_are_validated_with_two_more(tmp_path: Path) -> None:
@@ -192,33 +194,33 @@ def test_parallel_files_are_validated_with_two_more(tmp_path: Path) -> None:
         Path(sides[name]).write_text("\n".join(sentences(12, seed=len(sides))) + "\n")
     data = Data(source=sides["a.en"], target=sides["a.de"], validation=(sides["b.en"],))
     with pytest.raises(QkvError, match="--validation SOURCE --validation TARGET"):
-        prepare(wish_for("translate", data))
+        prepare(args_for("translate", data))
     both = data.model_copy(update={"validation": (sides["b.en"], sides["b.de"])})
     for job in ("translate", "embed"):
-        facts = dict(prepare(wish_for(job, both)).lesson.facts)
+        facts = dict(prepare(args_for(job, both)).data_module.facts)
         assert (facts["training examples"], facts["held-out examples"]) == ("12", "12")
 
 
 def test_a_label_the_model_does_not_know_is_named_when_it_is_measured(tmp_path: Path) -> None:
-    place = trained(tmp_path / "run", wish_for("classify", data_for("classify", tmp_path), 1))
+    place = trained(tmp_path / "run", args_for("classify", data_for("classify", tmp_path), 1))
     other = written(tmp_path / "other.csv", labelled(6, "az"))
     with pytest.raises(QkvError, match='the label "z" is none of the model\'s: a, b'):
-        find_job("classify").judge(Bundle.load(place), other, None)
+        find_job("classify").evaluate(Bundle.load(place), other, None)
 
 
 def test_a_classifier_is_measured_without_its_training_data(tmp_path: Path) -> None:
     """With it, there is a baseline; where the files are gone or changed, there is none."""
     data = data_for("classify", tmp_path)
-    wish = wish_for("classify", data, 1)
-    place, recipe = trained(tmp_path / "run", wish), prepare(wish).recipe
+    args = args_for("classify", data, 1)
+    place, recipe = trained(tmp_path / "run", args), prepare(args).recipe
     test = written(tmp_path / "test.csv", labelled(8, seed=3))
     job, bundle = find_job("classify"), Bundle.load(place)
-    assert job.judge(bundle, test, recipe).baseline.keys() == {"accuracy", "macro_f1"}
+    assert job.evaluate(bundle, test, recipe).baseline.keys() == {"accuracy", "macro_f1"}
     (path,) = data.files
     Path(path).write_text(labelled(40, seed=4))
-    assert job.judge(bundle, test, recipe).baseline == {}
+    assert job.evaluate(bundle, test, recipe).baseline == {}
     Path(path).unlink()
-    judged = job.judge(bundle, test, recipe)
+    judged = job.evaluate(bundle, test, recipe)
     assert judged.baseline == {}
     assert judged.examples == 8
 
@@ -246,13 +248,13 @@ def test_vectors_are_learnt_from_whatever_is_known_of_the_texts(name: str, tmp_p
     title, rows = EMBEDDED[name]
     path = tmp_path / "texts.csv"
     data = written(path, "\n".join([title, *rows, ""]), **ROLES[kind])
-    wish = wish_for("embed", data, 3)
-    recipe = prepare(wish).recipe
-    assert recipe.task.learns_from == kind  # type: ignore[union-attr]
-    place = trained(tmp_path / "run", wish)
+    args = args_for("embed", data, 3)
+    recipe = prepare(args).recipe
+    assert recipe.task.supervision == kind  # type: ignore[union-attr]
+    place = trained(tmp_path / "run", args)
     last = json.loads((place / "metrics.jsonl").read_text().splitlines()[-1])
-    assert WATCHED[kind] in last["summary"]["held_out"]
-    judged = find_job("embed").judge(Bundle.load(place), data, recipe)
+    assert WATCHED[kind] in last["summary"]["validation"]
+    judged = find_job("embed").evaluate(Bundle.load(place), data, recipe)
     assert WATCHED[kind] in judged.scores
     assert judged.baseline.keys() == judged.scores.keys()
     assert judged.examples == len(rows)
@@ -260,24 +262,24 @@ def test_vectors_are_learnt_from_whatever_is_known_of_the_texts(name: str, tmp_p
 
 def test_vectors_are_learnt_from_lines_alone_and_measured_with_pairs(tmp_path: Path) -> None:
     lines = written(tmp_path / "lines.txt", "\n".join(sentences(40)))
-    wish = wish_for("embed", lines, 3)
-    recipe = prepare(wish).recipe
-    assert recipe.task.learns_from == "texts"  # type: ignore[union-attr]
-    bundle = Bundle.load(trained(tmp_path / "run", wish))
+    args = args_for("embed", lines, 3)
+    recipe = prepare(args).recipe
+    assert recipe.task.supervision == "texts"  # type: ignore[union-attr]
+    bundle = Bundle.load(trained(tmp_path / "run", args))
     job = find_job("embed")
     with pytest.raises(QkvError, match="texts alone cannot be measured"):
-        job.judge(bundle, lines, recipe)
+        job.evaluate(bundle, lines, recipe)
     known = written(tmp_path / "pairs.csv", pairs(20), source="source", target="target")
-    assert "retrieval" in job.judge(bundle, known, recipe).scores
+    assert "retrieval" in job.evaluate(bundle, known, recipe).scores
 
 
 def test_with_labels_a_texts_twin_has_its_label_and_is_another_text(tmp_path: Path) -> None:
     data = written(tmp_path / "t.csv", labelled(30, "abc"), text="text", label="label")
-    lesson = prepare(wish_for("embed", data)).lesson
-    labels = lesson.labels  # type: ignore[attr-defined]
+    data_module = prepare(args_for("embed", data)).data_module
+    labels = data_module.labels  # type: ignore[attr-defined]
     epochs = []
     for epoch in (0, 0, 1):
-        rows = {int(a): int(b) for batch in lesson.order(epoch) for a, b in batch}
+        rows = {int(a): int(b) for batch in data_module.order(epoch) for a, b in batch}
         assert len(rows) == len(labels)
         assert all(labels[a] == labels[b] and a != b for a, b in rows.items())
         epochs.append(rows)
@@ -289,8 +291,8 @@ def test_scores_of_any_range_are_brought_between_0_and_1(tmp_path: Path) -> None
         f"{text},{text},{score}" for text, score in zip(sentences(9), [-2, 0, 8] * 3, strict=True)
     ]
     data = columns(tmp_path / "s.csv", *rows, title="a,b,score")
-    lesson = prepare(wish_for("embed", data.model_copy(update={"score": "score"}))).lesson
-    found = set(lesson.scores.round(3).tolist())  # type: ignore[attr-defined]
+    data_module = prepare(args_for("embed", data.model_copy(update={"score": "score"}))).data_module
+    found = set(data_module.scores.round(3).tolist())  # type: ignore[attr-defined]
     assert found == {0.0, 0.2, 1.0}
 
 
@@ -305,16 +307,16 @@ def test_titles_say_what_two_columns_hold(tmp_path: Path) -> None:
 
 
 def test_texts_that_are_cut_while_measuring_are_counted_too(tmp_path: Path) -> None:
-    place = trained(tmp_path / "run", wish_for("classify", data_for("classify", tmp_path), 2))
+    place = trained(tmp_path / "run", args_for("classify", data_for("classify", tmp_path), 2))
     long = " ".join(["the cat"] * 20)
     data = columns(tmp_path / "test.csv", f"{long},a", "the cat,b")
-    judged = find_job("classify").judge(Bundle.load(place), data, None)
+    judged = find_job("classify").evaluate(Bundle.load(place), data, None)
     assert judged.remarks == (
         "1 of 2 measured texts have more than 16 tokens; only their beginnings are read",
     )
 
 
 def test_texts_of_a_single_label_can_be_measured(tmp_path: Path) -> None:
-    place = trained(tmp_path / "run", wish_for("classify", data_for("classify", tmp_path), 2))
+    place = trained(tmp_path / "run", args_for("classify", data_for("classify", tmp_path), 2))
     data = columns(tmp_path / "test.csv", "the cat,a", "the dog,a")
-    assert find_job("classify").judge(Bundle.load(place), data, None).examples == 2
+    assert find_job("classify").evaluate(Bundle.load(place), data, None).examples == 2

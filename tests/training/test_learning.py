@@ -12,7 +12,7 @@ from qkv.training.optimizer import (
     AdamW,
     Constant,
     Cosine,
-    InverseRoot,
+    InverseSqrt,
     Linear,
     Muon,
     MuonAdamW,
@@ -23,9 +23,9 @@ from qkv.training.trainer import Trainer
 TEXT = Encoded.of([np.random.default_rng(0).integers(5, 60, 900).tolist()], 60)
 
 
-def trainer(steps: int = 6, optimiser: AdamW | MuonAdamW | None = None, seed: int = 1) -> Trainer:
+def trainer(steps: int = 6, optimizer: AdamW | MuonAdamW | None = None, seed: int = 1) -> Trainer:
     model = build(preset("language-tiny"), seed=seed)
-    built = (optimiser or MuonAdamW()).build(model)
+    built = (optimizer or MuonAdamW()).build(model)
     return Trainer(model, LanguageTask().loss, built, Linear(warmup=2), steps)
 
 
@@ -34,9 +34,9 @@ def batch() -> list[Windows]:
     return [windows(TEXT, window_starts(TEXT, 16, 0, 0)[:8], 16)]
 
 
-@pytest.mark.parametrize("optimiser", [AdamW(rate=5e-3), MuonAdamW()])
-def test_it_learns(optimiser: AdamW | MuonAdamW) -> None:
-    run = trainer(40, optimiser)
+@pytest.mark.parametrize("optimizer", [AdamW(lr=5e-3), MuonAdamW()])
+def test_it_learns(optimizer: AdamW | MuonAdamW) -> None:
+    run = trainer(40, optimizer)
     same = batch()
     losses = [step.loss for step in run.steps(same for _ in range(40))]
     assert losses[-1] < 0.5 * losses[0]
@@ -49,7 +49,7 @@ def test_three_parts_equal_one_batch() -> None:
     for parts in (1, 3):
         run = trainer(1)
         (step,) = run.steps([[windows(odd, p, 10) for p in np.array_split(starts, parts)]])
-        results.append((step.loss, step.gradient, run.model.state_dict()))
+        results.append((step.loss, step.grad_norm, run.model.state_dict()))
     (loss, length, weights), (other_loss, other_length, other_weights) = results
     assert loss == pytest.approx(other_loss, rel=1e-6)
     assert length == pytest.approx(other_length, rel=1e-5)
@@ -75,7 +75,7 @@ def test_one_lost_step_is_told_and_training_goes_on() -> None:
     true, calls = run.loss, iter([1.0, float("nan"), 1.0, 1.0])
     run.loss = lambda model, batch: true(model, batch) * next(calls)
     good = batch()
-    assert [step.taken for step in run.steps(good for _ in range(4))] == [True, False, True, True]
+    assert [step.finite for step in run.steps(good for _ in range(4))] == [True, False, True, True]
 
 
 def test_a_run_ends_at_its_total() -> None:
@@ -108,13 +108,13 @@ def test_muon_in_a_batch_equals_muon_one_by_one() -> None:
     together = [torch.nn.Parameter(t.clone()) for t in start]
     apart = [torch.nn.Parameter(t.clone()) for t in start]
     for group in (together, *([p] for p in apart)):
-        optimiser = Muon(group, lr=0.1, weight_decay=0.1)
+        optimizer = Muon(group, lr=0.1, weight_decay=0.1)
         for _ in range(3):
             for parameter in group:
                 which = together if len(group) > 1 else apart
                 index = next(i for i, p in enumerate(which) if p is parameter)
                 parameter.grad = slopes[index].clone()
-            optimiser.step()
+            optimizer.step()
     for a, b in zip(together, apart, strict=True):
         torch.testing.assert_close(a, b)
 
@@ -135,7 +135,7 @@ def test_schedules_as_literals() -> None:
     assert Cosine(warmup=0, floor=0.1).share(0, 10) == pytest.approx(1.0)
     assert Cosine(warmup=0, floor=0.1).share(5, 10) == pytest.approx(0.55)
     assert Constant(warmup=0).share(99, 100) == 1.0
-    inverse = InverseRoot(warmup=100)
+    inverse = InverseSqrt(warmup=100)
     assert inverse.share(399, 1000) == pytest.approx(0.5)
     warming = [Linear(warmup=3).share(i, 100) for i in range(4)]
     assert warming == pytest.approx([0.25, 0.5, 0.75, 1.0])

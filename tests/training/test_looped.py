@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.kernels.native import needs_compiler
-from tests.training.tiny_runs import CPU, JOBS, data_for, fingerprint, start, wish_for
+from tests.training.tiny_runs import CPU, JOBS, args_for, data_for, fingerprint, start
 from torch import Tensor
 
 from qkv.errors import UsageError
@@ -14,18 +14,18 @@ from qkv.machine import resources as compiler
 from qkv.model import Model
 from qkv.text import Tokenizer
 from qkv.training.fused_model import VarlenLayers
-from qkv.training.plan import Wish, prepare_again
+from qkv.training.plan import TrainArgs, prepare_again
 from qkv.training.recipe import read_recipe
-from qkv.training.run import RECIPE, Evaluated, Run
+from qkv.training.run import RECIPE, Evaluation, Run
 
 pytestmark = needs_compiler
 
 WIDE = {"width": 64, "layers": 2, "dropout": 0.0}  # heads of 32 numbers
 
 
-def wish(job: str, folder: Path, **model: object) -> Wish:
-    settings = {"model": {**WIDE, **model}, "average": 0.9, "evaluate_every": 4}
-    return wish_for(
+def args(job: str, folder: Path, **model: object) -> TrainArgs:
+    settings = {"model": {**WIDE, **model}, "ema": 0.9, "evaluate_every": 4}
+    return args_for(
         job, data_for(job, folder / "data"), 9, settings=settings, compile=True, batch=400
     )
 
@@ -67,7 +67,7 @@ CHOICES: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("job", JOBS)
 def test_loss_and_slopes_are_those_of_the_plain_model(job: str, tmp_path: Path) -> None:
-    run = start(tmp_path / "run", wish(job, tmp_path))
+    run = start(tmp_path / "run", args(job, tmp_path))
     batches = run._batches(0)
     assert any(isinstance(part, VarlenLayers) for part in run.trainer.model.modules())
     for parts in (next(batches), next(batches)):
@@ -80,9 +80,9 @@ def test_loss_and_slopes_are_those_of_the_plain_model(job: str, tmp_path: Path) 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice_of_parts_learns_the_same(choice: str, tmp_path: Path) -> None:
     if choice == "parallel":  # which has no place for cross attention
-        run = start(tmp_path / "run", wish("language", tmp_path, **CHOICES[choice]))
+        run = start(tmp_path / "run", args("language", tmp_path, **CHOICES[choice]))
     else:
-        run = start(tmp_path / "run", wish("translate", tmp_path, **CHOICES[choice]))
+        run = start(tmp_path / "run", args("translate", tmp_path, **CHOICES[choice]))
     parts = next(run._batches(0))
     loss, plain = slopes(run, run.model, parts)
     quick, ours = slopes(run, run.trainer.model, parts)
@@ -95,7 +95,7 @@ def test_with_dropout_slopes_are_those_of_the_masks_that_were_drawn(
     job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plain twin of every pass, given the same masks, comes to the same slopes."""
-    run = start(tmp_path / "run", wish(job, tmp_path, dropout=0.3))
+    run = start(tmp_path / "run", args(job, tmp_path, dropout=0.3))
     parts = next(run._batches(0))
     torch.manual_seed(3)
     loss, ours = slopes(run, run.trainer.model, parts)
@@ -124,12 +124,12 @@ def test_with_dropout_slopes_are_those_of_the_masks_that_were_drawn(
 
 @pytest.mark.parametrize("job", JOBS)
 def test_stopped_and_resumed_it_ends_with_the_same_bits(job: str, tmp_path: Path) -> None:
-    asked = wish(job, tmp_path, dropout=0.2)
+    asked = args(job, tmp_path, dropout=0.2)
     ends = []
     for name, stop in (("whole", None), ("stopped", 5)):
         run = start(tmp_path / name, asked)
         for event in run.events():
-            if not isinstance(event, Evaluated) and event.number == stop:
+            if not isinstance(event, Evaluation) and event.number == stop:
                 run.save()
                 torch.rand(7)
                 break
@@ -139,7 +139,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(job: str, tmp_path: Path
             assert recipe.compile
             run = Run(prepare_again(recipe, Tokenizer.load(place / "tokenizer.json")), place, CPU)
             run.resume(print)
-            assert run.progress.done == stop
+            assert run.progress.step == stop
             for _ in run.events():
                 pass
         ends.append(fingerprint(run))
@@ -147,7 +147,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(job: str, tmp_path: Path
 
 
 def test_what_the_twin_learns_the_model_has_learnt(tmp_path: Path) -> None:
-    run = start(tmp_path / "run", wish("translate", tmp_path))
+    run = start(tmp_path / "run", args("translate", tmp_path))
     own, twins = run.model.state_dict(), run.trainer.model.state_dict()
     assert list(own) == list(twins)
     assert all(own[name].data_ptr() == twins[name].data_ptr() for name in own)
@@ -161,10 +161,10 @@ def test_what_the_twin_learns_the_model_has_learnt(tmp_path: Path) -> None:
 def test_layers_that_are_computed_again_learn_the_same(tmp_path: Path) -> None:
     ends = []
     for again in (False, True):
-        asked = wish("translate", tmp_path, dropout=0.2)
+        asked = args("translate", tmp_path, dropout=0.2)
         run = start(tmp_path / f"{again}", asked)
         if again:
-            run.recipe = run.recipe.model_copy(update={"recompute": True})
+            run.recipe = run.recipe.model_copy(update={"activation_checkpointing": True})
             run.trainer = run._trainer(run.model, run.recipe.steps)
         torch.manual_seed(1)
         ends.append(slopes(run, run.trainer.model, next(run._batches(0))))
@@ -177,4 +177,4 @@ def test_without_a_compiler_it_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(compiler, "COMPILERS", ("no-such-compiler",))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(UsageError, match=r"needs a C\+\+ compiler.*leave --compile out"):
-        start(tmp_path / "run", wish("translate", tmp_path))
+        start(tmp_path / "run", args("translate", tmp_path))

@@ -1,4 +1,4 @@
-"""From a wish to a whole run: budgets become steps, and a recipe repeats its run bit for bit."""
+"""From a args to a whole run: budgets become steps, and a recipe repeats its run bit for bit."""
 
 import json
 from dataclasses import replace
@@ -10,35 +10,35 @@ import pytest
 import torch
 from tests.training.tiny_runs import (
     JOBS,
+    args_for,
     data_for,
     fingerprint,
     labelled,
     trained,
     whole,
-    wish_for,
     written,
 )
 
 from qkv.errors import QkvError
 from qkv.model import preset
-from qkv.training.jobs.base import Lesson
+from qkv.training.jobs.base import DataModule
 from qkv.training.jobs.text_data import Corpus, Streams
-from qkv.training.plan import Wish, prepare
+from qkv.training.plan import TrainArgs, prepare
 from qkv.training.recipe import evaluations, read_toml
 from qkv.training.run import METRICS, RECIPE
 
 
-def repeated(place: Path, **said: object) -> Wish:
+def repeated(place: Path, **said: object) -> TrainArgs:
     """Nothing but that recipe, as `--config recipe.toml` says it."""
     settings = read_toml((place / RECIPE).read_text("utf-8"))
-    return Wish(settings["task"]["kind"], settings={**settings, **said})
+    return TrainArgs(settings["task"]["kind"], settings={**settings, **said})
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_the_recipe_of_a_run_repeats_it_bit_for_bit(job: str, tmp_path: Path) -> None:
-    settings = {"average": 0.9, "accumulate": 2, "task": {}}
+    settings = {"ema": 0.9, "accumulate": 2, "task": {}}
     data = data_for(job, tmp_path)
-    first = whole(tmp_path / "first", wish_for(job, data, settings=settings))
+    first = whole(tmp_path / "first", args_for(job, data, settings=settings))
     second = whole(tmp_path / "second", repeated(tmp_path / "first"))
     assert second.recipe == first.recipe
     assert fingerprint(second) == fingerprint(first)
@@ -47,25 +47,25 @@ def test_the_recipe_of_a_run_repeats_it_bit_for_bit(job: str, tmp_path: Path) ->
 def test_the_recipe_of_a_model_that_is_not_ours_repeats_it_too(tmp_path: Path) -> None:
     """What such a model does not have, our own would have by default."""
     small = {"width": 24, "layers": 1, "feed_forward": {"width": 40}}
-    wish = wish_for("language", data_for("language", tmp_path), 2, settings={"model": small})
-    first = prepare(replace(wish, preset="gpt2"))
+    args = args_for("language", data_for("language", tmp_path), 2, settings={"model": small})
+    first = prepare(replace(args, preset="gpt2"))
     (tmp_path / RECIPE).write_text(first.recipe.toml(), encoding="utf-8")
     assert prepare(repeated(tmp_path)).recipe == first.recipe
 
 
 def test_the_recipe_of_a_run_that_went_on_from_another_repeats_it(tmp_path: Path) -> None:
     data = data_for("classify", tmp_path)
-    origin = trained(tmp_path / "origin", wish_for("classify", data, 2))
-    wish = wish_for("classify", data, 3, vocabulary=None, origin=origin, freeze=True)
-    first = whole(tmp_path / "first", wish)
+    origin = trained(tmp_path / "origin", args_for("classify", data, 2))
+    args = args_for("classify", data, 3, vocabulary=None, origin=origin, freeze=True)
+    first = whole(tmp_path / "first", args)
     second = whole(tmp_path / "second", repeated(tmp_path / "first"))
     assert second.recipe == first.recipe
     assert fingerprint(second) == fingerprint(first)
 
 
 def test_one_thing_of_a_recipe_can_be_changed(tmp_path: Path) -> None:
-    wish = wish_for("language", data_for("language", tmp_path))
-    first = prepare(wish).recipe
+    args = args_for("language", data_for("language", tmp_path))
+    first = prepare(args).recipe
     (tmp_path / RECIPE).write_text(first.toml(), encoding="utf-8")
     second = prepare(repeated(tmp_path, steps=7)).recipe
     assert second == first.model_copy(update={"steps": 7})
@@ -74,7 +74,7 @@ def test_one_thing_of_a_recipe_can_be_changed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("job", JOBS)
 def test_a_recipe_is_repeated_with_another_seed(job: str, tmp_path: Path) -> None:
     """Other examples are held out then; the data is what it was."""
-    first = prepare(wish_for(job, data_for(job, tmp_path))).recipe
+    first = prepare(args_for(job, data_for(job, tmp_path))).recipe
     (tmp_path / RECIPE).write_text(first.toml(), encoding="utf-8")
     second = prepare(repeated(tmp_path, seed=6)).recipe
     assert second.model_copy(update={"seed": 5}) == first
@@ -82,7 +82,7 @@ def test_a_recipe_is_repeated_with_another_seed(job: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_recipe_whose_data_has_changed_is_refused(job: str, tmp_path: Path) -> None:
-    first = prepare(wish_for(job, data_for(job, tmp_path / "data"))).recipe
+    first = prepare(args_for(job, data_for(job, tmp_path / "data"))).recipe
     (tmp_path / RECIPE).write_text(first.toml(), encoding="utf-8")
     (path,) = (tmp_path / "data").iterdir()
     path.write_text(path.read_text().replace("cat", "cow", 1))
@@ -96,9 +96,9 @@ def test_another_share_held_out_is_another_run_though_the_cache_is_the_same(
     job: str, share: float, tmp_path: Path
 ) -> None:
     """Bytes are the same tokens whatever they are learnt from."""
-    data = data_for(job, tmp_path).model_copy(update={"held_out": share})
-    lesson = prepare(wish_for(job, data, tokenizer="bytes", context=90)).lesson
-    facts = dict(lesson.facts)
+    data = data_for(job, tmp_path).model_copy(update={"validation_fraction": share})
+    data_module = prepare(args_for(job, data, tokenizer="bytes", context=90)).data_module
+    facts = dict(data_module.facts)
     if job in ("language", "masked"):
         held_out, training = (
             int(facts[f"{part} tokens"].replace(",", "")) for part in ("held-out", "training")
@@ -106,15 +106,15 @@ def test_another_share_held_out_is_another_run_though_the_cache_is_the_same(
         assert held_out / (held_out + training) == pytest.approx(share, abs=0.05)
     else:
         assert int(facts["held-out examples"]) == pytest.approx(47 * share, abs=1)
-        in_epoch = sum(len(batch) for batch in lesson.order(0))
+        in_epoch = sum(len(batch) for batch in data_module.order(0))
         assert in_epoch == int(facts["training examples"]) == 47 - int(facts["held-out examples"])
 
 
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("epochs", [0.5, 1.0, 3.0])
 def test_epochs_become_steps(job: str, epochs: float, tmp_path: Path) -> None:
-    prepared = prepare(wish_for(job, data_for(job, tmp_path), None, epochs=epochs))
-    steps = round(epochs * len(prepared.lesson.order(0)))
+    prepared = prepare(args_for(job, data_for(job, tmp_path), None, epochs=epochs))
+    steps = round(epochs * len(prepared.data_module.order(0)))
     assert prepared.recipe.steps == steps
     assert prepared.recipe.evaluate_every == evaluations(steps)
 
@@ -122,19 +122,21 @@ def test_epochs_become_steps(job: str, epochs: float, tmp_path: Path) -> None:
 @pytest.mark.parametrize("job", JOBS)
 def test_in_one_epoch_every_example_is_read_once(job: str, tmp_path: Path) -> None:
     """Of running text, what does not fill a batch of windows is left out until the next epoch."""
-    lesson = prepare(wish_for(job, data_for(job, tmp_path))).lesson
+    data_module = prepare(args_for(job, data_for(job, tmp_path))).data_module
     read = [
-        int(number) for batch in lesson.order(0) for number in batch.reshape(len(batch), -1)[:, 0]
+        int(number)
+        for batch in data_module.order(0)
+        for number in batch.reshape(len(batch), -1)[:, 0]
     ]
     assert len(set(read)) == len(read)
     if job not in ("language", "masked"):
-        assert sorted(read) == list(range(int(dict(lesson.facts)["training examples"])))
+        assert sorted(read) == list(range(int(dict(data_module.facts)["training examples"])))
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_budget_of_tokens_is_about_what_is_read(job: str, tmp_path: Path) -> None:
     data, to_the_end = data_for(job, tmp_path), {"patience": 0}
-    run = whole(tmp_path / "run", wish_for(job, data, None, tokens=1500, settings=to_the_end))
+    run = whole(tmp_path / "run", args_for(job, data, None, tokens=1500, settings=to_the_end))
     assert run.progress.tokens == pytest.approx(1500, rel=0.25)
 
 
@@ -144,8 +146,8 @@ def test_steps_are_ten_evaluations_apart() -> None:
 
 def test_batches_of_windows_are_whole_unless_there_is_only_one(tmp_path: Path) -> None:
     data = data_for("language", tmp_path)
-    prepared = prepare(wish_for("language", data, batch=16 * 7))
-    order = prepared.lesson.order(0)
+    prepared = prepare(args_for("language", data, batch=16 * 7))
+    order = prepared.data_module.order(0)
     assert {len(batch) for batch in order} == {7}
     few = Streams(Corpus(data, 5), prepared.tokenizer, prepared.recipe.model_copy(
         update={"batch": 16 * 10_000}
@@ -155,10 +157,10 @@ def test_batches_of_windows_are_whole_unless_there_is_only_one(tmp_path: Path) -
 
 
 def test_what_is_not_said_is_the_jobs_own_choice(tmp_path: Path) -> None:
-    recipe = prepare(Wish("translate", data_for("translate", tmp_path), size="tiny")).recipe
-    assert recipe.average == 0.996
+    recipe = prepare(TrainArgs("translate", data_for("translate", tmp_path), size="tiny")).recipe
+    assert recipe.ema == 0.996
     assert recipe.batch == 128  # few pairs, small steps
-    assert recipe.optimiser.kind == "muon"
+    assert recipe.optimizer.kind == "muon"
     config = preset("translate-tiny")
     assert recipe.model.length == config.length
     assert recipe.model.embedding.vocabulary <= config.embedding.vocabulary
@@ -167,8 +169,8 @@ def test_what_is_not_said_is_the_jobs_own_choice(tmp_path: Path) -> None:
 def test_a_model_of_letters_sees_few_of_them_unless_it_is_told(tmp_path: Path) -> None:
     data = data_for("language", tmp_path)
     for context, length in ((None, 128), (37, 37)):
-        wish = Wish("language", data, size="tiny", tokenizer="characters", context=context)
-        assert prepare(wish).recipe.model.length == length
+        args = TrainArgs("language", data, size="tiny", tokenizer="characters", context=context)
+        assert prepare(args).recipe.model.length == length
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_a_model_of_letters_sees_few_of_them_unless_it_is_told(tmp_path: Path) -
         ({"preset": "gpt3"}, 'unknown preset "gpt3"; did you mean "gpt2"?'),
         ({"preset": "classify-tiny"}, "language needs a decoder"),
         ({"tokenizer": "bpee"}, 'unknown tokenizer "bpee"; did you mean "bpe"?'),
-        ({"optimiser": "sgd"}, 'unknown optimiser "sgd"'),
+        ({"optimizer": "sgd"}, 'unknown optimizer "sgd"'),
         ({"freeze": True}, "--freeze is for classify, not for language"),
         ({"job": "langauge"}, 'unknown job "langauge"; did you mean "language"?'),
         ({"vocabulary": 7}, "vocabulary=7 is too small"),
@@ -188,9 +190,9 @@ def test_a_model_of_letters_sees_few_of_them_unless_it_is_told(tmp_path: Path) -
 def test_a_wish_that_cannot_be_is_one_clear_line(
     changes: dict[str, object], answer: str, tmp_path: Path
 ) -> None:
-    wish = replace(wish_for("language", data_for("language", tmp_path)), **changes)
+    args = replace(args_for("language", data_for("language", tmp_path)), **changes)
     with pytest.raises(QkvError) as caught:
-        prepare(wish)
+        prepare(args)
     assert answer in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -208,7 +210,7 @@ def test_a_model_of_another_family_is_refused(
     job: str, preset_name: str, answer: str, tmp_path: Path
 ) -> None:
     with pytest.raises(QkvError, match=answer):
-        prepare(replace(wish_for(job, data_for(job, tmp_path)), preset=preset_name))
+        prepare(replace(args_for(job, data_for(job, tmp_path)), preset=preset_name))
 
 
 def test_balance_makes_rare_labels_count_for_more(tmp_path: Path) -> None:
@@ -219,7 +221,7 @@ def test_balance_makes_rare_labels_count_for_more(tmp_path: Path) -> None:
 
     def weights(balance: float) -> list[float]:
         settings = {"task": {"balance": balance}}
-        return prepare(wish_for("classify", data, settings=settings)).lesson.weights.tolist()  # type: ignore[attr-defined]
+        return prepare(args_for("classify", data, settings=settings)).data_module.weights.tolist()  # type: ignore[attr-defined]
 
     root = 3**0.5
     assert weights(0.0) == pytest.approx([1.0, 1.0])
@@ -228,11 +230,11 @@ def test_balance_makes_rare_labels_count_for_more(tmp_path: Path) -> None:
 
 
 def test_blanked_texts_are_hidden_in_part_and_drawn_from_the_step(tmp_path: Path) -> None:
-    settings = {"task": {"blanked": 0.5}}
-    prepared = prepare(wish_for("classify", data_for("classify", tmp_path), settings=settings))
-    numbers = prepared.lesson.order(0)[0]
+    settings = {"task": {"word_dropout": 0.5}}
+    prepared = prepare(args_for("classify", data_for("classify", tmp_path), settings=settings))
+    numbers = prepared.data_module.order(0)[0]
     one, same, other = (
-        prepared.lesson.batch(numbers, np.random.default_rng(seed)).texts.ids  # type: ignore[attr-defined]
+        prepared.data_module.batch(numbers, np.random.default_rng(seed)).texts.ids  # type: ignore[attr-defined]
         for seed in (0, 0, 1)
     )
     assert torch.equal(one, same)
@@ -246,9 +248,9 @@ def test_with_noise_an_epoch_has_tokens_and_batches_of_its_own(
     job: str, kind: str, tmp_path: Path
 ) -> None:
     """Two lessons are asked for the epochs in another order; what they say is the same."""
-    noisy, data = {"tokens": {"noise": 0.5}}, data_for(job, tmp_path)
-    wish = wish_for(job, data, tokenizer=kind, vocabulary=320, settings=noisy)
-    one, other, plain = (prepare(w).lesson for w in (wish, wish, replace(wish, settings={})))
+    noisy, data = {"tokens": {"bpe_dropout": 0.5}}, data_for(job, tmp_path)
+    args = args_for(job, data, tokenizer=kind, vocabulary=320, settings=noisy)
+    one, other, plain = (prepare(w).data_module for w in (args, args, replace(args, settings={})))
     ways = [_texts(one, epoch) for epoch in (0, 1)]
     assert ways[0] != ways[1]
     assert [_texts(other, epoch) for epoch in (1, 0)] == ways[::-1]
@@ -260,11 +262,11 @@ def test_with_noise_an_epoch_has_tokens_and_batches_of_its_own(
     assert int(told["tokens in one epoch"]) > int(before["tokens in one epoch"])
 
 
-def _texts(lesson: Lesson, epoch: int) -> dict[int, tuple[tuple[int, ...], ...]]:
+def _texts(data_module: DataModule, epoch: int) -> dict[int, tuple[tuple[int, ...], ...]]:
     """Every training example of that epoch, on all its sides, without the padding."""
     found = {}
-    for numbers in lesson.order(epoch):
-        batch: Any = lesson.batch(numbers, np.random.default_rng(0), epoch)
+    for numbers in data_module.order(epoch):
+        batch: Any = data_module.batch(numbers, np.random.default_rng(0), epoch)
         sides = [batch.texts] if hasattr(batch, "texts") else [batch.source, batch.target]
         rows = [[tuple(filter(None, row)) for row in side.ids.tolist()] for side in sides]  # 0: pad
         found |= dict(zip(numbers.tolist(), zip(*rows, strict=True), strict=True))
@@ -274,46 +276,54 @@ def _texts(lesson: Lesson, epoch: int) -> dict[int, tuple[tuple[int, ...], ...]]
 @pytest.mark.parametrize(
     ("job", "changes", "answer"),
     [
-        ("language", {}, "tokens.noise is for classify and translate, not for language"),
-        ("masked", {}, "tokens.noise is for classify and translate, not for masked"),
-        ("embed", {}, "tokens.noise is for classify and translate, not for embed"),
+        ("language", {}, "tokens.bpe_dropout is for classify and translate, not for language"),
+        ("masked", {}, "tokens.bpe_dropout is for classify and translate, not for masked"),
+        ("embed", {}, "tokens.bpe_dropout is for classify and translate, not for embed"),
         ("translate", {"tokenizer": "unigram"}, "not for unigram; leave it out"),
         ("classify", {"tokenizer": "characters"}, "not for characters; leave it out"),
-        ("classify", {"settings": {"tokens": {"noise": 1.0}}}, "noise=1.0: Input should be less"),
-        ("classify", {"settings": {"tokens": {"noise": -0.1}}}, "noise=-0.1: Input should be"),
-        ("classify", {"settings": {"tokens": {"noise": "some"}}}, "noise='some'"),
+        (
+            "classify",
+            {"settings": {"tokens": {"bpe_dropout": 1.0}}},
+            "bpe_dropout=1.0: Input should be less",
+        ),
+        (
+            "classify",
+            {"settings": {"tokens": {"bpe_dropout": -0.1}}},
+            "bpe_dropout=-0.1: Input should be",
+        ),
+        ("classify", {"settings": {"tokens": {"bpe_dropout": "some"}}}, "bpe_dropout='some'"),
     ],
 )
 def test_noise_where_there_can_be_none_is_one_clear_line(
     job: str, changes: dict[str, object], answer: str, tmp_path: Path
 ) -> None:
-    wish = wish_for(job, data_for(job, tmp_path), settings={"tokens": {"noise": 0.1}})
+    args = args_for(job, data_for(job, tmp_path), settings={"tokens": {"bpe_dropout": 0.1}})
     with pytest.raises(QkvError) as caught:
-        prepare(replace(wish, **changes))
+        prepare(replace(args, **changes))
     assert answer in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_model_that_goes_on_learning_can_have_noise_unless_it_is_frozen(tmp_path: Path) -> None:
-    data, noisy = data_for("classify", tmp_path), {"tokens": {"noise": 0.3}}
-    origin = trained(tmp_path / "origin", wish_for("classify", data, 2))
-    wish = wish_for("classify", data, 3, vocabulary=None, origin=origin, settings=noisy)
-    first = whole(tmp_path / "first", wish)
+    data, noisy = data_for("classify", tmp_path), {"tokens": {"bpe_dropout": 0.3}}
+    origin = trained(tmp_path / "origin", args_for("classify", data, 2))
+    args = args_for("classify", data, 3, vocabulary=None, origin=origin, settings=noisy)
+    first = whole(tmp_path / "first", args)
     second = whole(tmp_path / "second", repeated(tmp_path / "first"))
     assert second.recipe == first.recipe
-    assert first.recipe.noise == 0.3
+    assert first.recipe.bpe_dropout == 0.3
     assert fingerprint(second) == fingerprint(first)
-    with pytest.raises(QkvError, match=r"tokens\.noise is not for --freeze"):
-        prepare(replace(wish, freeze=True))
+    with pytest.raises(QkvError, match=r"tokens\.bpe_dropout is not for --freeze"):
+        prepare(replace(args, freeze=True))
     with pytest.raises(QkvError, match="the tokenizer is that of the bundle"):
-        prepare(replace(wish, settings={"tokens": {"noise": 0.3, "kind": "bpe"}}))
+        prepare(replace(args, settings={"tokens": {"bpe_dropout": 0.3, "kind": "bpe"}}))
 
 
 def test_labels_have_the_order_of_numbers_and_then_of_words(tmp_path: Path) -> None:
     names = ["10", "9", "nan", "inf", "b", "Infinity", "-1", "a"]
     rows = [f"text number {i} {j},{name}" for i in range(3) for j, name in enumerate(names)]
     data = written(tmp_path / "texts.csv", "\n".join(["text,label", *rows, ""]))
-    model = prepare(wish_for("classify", data)).recipe.model
+    model = prepare(args_for("classify", data)).recipe.model
     assert model.output.labels == ("-1", "9", "10", "Infinity", "a", "b", "inf", "nan")  # type: ignore[union-attr]
 
 
@@ -332,19 +342,19 @@ def test_every_label_is_held_out_in_proportion_and_none_is_lost(tmp_path: Path) 
 
 
 def test_the_metrics_of_a_run_are_steps_evaluations_and_a_summary(tmp_path: Path) -> None:
-    run = whole(tmp_path / "run", wish_for("language", data_for("language", tmp_path), 20))
+    run = whole(tmp_path / "run", args_for("language", data_for("language", tmp_path), 20))
     run.finish()
     lines = [json.loads(line) for line in (tmp_path / "run" / METRICS).read_text().splitlines()]
     assert [line["step"] for line in lines if "loss" in line] == list(range(1, 21))
-    looks = [line for line in lines if "held_out" in line]
+    looks = [line for line in lines if "validation" in line]
     assert [line["step"] for line in looks] == list(range(2, 21, 2))
-    assert all({"held_out", "best", "tokens_seen"} <= line.keys() for line in looks)
+    assert all({"validation", "best", "tokens_seen"} <= line.keys() for line in looks)
     assert "summary" in lines[-1]
     assert sum("summary" in line for line in lines) == 1
 
 
 def test_few_examples_get_small_steps_and_enough_of_them(tmp_path: Path) -> None:
-    recipe = prepare(Wish("classify", data_for("classify", tmp_path), size="tiny")).recipe
+    recipe = prepare(TrainArgs("classify", data_for("classify", tmp_path), size="tiny")).recipe
     assert recipe.batch == 128
     assert recipe.steps == 200
 
@@ -352,10 +362,10 @@ def test_few_examples_get_small_steps_and_enough_of_them(tmp_path: Path) -> None
 @pytest.mark.parametrize("option", ["size", "preset"])
 def test_a_size_beside_a_whole_model_is_refused(option: str, tmp_path: Path) -> None:
     data = data_for("classify", tmp_path)
-    place = trained(tmp_path / "run", wish_for("classify", data, 2))
+    place = trained(tmp_path / "run", args_for("classify", data, 2))
     asked = {option: "tiny" if option == "size" else "classify-tiny"}
     with pytest.raises(QkvError, match=f"that of the bundle; leave --{option} out"):
-        prepare(replace(Wish("classify", data, origin=place), **asked))
+        prepare(replace(TrainArgs("classify", data, origin=place), **asked))
     with pytest.raises(QkvError, match=f"a whole model; leave --{option} out"):
         prepare(replace(repeated(place), **asked))
 
@@ -363,12 +373,12 @@ def test_a_size_beside_a_whole_model_is_refused(option: str, tmp_path: Path) -> 
 def test_what_is_not_finite_is_written_as_text_so_that_the_metrics_stay_json(
     tmp_path: Path,
 ) -> None:
-    run = whole(tmp_path / "run", wish_for("language", data_for("language", tmp_path), 2))
-    run._record({"step": 2, "loss": float("nan"), "held_out": {"loss": float("inf")}})
+    run = whole(tmp_path / "run", args_for("language", data_for("language", tmp_path), 2))
+    run._record({"step": 2, "loss": float("nan"), "validation": {"loss": float("inf")}})
     line = (tmp_path / "run" / METRICS).read_text().split("\n")[-2]
 
     def refuse(word: str) -> None:
         raise AssertionError(word)
 
     told = json.loads(line, parse_constant=refuse)
-    assert told == {"step": 2, "loss": "nan", "held_out": {"loss": "inf"}}
+    assert told == {"step": 2, "loss": "nan", "validation": {"loss": "inf"}}

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from qkv.model import Model, build, preset
-from qkv.training.trainer import recompute
+from qkv.training.trainer import checkpoint_activations
 
 B, T, S = 3, 11, 7
 
@@ -33,7 +33,7 @@ def gradients(network: Model) -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", ["classify-tiny", "translate-tiny", "language-tiny"])
 def test_loss_and_gradients_stay_the_same_also_with_dropout(name: str) -> None:
     plain, forgetful = model(name), model(name)
-    recompute(forgetful)
+    checkpoint_activations(forgetful)
     losses = [loss_of(network, name) for network in (plain, forgetful)]
     for loss in losses:
         loss.backward()
@@ -49,7 +49,7 @@ def test_less_is_kept_for_the_backward_pass() -> None:
     for again in (False, True):
         network, total = model("classify-tiny"), 0
         if again:
-            recompute(network)
+            checkpoint_activations(network)
 
         def count(tensor: Tensor) -> Tensor:
             nonlocal total
@@ -64,7 +64,7 @@ def test_less_is_kept_for_the_backward_pass() -> None:
 
 def test_a_copy_computes_with_its_own_weights() -> None:
     network = model("classify-tiny")
-    recompute(network)
+    checkpoint_activations(network)
     twin = copy.deepcopy(network)
     loss_of(twin, "classify-tiny").backward()
     assert gradients(network) == {}

@@ -13,12 +13,12 @@ import torch
 from tests.training.tiny_runs import (
     CPU,
     JOBS,
+    args_for,
     data_for,
     fingerprint,
     labelled,
     start,
     whole,
-    wish_for,
     written,
 )
 
@@ -26,29 +26,29 @@ from qkv.bundle import Bundle
 from qkv.errors import QkvError, TrainingError
 from qkv.text import Tokenizer
 from qkv.training.checkpoint import load_newest
-from qkv.training.plan import Wish, prepare_again
+from qkv.training.plan import TrainArgs, prepare_again
 from qkv.training.recipe import read_recipe
-from qkv.training.run import CHECKPOINTS, METRICS, RECIPE, Evaluated, Run
+from qkv.training.run import CHECKPOINTS, METRICS, RECIPE, Evaluation, Run
 
 STEPS, EVERY = 9, 4
 CASES = [*((job, 0.0) for job in JOBS), ("classify", 0.4), ("translate", 0.4)]
 
 
-def wish(job: str, folder: Path, noise: float = 0.0) -> Wish:
+def args(job: str, folder: Path, bpe_dropout: float = 0.0) -> TrainArgs:
     """With dropout, a running mean and steps in two parts: whatever a resume has to bring back.
 
-    With noise, an epoch is over after a few steps: the next one has other tokens.
+    With bpe_dropout, an epoch is over after a few steps: the next one has other tokens.
     """
-    settings = {"average": 0.9, "accumulate": 2, "evaluate_every": EVERY}
-    settings |= {"tokens": {"noise": noise}} if noise else {}
-    wish = wish_for(job, data_for(job, folder / "data"), STEPS, settings=settings)
-    if noise:
-        return replace(wish, batch=2000)
-    return replace(wish, batch=400) if job == "embed" else wish  # a text needs others beside it
+    settings = {"ema": 0.9, "accumulate": 2, "evaluate_every": EVERY}
+    settings |= {"tokens": {"bpe_dropout": bpe_dropout}} if bpe_dropout else {}
+    args = args_for(job, data_for(job, folder / "data"), STEPS, settings=settings)
+    if bpe_dropout:
+        return replace(args, batch=2000)
+    return replace(args, batch=400) if job == "embed" else args  # a text needs others beside it
 
 
-def begun(folder: Path, job: str = "language", noise: float = 0.0) -> Run:
-    return start(folder / "run", wish(job, folder, noise))
+def begun(folder: Path, job: str = "language", bpe_dropout: float = 0.0) -> Run:
+    return start(folder / "run", args(job, folder, bpe_dropout))
 
 
 def again(folder: Path, say=print) -> Run:  # type: ignore[no-untyped-def]
@@ -81,18 +81,18 @@ class Whole:
     def __init__(self, folder: Path) -> None:
         self.folder, self.bits = folder, dict[Path, str]()
 
-    def of(self, job: str, noise: float = 0.0) -> str:
-        place = self._place(job, noise)
+    def of(self, job: str, bpe_dropout: float = 0.0) -> str:
+        place = self._place(job, bpe_dropout)
         if place not in self.bits:
-            self.bits[place] = fingerprint(to_the_end(begun(place, job, noise)))
+            self.bits[place] = fingerprint(to_the_end(begun(place, job, bpe_dropout)))
         return self.bits[place]
 
-    def metrics(self, job: str, noise: float = 0.0) -> list[dict[str, object]]:
-        self.of(job, noise)
-        return without_times(metrics(self._place(job, noise) / "run"))
+    def metrics(self, job: str, bpe_dropout: float = 0.0) -> list[dict[str, object]]:
+        self.of(job, bpe_dropout)
+        return without_times(metrics(self._place(job, bpe_dropout) / "run"))
 
-    def _place(self, job: str, noise: float) -> Path:
-        return self.folder / f"{job}-{noise}"
+    def _place(self, job: str, bpe_dropout: float) -> Path:
+        return self.folder / f"{job}-{bpe_dropout}"
 
 
 @pytest.fixture(scope="module")
@@ -102,29 +102,29 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [1, 4, 7, 8])
-@pytest.mark.parametrize(("job", "noise"), CASES)
+@pytest.mark.parametrize(("job", "bpe_dropout"), CASES)
 def test_stopped_at_any_step_and_resumed_it_ends_with_the_same_bits(
-    job: str, noise: float, stop: int, tmp_path: Path, uninterrupted: Whole
+    job: str, bpe_dropout: float, stop: int, tmp_path: Path, uninterrupted: Whole
 ) -> None:
-    first = begun(tmp_path, job, noise)
+    first = begun(tmp_path, job, bpe_dropout)
     for event in first.events():
-        if not isinstance(event, Evaluated) and event.number == stop:
+        if not isinstance(event, Evaluation) and event.number == stop:
             break
     first.save()
     torch.rand(7)  # whatever happened in between
     second = again(tmp_path)
-    assert second.progress.done == stop
-    assert fingerprint(to_the_end(second)) == uninterrupted.of(job, noise)
-    assert without_times(metrics(tmp_path / "run")) == uninterrupted.metrics(job, noise)
+    assert second.progress.step == stop
+    assert fingerprint(to_the_end(second)) == uninterrupted.of(job, bpe_dropout)
+    assert without_times(metrics(tmp_path / "run")) == uninterrupted.metrics(job, bpe_dropout)
 
 
 def test_stopped_again_and_again_it_ends_with_the_same_bits(
     tmp_path: Path, uninterrupted: Whole
 ) -> None:
     run = begun(tmp_path)
-    while run.progress.done < STEPS:
+    while run.progress.step < STEPS:
         for event in run.events():
-            if not isinstance(event, Evaluated):
+            if not isinstance(event, Evaluation):
                 break
         run.save()
         run = again(tmp_path)
@@ -138,30 +138,30 @@ def test_stopped_before_the_first_checkpoint_it_begins_again(
         if event.number == 2:
             break
     run = again(tmp_path)
-    assert run.progress.done == 0
+    assert run.progress.step == 0
     assert fingerprint(to_the_end(run)) == uninterrupted.of("language")
     assert without_times(metrics(tmp_path / "run")) == uninterrupted.metrics("language")
 
 
-@pytest.mark.parametrize(("job", "noise"), CASES[len(JOBS) :])
+@pytest.mark.parametrize(("job", "bpe_dropout"), CASES[len(JOBS) :])
 def test_noise_gives_other_bits_and_an_epoch_is_over_before_the_run_is(
-    job: str, noise: float, tmp_path: Path, uninterrupted: Whole
+    job: str, bpe_dropout: float, tmp_path: Path, uninterrupted: Whole
 ) -> None:
-    run = begun(tmp_path, job, noise)
-    assert len(run.lesson.order(0)) + len(run.lesson.order(1)) < STEPS
-    plain = replace(wish(job, tmp_path, noise), settings=wish(job, tmp_path).settings)
-    assert fingerprint(whole(tmp_path / "plain", plain)) != uninterrupted.of(job, noise)
+    run = begun(tmp_path, job, bpe_dropout)
+    assert len(run.data_module.order(0)) + len(run.data_module.order(1)) < STEPS
+    plain = replace(args(job, tmp_path, bpe_dropout), settings=args(job, tmp_path).settings)
+    assert fingerprint(whole(tmp_path / "plain", plain)) != uninterrupted.of(job, bpe_dropout)
 
 
 def test_another_seed_gives_other_bits(tmp_path: Path, uninterrupted: Whole) -> None:
-    other = whole(tmp_path / "run", replace(wish("language", tmp_path), seed=6))
+    other = whole(tmp_path / "run", replace(args("language", tmp_path), seed=6))
     assert fingerprint(other) != uninterrupted.of("language")
 
 
 def test_a_line_of_metrics_that_was_cut_short_does_not_stop_a_resume(tmp_path: Path) -> None:
     run = begun(tmp_path)
     for event in run.events():
-        if isinstance(event, Evaluated):
+        if isinstance(event, Evaluation):
             break
     with (tmp_path / "run" / METRICS).open("a") as file:
         file.write('{"step": 5, "lo')
@@ -181,7 +181,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
 ) -> None:
     run = begun(tmp_path)
     for event in run.events():
-        if isinstance(event, Evaluated) and event.number == 8:
+        if isinstance(event, Evaluation) and event.number == 8:
             break
     newest = max((tmp_path / "run" / CHECKPOINTS).glob("step-*")) / "state.safetensors"
     content = newest.read_bytes()
@@ -193,7 +193,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
         newest.unlink()
     said = list[str]()
     run = again(tmp_path, said.append)
-    assert run.progress.done == 4
+    assert run.progress.step == 4
     assert "step-00000008/state.safetensors" in said[0]
     assert fingerprint(to_the_end(run)) == uninterrupted.of("language")
 
@@ -201,7 +201,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
 def test_without_a_healthy_checkpoint_there_is_one_clear_line(tmp_path: Path) -> None:
     run = begun(tmp_path)
     for event in run.events():
-        if isinstance(event, Evaluated):
+        if isinstance(event, Evaluation):
             break
     for state in (tmp_path / "run" / CHECKPOINTS).rglob("state.safetensors"):
         state.unlink()
@@ -228,22 +228,22 @@ def test_data_that_is_gone_is_one_clear_line_on_resume(tmp_path: Path) -> None:
 def test_patience_ends_a_run_that_becomes_no_better_and_keeps_its_best(tmp_path: Path) -> None:
     """At such a rate nothing is learnt after the first evaluations."""
     data = written(tmp_path / "texts.csv", labelled(47))
-    settings = {"patience": 2, "evaluate_every": 1, "optimiser": {"kind": "adamw", "rate": 1e-12}}
-    run = start(tmp_path / "run", wish_for("classify", data, 50, settings=settings))
+    settings = {"patience": 2, "evaluate_every": 1, "optimizer": {"kind": "adamw", "lr": 1e-12}}
+    run = start(tmp_path / "run", args_for("classify", data, 50, settings=settings))
     events = list(run.events())
     assert run.out_of_patience
     best = run.progress.best_step
     assert best is not None
-    assert run.progress.done == best + 2 < 50
-    assert isinstance(events[-1], Evaluated)
+    assert run.progress.step == best + 2 < 50
+    assert isinstance(events[-1], Evaluation)
     run.finish()
     assert metrics(tmp_path / "run")[-1]["summary"]["best_step"] == best  # type: ignore[index]
 
 
 def test_a_run_that_lost_its_patience_does_not_go_on_when_resumed(tmp_path: Path) -> None:
     data = written(tmp_path / "texts.csv", labelled(47))
-    settings = {"patience": 2, "evaluate_every": 1, "optimiser": {"kind": "adamw", "rate": 1e-12}}
-    run = whole(tmp_path / "run", wish_for("classify", data, 50, settings=settings))
+    settings = {"patience": 2, "evaluate_every": 1, "optimizer": {"kind": "adamw", "lr": 1e-12}}
+    run = whole(tmp_path / "run", args_for("classify", data, 50, settings=settings))
     second = again(tmp_path)
     assert list(second.events()) == []
     assert second.progress == run.progress
@@ -260,40 +260,40 @@ def test_the_directory_becomes_a_bundle_with_all_that_led_to_it(job: str, tmp_pa
     names = {path.name for path in place.iterdir()}
     assert {RECIPE, METRICS, CHECKPOINTS, "MANIFEST.json", "tokenizer.json", "report.html"} <= names
     assert read_recipe((place / RECIPE).read_text("utf-8")) == run.recipe
-    watched = run.lesson.metric
-    values = [event.value for event in events if isinstance(event, Evaluated)]
+    watched = run.data_module.metric
+    values = [event.value for event in events if isinstance(event, Evaluation)]
     best = max(values) if watched.higher_is_better else min(values)
-    assert run.lesson.evaluate(bundle.model)[watched.name] == pytest.approx(best, abs=1e-6)
+    assert run.data_module.validate(bundle.model)[watched.name] == pytest.approx(best, abs=1e-6)
     summary = metrics(place)[-1]["summary"]
     assert isinstance(summary, dict)
-    assert summary["held_out"] == dict(judged.scores)
+    assert summary["validation"] == dict(judged.scores)
     assert summary["steps"] == STEPS
-    assert summary["tokens_seen"] == sum(e.tokens for e in events if not isinstance(e, Evaluated))
+    assert summary["tokens_seen"] == sum(e.tokens for e in events if not isinstance(e, Evaluation))
 
 
 def test_a_run_that_was_finished_twice_has_one_summary(tmp_path: Path) -> None:
     """Killed while its report was written, it is resumed and finished again."""
     run = to_the_end(begun(tmp_path))
-    run._record({"step": run.progress.done, "summary": {}})
+    run._record({"step": run.progress.step, "summary": {}})
     again(tmp_path).finish()
     assert sum("summary" in line for line in metrics(tmp_path / "run")) == 1
 
 
 def test_a_fresh_translator_is_not_timed_while_it_rambles(tmp_path: Path) -> None:
     """It may write as many tokens as it reads, and not as many as an evaluation lets it."""
-    run = start(tmp_path, wish_for("translate", data_for("translate", tmp_path)))
+    run = start(tmp_path, args_for("translate", data_for("translate", tmp_path)))
     passes = list[str]()
     run.model.decoder.register_forward_hook(lambda *_: passes.append("one"))
-    run.lesson.rehearse(run.model)
+    run.data_module.warm_up(run.model)
     rehearsed = len(passes)
-    run.lesson.evaluate(run.model)
+    run.data_module.validate(run.model)
     assert rehearsed < (len(passes) - rehearsed) / 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("minutes", "looks"), [(1e-5, 1), (60, 10)])
 def test_a_time_budget_is_not_spent_on_looking(tmp_path: Path, minutes: float, looks: int) -> None:
-    run = start(tmp_path, wish_for("language", data_for("language", tmp_path)))
+    run = start(tmp_path, args_for("language", data_for("language", tmp_path)))
     run.fit_to_minutes(minutes)
     steps, every = run.recipe.steps, run.recipe.evaluate_every
     assert steps == run.trainer.total >= 10
@@ -303,8 +303,8 @@ def test_a_time_budget_is_not_spent_on_looking(tmp_path: Path, minutes: float, l
 @pytest.mark.slow
 def test_the_time_a_step_takes_is_measured_without_a_trace(tmp_path: Path) -> None:
     """Also where layers are computed again: the copy that is measured is a copy."""
-    settings = {"recompute": True, "average": 0.9}
-    wished = wish_for("language", data_for("language", tmp_path), settings=settings)
+    settings = {"activation_checkpointing": True, "ema": 0.9}
+    wished = args_for("language", data_for("language", tmp_path), settings=settings)
     plain, timed = (start(tmp_path / name, wished) for name in ("plain", "timed"))
     before = {name: t.clone() for name, t in timed.model.state_dict().items()}
     assert timed.seconds_a_step(3) > 0

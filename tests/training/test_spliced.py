@@ -5,28 +5,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.training.tiny_runs import CPU, data_for, fingerprint, start, trained, whole, wish_for
+from tests.training.tiny_runs import CPU, args_for, data_for, fingerprint, start, trained, whole
 
 from qkv.errors import ConfigError
-from qkv.training.jobs.classify import ClassifyLesson
-from qkv.training.plan import Wish, prepare
-from qkv.training.run import Evaluated, reopen
+from qkv.training.jobs.classify import ClassifyData
+from qkv.training.plan import TrainArgs, prepare
+from qkv.training.run import Evaluation, reopen
 
-TAUGHT = {"task": {"counted": 0.5, "spliced": 1.5}}
-
-
-def wish(folder: Path, **changes: object) -> Wish:
-    return wish_for("classify", data_for("classify", folder), 13, settings=TAUGHT, **changes)
+TAUGHT = {"task": {"distillation_weight": 0.5, "cutmix": 1.5}}
 
 
-def lesson(folder: Path, **changes: object) -> ClassifyLesson:
-    found = prepare(wish(folder, **changes)).lesson
-    assert isinstance(found, ClassifyLesson)
+def args(folder: Path, **changes: object) -> TrainArgs:
+    return args_for("classify", data_for("classify", folder), 13, settings=TAUGHT, **changes)
+
+
+def data_module(folder: Path, **changes: object) -> ClassifyData:
+    found = prepare(args(folder, **changes)).data_module
+    assert isinstance(found, ClassifyData)
     return found
 
 
 def test_each_begins_as_one_text_and_ends_as_another(tmp_path: Path) -> None:
-    taught = lesson(tmp_path)
+    taught = data_module(tmp_path)
     assert taught.spliced is not None
     texts = [example.text.split() for example in taught.parts.train]
     made = [text.split() for text in taught.spliced.texts(epoch=2)]
@@ -42,7 +42,7 @@ def test_each_begins_as_one_text_and_ends_as_another(tmp_path: Path) -> None:
 
 
 def test_every_epoch_reads_each_text_once_beside_texts_of_its_own(tmp_path: Path) -> None:
-    taught = lesson(tmp_path)
+    taught = data_module(tmp_path)
     assert taught.spliced is not None
     own, new = len(taught.train), taught.spliced.number
     assert ("spliced texts beside them", f"{new} an epoch") in taught.facts
@@ -53,7 +53,7 @@ def test_every_epoch_reads_each_text_once_beside_texts_of_its_own(tmp_path: Path
 
 
 def test_a_batch_is_the_same_whatever_was_asked_before(tmp_path: Path) -> None:
-    one, other = lesson(tmp_path), lesson(tmp_path)
+    one, other = data_module(tmp_path), data_module(tmp_path)
     numbers = max(one.order(4), key=len)
     other.order(0)
     first, second = (
@@ -68,7 +68,7 @@ def test_a_batch_is_the_same_whatever_was_asked_before(tmp_path: Path) -> None:
 
 
 def test_half_of_a_texts_target_is_its_label(tmp_path: Path) -> None:
-    taught = lesson(tmp_path)
+    taught = data_module(tmp_path)
     assert taught.shares is not None
     own = taught.shares.gather(1, taught.labels[:, None])
     assert float(own.min()) >= 0.5
@@ -76,22 +76,22 @@ def test_half_of_a_texts_target_is_its_label(tmp_path: Path) -> None:
 
 
 def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path: Path) -> None:
-    expected = fingerprint(whole(tmp_path / "whole", wish(tmp_path)))
-    stopped = start(tmp_path / "stopped", wish(tmp_path))
+    expected = fingerprint(whole(tmp_path / "whole", args(tmp_path)))
+    stopped = start(tmp_path / "stopped", args(tmp_path))
     for event in stopped.events():
-        if not isinstance(event, Evaluated) and event.number == 7:
+        if not isinstance(event, Evaluation) and event.number == 7:
             break
     stopped.save()
     again = reopen(tmp_path / "stopped", CPU)
     again.resume(print)
     for _ in again.events():
         pass
-    assert stopped.progress.done == 7
+    assert stopped.progress.step == 7
     assert fingerprint(again) == expected
 
 
 def test_a_frozen_encoder_has_no_new_texts_to_read(tmp_path: Path) -> None:
-    plain = wish_for("classify", data_for("classify", tmp_path / "plain"), 2)
+    plain = args_for("classify", data_for("classify", tmp_path / "plain"), 2)
     origin = trained(tmp_path / "origin", plain)
-    with pytest.raises(ConfigError, match=r"set task\.spliced=0"):
-        lesson(tmp_path, origin=origin, vocabulary=None, freeze=True)
+    with pytest.raises(ConfigError, match=r"set task\.cutmix=0"):
+        data_module(tmp_path, origin=origin, vocabulary=None, freeze=True)

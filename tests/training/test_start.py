@@ -7,13 +7,13 @@ import pytest
 import torch
 from tests.training.tiny_runs import (
     CPU,
+    args_for,
     data_for,
     labelled,
     pairs,
     start,
     trained,
     whole,
-    wish_for,
     written,
 )
 from torch import Tensor
@@ -21,7 +21,7 @@ from torch import Tensor
 from qkv.bundle import Bundle
 from qkv.errors import QkvError
 from qkv.model import build
-from qkv.training.plan import Wish, prepare
+from qkv.training.plan import TrainArgs, prepare
 from qkv.training.recipe import Data
 
 
@@ -30,23 +30,23 @@ def origins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A trained model for each job, to go on from."""
     folder = tmp_path_factory.mktemp("origins")
     return {
-        job: trained(folder / job, wish_for(job, data_for(job, folder / "data"), 2))
+        job: trained(folder / job, args_for(job, data_for(job, folder / "data"), 2))
         for job in ("language", "masked", "classify", "translate", "embed")
     }
 
 
-def onward(job: str, origin: Path, data: Data, steps: int = 2, **changes: object) -> Wish:
+def onward(job: str, origin: Path, data: Data, steps: int = 2, **changes: object) -> TrainArgs:
     """Further training of what stands there: its shape and its tokenizer stay."""
-    wish = wish_for(job, data, steps, vocabulary=None, context=None, origin=origin, **changes)
-    return replace(wish, settings={n: v for n, v in wish.settings.items() if n != "model"})
+    args = args_for(job, data, steps, vocabulary=None, context=None, origin=origin, **changes)
+    return replace(args, settings={n: v for n, v in args.settings.items() if n != "model"})
 
 
 def weights(place: Path) -> dict[str, Tensor]:
     return Bundle.load(place).model.state_dict()
 
 
-def begun(wish: Wish) -> dict[str, Tensor]:
-    return prepare(wish).model(CPU).state_dict()
+def begun(args: TrainArgs) -> dict[str, Tensor]:
+    return prepare(args).model(CPU).state_dict()
 
 
 JOBS_TO_THEMSELVES = ("language", "masked", "classify", "translate", "embed")
@@ -57,11 +57,11 @@ def test_the_same_job_goes_on_with_every_weight(
     job: str, origins: dict[str, Path], tmp_path: Path
 ) -> None:
     before = weights(origins[job])
-    wish = onward(job, origins[job], data_for(job, tmp_path))
-    found = begun(wish)
+    args = onward(job, origins[job], data_for(job, tmp_path))
+    found = begun(args)
     assert found.keys() == before.keys()
     assert all(torch.equal(found[name], t) for name, t in before.items())
-    place = trained(tmp_path / "run", wish)
+    place = trained(tmp_path / "run", args)
     assert any(not torch.equal(t, before[name]) for name, t in weights(place).items())
     old, new = Bundle.load(origins[job]).tokenizer, Bundle.load(place).tokenizer
     assert old is not None
@@ -74,15 +74,15 @@ def test_an_encoder_of_hidden_words_learns_something_else(
     job: str, origins: dict[str, Path], tmp_path: Path
 ) -> None:
     before = weights(origins["masked"])
-    wish = onward(job, origins["masked"], data_for(job, tmp_path))
-    found = begun(wish)
+    args = onward(job, origins["masked"], data_for(job, tmp_path))
+    found = begun(args)
     shared = [name for name in before if not name.startswith("output.")]
     assert len(shared) > 5
     assert all(torch.equal(found[name], before[name]) for name in shared)
-    fresh = build(prepare(wish).recipe.model, 5).state_dict()
+    fresh = build(prepare(args).recipe.model, 5).state_dict()
     for name in found.keys() - set(shared):
         assert torch.equal(found[name], fresh[name])
-    assert Bundle.load(trained(tmp_path / "run", wish)).tokenizer is not None
+    assert Bundle.load(trained(tmp_path / "run", args)).tokenizer is not None
 
 
 @pytest.mark.parametrize("labels", ["xyz", "yx"])
@@ -109,12 +109,12 @@ def test_other_labels_get_an_output_of_their_own(
 def test_frozen_only_the_output_changes(
     origin: str, origins: dict[str, Path], tmp_path: Path
 ) -> None:
-    wish = onward("classify", origins[origin], data_for("classify", tmp_path), 4, freeze=True)
-    before = begun(wish)
-    place = trained(tmp_path / "run", wish)
+    args = onward("classify", origins[origin], data_for("classify", tmp_path), 4, freeze=True)
+    before = begun(args)
+    place = trained(tmp_path / "run", args)
     for name, tensor in weights(place).items():
         assert torch.equal(tensor, before[name]) is not name.startswith("output."), name
-    assert prepare(wish).recipe.task.frozen  # type: ignore[union-attr]
+    assert prepare(args).recipe.task.frozen  # type: ignore[union-attr]
 
 
 def test_a_frozen_encoder_reads_every_text_once_and_learns_as_from_the_texts(
@@ -124,9 +124,9 @@ def test_a_frozen_encoder_reads_every_text_once_and_learns_as_from_the_texts(
     data, calm = data_for("classify", tmp_path), {"model": {"dropout": 0.0}}
     losses = []
     for frozen in (True, False):
-        wish = wish_for("classify", data, 1, vocabulary=None, context=None, freeze=frozen)
-        wish = replace(wish, size=None, origin=origins["masked"], settings=calm)
-        run = start(tmp_path / str(frozen), wish)
+        args = args_for("classify", data, 1, vocabulary=None, context=None, freeze=frozen)
+        args = replace(args, size=None, origin=origins["masked"], settings=calm)
+        run = start(tmp_path / str(frozen), args)
         losses.append(next(iter(run.events())).loss)  # type: ignore[union-attr]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
@@ -136,10 +136,10 @@ def test_it_goes_on_carefully_unless_it_is_told_otherwise(
 ) -> None:
     data = data_for("language", tmp_path)
     recipe = prepare(onward("language", origins["language"], data)).recipe
-    assert recipe.optimiser.kind == "adamw"
-    assert recipe.average == 0.0
-    told = prepare(onward("language", origins["language"], data, optimiser="muon")).recipe
-    assert told.optimiser.kind == "muon"
+    assert recipe.optimizer.kind == "adamw"
+    assert recipe.ema == 0.0
+    told = prepare(onward("language", origins["language"], data, optimizer="muon")).recipe
+    assert told.optimizer.kind == "muon"
 
 
 MISTAKES = {
@@ -163,34 +163,34 @@ def test_what_does_not_go_together_is_one_clear_line(
     mistake: str, origins: dict[str, Path], tmp_path: Path
 ) -> None:
     job, origin, changes, answer = MISTAKES[mistake]
-    wish = replace(onward(job, origins[origin], data_for(job, tmp_path)), **changes)
+    args = replace(onward(job, origins[origin], data_for(job, tmp_path)), **changes)
     with pytest.raises(QkvError) as caught:
-        prepare(wish).model(CPU)
+        prepare(args).model(CPU)
     assert answer in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_freezing_needs_something_to_freeze(tmp_path: Path) -> None:
     with pytest.raises(QkvError, match="--freeze needs --from DIR"):
-        prepare(wish_for("classify", data_for("classify", tmp_path), freeze=True))
+        prepare(args_for("classify", data_for("classify", tmp_path), freeze=True))
 
 
 def test_an_origin_that_is_no_bundle_is_named(tmp_path: Path) -> None:
-    wish = wish_for("language", data_for("language", tmp_path), origin=tmp_path / "nowhere")
+    args = args_for("language", data_for("language", tmp_path), origin=tmp_path / "nowhere")
     with pytest.raises(QkvError, match=r"nowhere is not a directory"):
-        prepare(wish)
+        prepare(args)
 
 
 def test_an_origin_that_has_changed_since_is_refused(tmp_path: Path) -> None:
     data = data_for("language", tmp_path)
-    origin = trained(tmp_path / "origin", wish_for("language", data, 1))
+    origin = trained(tmp_path / "origin", args_for("language", data, 1))
     recipe = prepare(onward("language", origin, data)).recipe
     Bundle(build(recipe.model, seed=9), Bundle.load(origin).tokenizer).save(tmp_path / "other")
     origin.rename(tmp_path / "moved")
     (tmp_path / "other").rename(origin)
     settings = recipe.model_dump(exclude_none=True)
     with pytest.raises(QkvError, match="has changed since the recipe was made"):
-        prepare(Wish("language", settings=settings))
+        prepare(TrainArgs("language", settings=settings))
 
 
 def test_pairs_of_another_corpus_go_on_with_the_old_tokens(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from qkv.bundle.bundle import TOKENIZER
-from qkv.training.plan import Wish, prepare
+from qkv.training.plan import TrainArgs, prepare
 from qkv.training.recipe import Data
 from qkv.training.run import RECIPE, Run
 
@@ -56,41 +56,41 @@ def written(path: Path, content: str, **columns: str) -> Data:
     return Data(files=(str(path),), **columns)
 
 
-def wish_for(job: str, data: Data, steps: int | None = 6, **changes: Any) -> Wish:
-    """A tiny model for these data; `changes` are of the wish, but `settings` are added."""
+def args_for(job: str, data: Data, steps: int | None = 6, **changes: Any) -> TrainArgs:
+    """A tiny model for these data; `changes` are of the args, but `settings` are added."""
     settings = {"model": NARROW, **changes.pop("settings", {})}
-    small = Wish(job, data, size="tiny", vocabulary=300, context=16, batch=64, seed=5)
+    small = TrainArgs(job, data, size="tiny", vocabulary=300, context=16, batch=64, seed=5)
     if changes.get("origin") is not None:
         small = replace(small, size=None)
     return replace(small, steps=steps, settings=settings, **changes)
 
 
-def start(folder: Path, wish: Wish) -> Run:
+def start(folder: Path, args: TrainArgs) -> Run:
     """The run before its first step, with what the command line writes before it."""
-    prepared = prepare(wish)
+    prepared = prepare(args)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RECIPE).write_text(prepared.recipe.toml(), encoding="utf-8")
     prepared.tokenizer.save(folder / TOKENIZER)
     return Run(prepared, folder, CPU)
 
 
-def whole(folder: Path, wish: Wish) -> Run:
+def whole(folder: Path, args: TrainArgs) -> Run:
     """The same after its last step."""
-    run = start(folder, wish)
+    run = start(folder, args)
     for _ in run.events():
         pass
     return run
 
 
-def trained(folder: Path, wish: Wish) -> Path:
+def trained(folder: Path, args: TrainArgs) -> Path:
     """The finished bundle."""
-    return whole(folder, wish).finish()[0]
+    return whole(folder, args).finish()[0]
 
 
 def fingerprint(run: Run) -> str:
     """The same for the same weights, running mean and best evaluation."""
     digest = hashlib.sha256(repr((run.progress.best, run.progress.best_step)).encode())
-    mean = {} if run.trainer.average is None else run.trainer.average.weights
+    mean = {} if run.trainer.ema is None else run.trainer.ema.weights
     for part in (run.model.state_dict(), mean):
         for name, tensor in sorted(part.items()):
             digest.update(name.encode() + tensor.numpy().tobytes())

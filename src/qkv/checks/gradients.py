@@ -102,7 +102,7 @@ def lesson_for(model: Model, texts: Sequence[Reading]) -> Lesson:
     if isinstance(output, TextVector):
         twins = [_twins(part, texts) for part in _numbered(texts)]
         why = "by scores: contrast compares the texts of a batch, which no parts can equal"
-        return Lesson(EmbedTask(learns_from="scores"), twins[0], (*twins[1:],), why)
+        return Lesson(EmbedTask(supervision="scores"), twins[0], (*twins[1:],), why)
     rows = _rows(model, texts)
     slices = [slice(None), slice(0, 1), slice(1, None)]
     if isinstance(model, Decoder) and not isinstance(output, MaskedToken):

@@ -9,7 +9,7 @@ from qkv.cli.progress import say
 from qkv.cli.train_args import Device, Label, Score, Source, Target, Text
 
 if TYPE_CHECKING:
-    from qkv.training.jobs.base import Judged
+    from qkv.training.jobs.base import EvalResult
 
 
 def evaluate(
@@ -70,7 +70,7 @@ def evaluate(
     )
     refuse_roles(job, given)
     recipe = model / RECIPE
-    judged = job.judge(
+    judged = job.evaluate(
         bundle, given, read_recipe(recipe.read_text("utf-8")) if recipe.exists() else None
     )
     for remark in judged.remarks:
@@ -83,7 +83,7 @@ def evaluate(
         _show(judged)
 
 
-def _show(judged: "Judged") -> None:
+def _show(judged: "EvalResult") -> None:
     """A table for people: each metric, and the baseline's where it has one."""
     width = max(map(len, judged.scores))
     for name, value in judged.scores.items():
@@ -100,7 +100,7 @@ def _show(judged: "Judged") -> None:
         typer.echo(f"{name}: {signature}")
 
 
-def _show_confusion(judged: "Judged") -> None:
+def _show_confusion(judged: "EvalResult") -> None:
     typer.echo("rows are the truth, columns the answers")
     room = max(6, *map(len, judged.labels))
     typer.echo(" " * room + "".join(f"  {label:>{room}}" for label in judged.labels))

@@ -112,5 +112,5 @@ def _training(model: Path) -> dict[str, Any]:
     }
     if recipe.origin is not None:
         found["began_as"] = recipe.origin.path
-    scores = last_summary(model / METRICS).get("held_out", {})
+    scores = last_summary(model / METRICS).get("validation", {})
     return found | {f"held_out_{name}": value for name, value in dict(scores).items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from qkv.training.run import Evaluated, Event, Run
+    from qkv.training.run import Evaluation, Event, Run
     from qkv.training.trainer import Step
 
 # FOLDED cli/pace: How far a long work is, and how fast it goes, on standard error.
@@ -21,24 +21,24 @@ class Teller:
 
     def __init__(self, run: "Run", minutes: float | None) -> None:
         self.run, self.minutes = run, minutes
-        self.started, self.before = time.perf_counter(), run.progress.done
+        self.started, self.before = time.perf_counter(), run.progress.step
         self.warned = False
 
     def tell(self, event: "Event") -> None:
-        from qkv.training.run import Evaluated
+        from qkv.training.run import Evaluation
 
-        if isinstance(event, Evaluated):
+        if isinstance(event, Evaluation):
             say(self._evaluated(event))
             self._warn_if_slow(event.number)
         else:
             self._step(event)
 
     def _step(self, step: "Step") -> None:
-        if not step.taken:
+        if not step.finite:
             say(f"step {step.number}: loss {step.loss}, not finite; the weights were left alone")
         if sys.stderr.isatty() and (step.number % 5 == 0 or step.seconds > 1):
             best = self.run.progress.best
-            good = "" if best is None else f"  best {self.run.lesson.metric.name} {best:.4f}"
+            good = "" if best is None else f"  best {self.run.data_module.metric.name} {best:.4f}"
             line = (
                 f"step {step.number:,}/{self.run.recipe.steps:,}  loss {step.loss:.3f}{good}  "
                 f"{step.tokens / step.seconds:,.0f} tokens/s  {self._times(step.number)}"
@@ -46,7 +46,7 @@ class Teller:
             sys.stderr.write(f"\r\033[K{line}")
             sys.stderr.flush()
 
-    def _evaluated(self, event: "Evaluated") -> str:
+    def _evaluated(self, event: "Evaluation") -> str:
         progress, steps = self.run.progress, self.run.recipe.steps
         speed = progress.tokens / max(1e-9, progress.seconds)
         scores = "  ".join(f"{name} {value:.4f}" for name, value in event.scores.items())

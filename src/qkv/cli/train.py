@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qkv.cli.progress import Stop, Teller, say
-from qkv.cli.train_args import Asked, begin, make_wish, takes_a_wish
+from qkv.cli.train_args import Asked, begin, make_args, with_train_options
 from qkv.errors import TrainingError
 
 if TYPE_CHECKING:
     import torch
 
-    from qkv.training.plan import Wish
+    from qkv.training.plan import TrainArgs
     from qkv.training.run import Run
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # FOLDED cli/plan: `qkv plan`: what a training would cost here, before it starts.
 
 
-@takes_a_wish
+@with_train_options
 def train(
     context: typer.Context,
     asked: Asked,
@@ -60,12 +60,14 @@ def train(
         _refuse_beside_resume(context)
         run = _resumed(output, asked["job"], where)
     else:
-        wish = make_wish(asked)
-        run = _started(output, wish, asked["minutes"], where)
+        args = make_args(asked)
+        run = _started(output, args, asked["minutes"], where)
     _follow(run, asked["minutes"])
 
 
-def _started(output: Path, wish: "Wish", minutes: float | None, device: "torch.device") -> "Run":
+def _started(
+    output: Path, args: "TrainArgs", minutes: float | None, device: "torch.device"
+) -> "Run":
     from qkv.bundle.manifest import MANIFEST
     from qkv.training.forecast import refuse_too_large
     from qkv.training.plan import prepare
@@ -78,7 +80,7 @@ def _started(output: Path, wish: "Wish", minutes: float | None, device: "torch.d
         begun = (output / RECIPE).exists() and not (output / MANIFEST).exists()
         hint = "pass --resume to go on" if begun else "choose another"
         raise TrainingError(f"{output} is not empty; {hint}")
-    prepared = prepare(wish)
+    prepared = prepare(args)
     refuse_too_large(prepared.recipe)
     run = Run(prepared, output, device)
     if minutes is not None:
@@ -99,7 +101,7 @@ def _resumed(output: Path, job: str, device: "torch.device") -> "Run":
         raise TrainingError(f"there is no run in {output} to resume; start one without --resume")
     run = reopen(output, device, job)
     run.resume(say)
-    say(f"going on after step {run.progress.done:,} of {run.recipe.steps:,}")
+    say(f"going on after step {run.progress.step:,} of {run.recipe.steps:,}")
     return run
 
 
@@ -125,8 +127,8 @@ def _introduce(run: "Run") -> None:
         f"{recipe.model.parameters():,} parameters, {run.tokenizer.size:,} tokens in the "
         f"vocabulary, {recipe.steps:,} steps"
     )
-    say(", ".join(f"{name} {value}" for name, value in run.lesson.facts))
-    for remark in run.lesson.remarks:
+    say(", ".join(f"{name} {value}" for name, value in run.data_module.facts))
+    for remark in run.data_module.remarks:
         say(f"note: {remark}")
 
 
@@ -139,14 +141,14 @@ def _follow(run: "Run", minutes: float | None) -> None:
     with Stop() as stop:
         for event in run.events():
             teller.tell(event)
-            if stop.asked and run.progress.done < run.recipe.steps:
+            if stop.asked and run.progress.step < run.recipe.steps:
                 run.save()
-                say(f"saved after step {run.progress.done:,}; to go on, add --resume")
+                say(f"saved after step {run.progress.step:,}; to go on, add --resume")
                 raise KeyboardInterrupt
         if run.out_of_patience:
             say(f"no better for {run.recipe.patience} evaluations: stopping here")
         place, judged = run.finish()
-    name = run.lesson.metric.name
+    name = run.data_module.metric.name
     beside = judged.baseline.get(name)
     baseline = "" if beside is None else f" ({judged.baseline_is}: {beside:.4f})"
     typer.echo(f"{place}: held-out {name} {judged.scores[name]:.4f}{baseline}")
@@ -155,7 +157,7 @@ def _follow(run: "Run", minutes: float | None) -> None:
         raise typer.Exit(1)
 
 
-@takes_a_wish
+@with_train_options
 def plan(
     asked: Asked,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
@@ -173,7 +175,7 @@ def plan(
     from qkv.training.plan import prepare
 
     where = begin(asked)
-    found = forecast(prepare(make_wish(asked)), where)
+    found = forecast(prepare(make_args(asked)), where)
     if asked["minutes"] is not None:
         found = found.in_minutes(asked["minutes"])
     if json:

@@ -25,7 +25,7 @@ from qkv.errors import TrainingError, UsageError
 if TYPE_CHECKING:
     import torch
 
-    from qkv.training.plan import Wish
+    from qkv.training.plan import TrainArgs
 
 option = typer.Option
 Asked = Mapping[str, Any]  # what was given for each shared option, by its name
@@ -69,8 +69,14 @@ Context = Annotated[
     int | None, option("--context", min=2, help="How many tokens the model sees at once.")
 ]
 Batch = Annotated[int | None, option(min=1, help="Tokens a step, padding included.")]
-Optimiser = Annotated[
-    str | None, option(help=f"{either(OPTIMISERS)}.", autocompletion=one_of(OPTIMISERS))
+Optimizer = Annotated[
+    str | None,
+    option(
+        "--optimizer",
+        "--optimizer",
+        help=f"{either(OPTIMISERS)}.",
+        autocompletion=one_of(OPTIMISERS),
+    ),
 ]
 Seed = Annotated[int | None, option(min=0, show_default="0", help="Same seed, same weights.")]
 Compile = Annotated[
@@ -103,7 +109,7 @@ def _shared(
     vocabulary: Vocabulary = None,
     context_length: Context = None,
     batch: Batch = None,
-    optimiser: Optimiser = None,
+    optimizer: Optimizer = None,
     seed: Seed = None,
     compile_: Compile = False,
     threads: Threads = None,
@@ -112,7 +118,7 @@ def _shared(
     """The arguments and options themselves, written down once."""
 
 
-def takes_a_wish(command: Callable[..., None]) -> Callable[..., None]:
+def with_train_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with all shared options besides its own; it gets them by name in `asked`."""
     own, shared = (dict(signature(f).parameters) for f in (command, _shared))
     del own["asked"]
@@ -140,9 +146,9 @@ def begin(asked: Asked) -> "torch.device":
     return resolve(asked["device"])
 
 
-def make_wish(asked: Asked) -> "Wish":
-    """All of it as one wish: --config, over it the options, and over those --set."""
-    from qkv.training.plan import Wish
+def make_args(asked: Asked) -> "TrainArgs":
+    """All of it as one args: --config, over it the options, and over those --set."""
+    from qkv.training.plan import TrainArgs
     from qkv.training.recipe import Data, laid_over, read_settings
 
     settings, data = _file_settings(asked["config"]), _data(asked)
@@ -153,9 +159,9 @@ def make_wish(asked: Asked) -> "Wish":
     settings = laid_over(settings, read_settings(asked["set_"] or []))
     same = (
         "job", "size", "preset", "steps", "epochs", "tokens", "tokenizer", "vocabulary", "batch",
-        "optimiser", "freeze",
+        "optimizer", "freeze",
     )  # fmt: skip
-    wish = Wish(
+    args = TrainArgs(
         **{name: asked[name] for name in same},
         data=Data(**data),
         origin=asked["from_"],
@@ -163,7 +169,7 @@ def make_wish(asked: Asked) -> "Wish":
         compile=asked["compile_"],
         settings=settings,
     )
-    return wish if asked["seed"] is None else replace(wish, seed=asked["seed"])
+    return args if asked["seed"] is None else replace(args, seed=asked["seed"])
 
 
 def _file_settings(config: Path | None) -> dict[str, Any]:
@@ -200,7 +206,7 @@ def _data(asked: Asked) -> dict[str, Any]:
 
 def _options(asked: Asked, data: dict[str, Any]) -> dict[str, Any]:
     """What was asked for by options, as settings to be laid over those of a file."""
-    length, optimiser = asked["context_length"], asked["optimiser"]
+    length, optimizer = asked["context_length"], asked["optimizer"]
     said = {
         "seed": asked["seed"],
         "compile": asked["compile_"] or None,
@@ -208,6 +214,6 @@ def _options(asked: Asked, data: dict[str, Any]) -> dict[str, Any]:
         "batch": asked["batch"],
         "data": data or None,
         "model": {"length": length} if length else None,
-        "optimiser": {"kind": optimiser} if optimiser else None,
+        "optimizer": {"kind": optimizer} if optimizer else None,
     }
     return {name: value for name, value in said.items() if value is not None}

@@ -93,7 +93,7 @@ def read_progress(
     held_out: dict[int, Mapping[str, Any]] = {}
     for line in lines:
         step = line.get("step")
-        if isinstance(step, int) and isinstance(line.get("held_out"), Mapping):
+        if isinstance(step, int) and isinstance(line.get("validation"), Mapping):
             held_out[step] = line
         elif isinstance(step, int) and "loss" in line:
             steps[step] = line
@@ -103,8 +103,8 @@ def read_progress(
     return Progress(
         steps=np.array(order, dtype=np.float64),
         losses=np.array([_finite(steps[step]["loss"]) for step in order], dtype=np.float64),
-        rates=np.array([_finite(steps[step].get("rate")) for step in order], dtype=np.float64),
-        refused=sum(line.get("taken") is False for line in steps.values()),
+        rates=np.array([_finite(steps[step].get("lr_scale")) for step in order], dtype=np.float64),
+        refused=sum(line.get("finite") is False for line in steps.values()),
         evaluations=evaluations,
         best=called_best[-1] if called_best else _best(evaluations, metric, higher_is_better),
     )
@@ -141,7 +141,7 @@ def thinned(values: Numbers, most: int) -> NDArray[np.int64]:
 
 
 def _evaluation(step: int, line: Mapping[str, Any]) -> Evaluation:
-    scores = {name: _finite(value) for name, value in line["held_out"].items()}
+    scores = {name: _finite(value) for name, value in line["validation"].items()}
     return Evaluation(step, {name: v for name, v in scores.items() if not math.isnan(v)})
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from qkv.model.output import Factors, LossAndSlopes
 from qkv.shapes import expect
 
-# FOLDED task/agreement: R-Drop: two passes with other dropout should give the same answer (Wu
+# FOLDED task/r_drop: R-Drop: two passes with other dropout should give the same answer (Wu
 #   et al. 2021).
 
 Judge = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
@@ -43,11 +43,11 @@ def agreeing(price: float) -> Judge:
     losses, and the price times their disagreement.
     """
 
-    def judge(scores: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    def judge(scores: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
         logs = scores.log_softmax(dim=-1)  # (2·N, V)
         chosen = targets[:, None]
-        loss = (smoothing - 1.0) * logs.gather(1, chosen).sum()
-        loss = (loss - smoothing * logs.mean(dim=-1).sum()) / 2
+        loss = (label_smoothing - 1.0) * logs.gather(1, chosen).sum()
+        loss = (loss - label_smoothing * logs.mean(dim=-1).sum()) / 2
         pairs = (len(scores) // 2, 2, -1)
         p, q = logs.view(pairs).unbind(1)  # (N, V)
         apart, shares = p - q, logs.exp()
@@ -60,8 +60,8 @@ def agreeing(price: float) -> Judge:
         one, other = slope.view(pairs).unbind(1)
         torch.sub(apart, to_one, out=one).mul_(P).add_(more)
         torch.sub(to_other, apart, out=other).mul_(Q).sub_(more)
-        slope.mul_(price).add_(shares).sub_(smoothing / scores.shape[-1])
-        slope.scatter_add_(1, chosen, slope.new_full((len(slope), 1), smoothing - 1.0))
+        slope.mul_(price).add_(shares).sub_(label_smoothing / scores.shape[-1])
+        slope.scatter_add_(1, chosen, slope.new_full((len(slope), 1), label_smoothing - 1.0))
         return loss, slope.div_(2)
 
     return judge
@@ -72,7 +72,7 @@ IGNORED = -100  # a target that is not real
 CHUNK = 4_000_000  # scores held at a time
 
 
-def cross_entropy(scores: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+def cross_entropy(scores: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
     """Σ −log p(target) over the real targets, in float32.
 
     scores (N, V), targets (N,) with IGNORED where there is none -> a single number. With smoothing
@@ -80,22 +80,26 @@ def cross_entropy(scores: Tensor, targets: Tensor, smoothing: float = 0.0) -> Te
     """
     expect(scores=(scores, "N V"), targets=(targets, "N"))
     return F.cross_entropy(
-        scores.float(), targets, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing
+        scores.float(),
+        targets,
+        ignore_index=IGNORED,
+        reduction="sum",
+        label_smoothing=label_smoothing,
     )
 
 
 def scored_cross_entropy(
     factors: Factors,
     targets: Tensor,
-    smoothing: float = 0.0,
+    label_smoothing: float = 0.0,
     chunk: int | None = None,
-    agreement: float = 0.0,
+    r_drop: float = 0.0,
 ) -> Tensor:
     """`cross_entropy(factors.scores(), targets)` without ever holding all scores.
 
     states (N, D), table (V, D), bias (V,), targets (N,) -> a single number. `chunk` is the number
     of positions scored at a time, by default an even number of about as many as CHUNK scores.
-    agreement: if not 0, neighbouring rows are two answers to one target, and it is `agreeing` with
+    r_drop: if not 0, neighbouring rows are two answers to one target, and it is `agreeing` with
     that price which is given.
     """
     states, table, bias, cap, quicker = factors
@@ -107,18 +111,18 @@ def scored_cross_entropy(
     if not torch.is_grad_enabled():
         parts = (slice(start, start + rows) for start in range(0, len(states), rows))
         losses = [
-            agreeing(agreement)(scores.float(), targets[p], smoothing)[0]
-            if agreement
-            else cross_entropy(scores, targets[p], smoothing)
+            agreeing(r_drop)(scores.float(), targets[p], label_smoothing)[0]
+            if r_drop
+            else cross_entropy(scores, targets[p], label_smoothing)
             for p, scores in ((p, factors._replace(states=states[p]).scores()) for p in parts)
         ]
         return torch.stack(losses).sum() if losses else states.new_zeros(())
 
     def made(given: Factors) -> LossAndSlopes:
         if quicker is not None:
-            return quicker(given, targets, smoothing, agreement)
-        judge = agreeing(agreement) if agreement else _loss_and_slope
-        return _in_parts(given, targets, smoothing, rows, judge)
+            return quicker(given, targets, label_smoothing, r_drop)
+        judge = agreeing(r_drop) if r_drop else _loss_and_slope
+        return _in_parts(given, targets, label_smoothing, rows, judge)
 
     total: Tensor = _Scored.apply(states, table, bias, cap, made)  # type: ignore[no-untyped-call]
     return total
@@ -147,7 +151,7 @@ class _Scored(torch.autograd.Function):
 
 
 def _in_parts(
-    factors: Factors, targets: Tensor, smoothing: float, rows: int, judge: Judge
+    factors: Factors, targets: Tensor, label_smoothing: float, rows: int, judge: Judge
 ) -> LossAndSlopes:
     """The loss and its slopes, so many rows at a time."""
     states, table, bias, cap, _ = factors
@@ -157,7 +161,7 @@ def _in_parts(
     for start in range(0, len(states), rows):
         part = slice(start, start + rows)
         scores = factors._replace(states=states[part]).scores().float()  # (rows, V)
-        loss, slope = judge(scores, targets[part], smoothing)
+        loss, slope = judge(scores, targets[part], label_smoothing)
         if cap is not None:  # the slope of cap·tanh(x ÷ cap) is 1 − tanh²
             slope *= 1.0 - (scores / cap) ** 2
         total += loss
@@ -169,15 +173,17 @@ def _in_parts(
     return total, to_states, to_table, to_bias
 
 
-def _loss_and_slope(scores: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+def _loss_and_slope(
+    scores: Tensor, targets: Tensor, label_smoothing: float
+) -> tuple[Tensor, Tensor]:
     """The summed loss of one chunk and its derivative by the scores."""
     chosen = targets[:, None]
     shares = scores.log_softmax(dim=-1)  # (rows, V)
-    loss = -(1.0 - smoothing) * shares.gather(1, chosen).sum()
-    if smoothing:
-        loss = loss - smoothing * shares.mean(dim=-1).sum()
+    loss = -(1.0 - label_smoothing) * shares.gather(1, chosen).sum()
+    if label_smoothing:
+        loss = loss - label_smoothing * shares.mean(dim=-1).sum()
     slope = shares.exp_()
-    if smoothing:
-        slope -= smoothing / scores.shape[-1]
-    slope.scatter_add_(1, chosen, slope.new_full((len(slope), 1), smoothing - 1.0))
+    if label_smoothing:
+        slope -= label_smoothing / scores.shape[-1]
+    slope.scatter_add_(1, chosen, slope.new_full((len(slope), 1), label_smoothing - 1.0))
     return loss, slope

@@ -74,38 +74,38 @@ class ClassifyTask(Choice):
     """The task: how surprised the model is by each text's label.
 
     balance: how far rare labels count for more, from 0 (every text alike) to 1 (every label
-    alike). agreement: what it costs that two passes with other dropout disagree (R-Drop, Wu et
+    alike). r_drop: what it costs that two passes with other dropout disagree (R-Drop, Wu et
     al. 2021). blanked: the share of tokens hidden from the model in training. counted: the share
     of a text's target that is not its label but how likely counting words finds each label, by
-    what other texts teach (Hinton et al. 2015, with a simple teacher). spliced: how many new
+    what other texts teach (Hinton et al. 2015, with a simple teacher). cutmix: how many new
     texts, each of two parts of others and judged by counting words, are read beside each text.
     """
 
     kind: Literal["classify"] = "classify"
     frozen: bool = False
-    smoothing: Share = 0.0
+    label_smoothing: Share = 0.0
     balance: NotNegative = 0.5
-    agreement: NotNegative = 0.0
-    blanked: Share = 0.0
-    counted: Share = 0.0
-    spliced: NotNegative = 0.0
+    r_drop: NotNegative = 0.0
+    word_dropout: Share = 0.0
+    distillation_weight: Share = 0.0
+    cutmix: NotNegative = 0.0
 
     def loss(self, model: Encoder, batch: LabelledTexts | LabelledVectors) -> Tensor:
         if isinstance(batch, LabelledVectors):
             return self._judge(head(model).answer(batch.vectors), batch)
         ids, lengths = batch.texts.ids, batch.texts.lengths
-        if not self.agreement:
+        if not self.r_drop:
             return self._judge(model(ids, lengths), batch)
         one, other = model(twice(ids), twice(lengths)).chunk(2)
         apart = (disagreement(one, other) * batch.weights).sum()
-        return (self._judge(one, batch) + self._judge(other, batch)) / 2 + self.agreement * apart
+        return (self._judge(one, batch) + self._judge(other, batch)) / 2 + self.r_drop * apart
 
     def _judge(self, scores: Tensor, batch: LabelledTexts | LabelledVectors) -> Tensor:
         losses = F.cross_entropy(
             scores.float(),
             batch.labels if batch.shares is None else batch.shares,
             reduction="none",
-            label_smoothing=self.smoothing,
+            label_smoothing=self.label_smoothing,
         )
         return (losses * batch.weights).sum()
 
@@ -153,7 +153,7 @@ class EmbedTask(Choice):
     """
 
     kind: Literal["embed"] = "embed"
-    learns_from: Literal["pairs", "labels", "texts", "scores"]
+    supervision: Literal["pairs", "labels", "texts", "scores"]
     temperature: PositiveFloat = 0.05
 
     def loss(self, model: Encoder, batch: Twins) -> Tensor:

@@ -133,7 +133,7 @@ class LanguageTask(Choice):
     """The task: how surprised the model is by each token that really follows."""
 
     kind: Literal["language"] = "language"
-    smoothing: Share = 0.0
+    label_smoothing: Share = 0.0
 
     def loss(self, model: Decoder, batch: Windows) -> Tensor:
         mask = None if batch.documents is None else Mask.documents(batch.documents)
@@ -142,7 +142,7 @@ class LanguageTask(Choice):
         if not isinstance(score, TiedScores | Transformed):
             raise ConfigError("to learn the next token, a model needs the output NextToken")
         factors = score.factors(states.flatten(0, 1), model.embedding.weight)
-        return scored_cross_entropy(factors, batch.following.flatten(), self.smoothing)
+        return scored_cross_entropy(factors, batch.following.flatten(), self.label_smoothing)
 
 
 Flags = NDArray[np.bool_]
@@ -179,9 +179,9 @@ class MaskedTask(Choice):
     """
 
     kind: Literal["masked"] = "masked"
-    hidden: Share = 0.2
-    covered: Share = 0.8
-    changed: Share = 0.1
+    mask_prob: Share = 0.2
+    mask_replace_prob: Share = 0.8
+    random_replace_prob: Share = 0.1
 
     def hide(
         self, windows: Windows, mask: int, words_only: Flags, draws: np.random.Generator
@@ -189,14 +189,18 @@ class MaskedTask(Choice):
         """Cover some of the text; tokens that `words_only` (V,) calls no words are left alone."""
         ids = windows.ids.numpy().copy()
         is_word = words_only[ids]
-        chosen = (draws.random(ids.shape) < self.hidden) & is_word
+        chosen = (draws.random(ids.shape) < self.mask_prob) & is_word
         if not chosen.any():  # a tiny batch: judge something rather than nothing
             words = np.flatnonzero(is_word)
             chosen.flat[draws.choice(words if len(words) else ids.size)] = True
         wanted = torch.from_numpy(ids[chosen])
         fate = draws.random(ids.shape)
-        ids[chosen & (fate < self.covered)] = mask
-        random = chosen & (fate >= self.covered) & (fate < self.covered + self.changed)
+        ids[chosen & (fate < self.mask_replace_prob)] = mask
+        random = (
+            chosen
+            & (fate >= self.mask_replace_prob)
+            & (fate < self.mask_replace_prob + self.random_replace_prob)
+        )
         ids[random] = draws.choice(np.flatnonzero(words_only), int(random.sum()))
         covered = Windows(
             torch.from_numpy(ids), windows.following, windows.documents, windows.positions
@@ -206,7 +210,7 @@ class MaskedTask(Choice):
     def loss(self, model: Encoder, batch: Hidden) -> Tensor:
         return scored_cross_entropy(self._scored(model, batch), batch.wanted)
 
-    def judge(self, model: Encoder, batch: Hidden) -> tuple[float, int]:
+    def evaluate(self, model: Encoder, batch: Hidden) -> tuple[float, int]:
         """The loss, and how many hidden tokens are the model's first choice."""
         factors = self._scored(model, batch)
         best = factors.scores().argmax(dim=-1)
@@ -266,24 +270,24 @@ class PairBatch:
 class TranslateTask(Choice):
     """The task: how surprised the model is by each token of the translation.
 
-    agreement: what it costs that two passes with other dropout disagree (R-Drop, Wu et al. 2021).
+    r_drop: what it costs that two passes with other dropout disagree (R-Drop, Wu et al. 2021).
     """
 
     kind: Literal["translate"] = "translate"
-    smoothing: Share = 0.1
-    agreement: NotNegative = 0.0
+    label_smoothing: Share = 0.1
+    r_drop: NotNegative = 0.0
 
     def loss(self, model: Translator, batch: PairBatch) -> Tensor:
         source, target, wanted = batch.source, batch.target, batch.following.flatten()
-        if not self.agreement:
+        if not self.r_drop:
             states = _states(model, source.ids, source.lengths, target.ids, target.lengths)
             factors = _scores(model).factors(states.flatten(0, 1), model.embedding.weight)
-            return scored_cross_entropy(factors, wanted, self.smoothing)
+            return scored_cross_entropy(factors, wanted, self.label_smoothing)
         given = source.ids, source.lengths, target.ids, target.lengths
         states = side_by_side(_states(model, *map(twice, given)).flatten(0, 1))  # type: ignore[arg-type]
         factors = _scores(model).factors(states, model.embedding.weight)
         both = wanted.repeat_interleave(2)
-        return scored_cross_entropy(factors, both, self.smoothing, agreement=self.agreement)
+        return scored_cross_entropy(factors, both, self.label_smoothing, r_drop=self.r_drop)
 
 
 def _states(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from qkv.training.plan import Wish
+from qkv.training.plan import TrainArgs
 from qkv.training.recipe import Data
 
 # FOLDED tour/clock: How far the tour is, and how long it will still take: said from what it has
@@ -23,7 +23,7 @@ class Part:
     name: str  # of its folder, too
     title: str
     learns: str
-    wish: Wish
+    args: TrainArgs
     watched: str  # the metric that picks the best weights
     metric: str  # the one that is told
     measured: str  # what that metric is, in words
@@ -49,13 +49,13 @@ class Pace:
         return self.sentiment, self.language, self.translation
 
 
-def sentiment(wish: Wish, seconds: float) -> Part:
+def sentiment(args: TrainArgs, seconds: float) -> Part:
     """An encoder that reads a review and gives it a label."""
     return Part(
         name="sentiment",
         title="Encoder: is a review positive or negative?",
         learns="synthetic reviews, in which “not” and “although” turn the meaning around",
-        wish=wish,
+        args=args,
         watched="macro_f1",
         metric="accuracy",
         measured="of the held-out reviews get the right label",
@@ -65,13 +65,13 @@ def sentiment(wish: Wish, seconds: float) -> Part:
     )
 
 
-def language(wish: Wish, seconds: float) -> Part:
+def language(args: TrainArgs, seconds: float) -> Part:
     """A decoder that goes on with a text."""
     return Part(
         name="language",
         title="Decoder: what comes next?",
         learns="the documentation that ships inside this Python",
-        wish=wish,
+        args=args,
         watched="loss",
         metric="loss_per_character",
         measured="nats of surprise a character on held-out pages (less is better)",
@@ -81,13 +81,13 @@ def language(wish: Wish, seconds: float) -> Part:
     )
 
 
-def translation(wish: Wish, seconds: float) -> Part:
+def translation(args: TrainArgs, seconds: float) -> Part:
     """An encoder–decoder that puts English into German."""
     return Part(
         name="translation",
         title="Encoder–decoder: English into German",
         learns="synthetic sentences about dates and amounts",
-        wish=wish,
+        args=args,
         watched="bleu",
         metric="bleu",
         measured="BLEU on held-out sentences (100 is word for word)",
@@ -99,15 +99,15 @@ def translation(wish: Wish, seconds: float) -> Part:
 
 FULL = Pace(
     name="full",
-    sentiment=sentiment(Wish("classify", size="tiny", steps=400), seconds=9),
+    sentiment=sentiment(TrainArgs("classify", size="tiny", steps=400), seconds=9),
     language=language(
-        Wish(
+        TrainArgs(
             "language", size="small", vocabulary=3_000, context=256, batch=1024, steps=1_600,
             settings={"evaluate_every": 320},
         ),
         seconds=140,
     ),
-    translation=translation(Wish("translate", size="tiny", steps=1_000), seconds=55),
+    translation=translation(TrainArgs("translate", size="tiny", steps=1_000), seconds=55),
     tokens=120,
     texts=800,
     seconds=16,
@@ -116,18 +116,18 @@ FULL = Pace(
 QUICK = Pace(
     name="quick",
     sentiment=sentiment(
-        Wish("classify", size="tiny", steps=200, settings={"evaluate_every": 50}), seconds=5
+        TrainArgs("classify", size="tiny", steps=200, settings={"evaluate_every": 50}), seconds=5
     ),
     language=language(
-        Wish(
-            "language", data=Data(held_out=0.03), size="tiny", vocabulary=1_500, context=128,
-            batch=1024, steps=300, settings={"evaluate_every": 150},
+        TrainArgs(
+            "language", data=Data(validation_fraction=0.03), size="tiny", vocabulary=1_500,
+            context=128, batch=1024, steps=300, settings={"evaluate_every": 150},
         ),
         seconds=12,
     ),
     translation=translation(
-        Wish(
-            "translate", data=Data(held_out=0.03), size="tiny", steps=300,
+        TrainArgs(
+            "translate", data=Data(validation_fraction=0.03), size="tiny", steps=300,
             settings={"evaluate_every": 100},
         ),
         seconds=17,

@@ -62,13 +62,13 @@ class Outcome:
     @property
     def reviews(self) -> Sequence[Labelled]:
         """Held out."""
-        found: Sequence[Labelled] = self.examples.held_out
+        found: Sequence[Labelled] = self.examples.validation
         return found
 
     @property
     def pairs(self) -> Sequence[Pair]:
         """Held out."""
-        found: Sequence[Pair] = self.examples.held_out
+        found: Sequence[Pair] = self.examples.validation
         return found
 
     @property
@@ -77,7 +77,7 @@ class Outcome:
 
     @property
     def score(self) -> float:
-        return float(self.summary["held_out"][self.part.metric])
+        return float(self.summary["validation"][self.part.metric])
 
     @property
     def baseline(self) -> float:

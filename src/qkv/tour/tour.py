@@ -20,7 +20,7 @@ from qkv.tour.pace import Clock, Moment, Pace, Part, Tell
 from qkv.tour.results import Outcome, Told
 from qkv.tour.tour_page import page
 from qkv.training.plan import prepare
-from qkv.training.run import RECIPE, Evaluated, Event, Run, begin, reopen
+from qkv.training.run import RECIPE, Evaluation, Event, Run, begin, reopen
 
 # FOLDED tour/folder: The folder of a tour: three bundles, a page, and what was told; nothing of
 #   anybody else's.
@@ -171,7 +171,7 @@ def train(
 
 
 def _begun(part: Part, place: Path, device: torch.device) -> Run:
-    run = Run(prepare(part.wish), place, device)
+    run = Run(prepare(part.args), place, device)
     begin(run)
     return run
 
@@ -179,7 +179,7 @@ def _begun(part: Part, place: Path, device: torch.device) -> Run:
 def _gone_on(place: Path, device: torch.device, say: Callable[[str], None]) -> Run:
     run = reopen(place, device)
     run.resume(say)
-    say(f"{place}: going on after step {run.progress.done:,} of {run.recipe.steps:,}")
+    say(f"{place}: going on after step {run.progress.step:,} of {run.recipe.steps:,}")
     return run
 
 
@@ -267,8 +267,8 @@ class _Guide:
 
     def _follow(self, run: Run, event: Event) -> None:
         steps = run.recipe.steps
-        if isinstance(event, Evaluated):
-            name = run.lesson.metric.name
+        if isinstance(event, Evaluation):
+            name = run.data_module.metric.name
             said = f"step {event.number:,} of {steps:,}, held-out {name} {event.value:.3f}"
         else:
             said = f"step {event.number:,} of {steps:,}, loss {event.loss:.3f}"

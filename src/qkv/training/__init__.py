@@ -1,1 +1,1 @@
-"""Training: recipes, optimisers, the loop, checkpoints, and what a run leaves behind."""
+"""Training: recipes, optimizers, the loop, checkpoints, and what a run leaves behind."""

@@ -2,7 +2,7 @@
 
     checkpoints/step-00000400/  state.safetensors  progress.json  MANIFEST.json
 
-Resuming is bit-exact on the same machine and number of threads: weights, optimisers, the position
+Resuming is bit-exact on the same machine and number of threads: weights, optimizers, the position
 in the data and the random numbers all go on where they were.
 """
 
@@ -20,6 +20,7 @@ from torch import Tensor
 from qkv.bundle.manifest import publish, verify
 from qkv.errors import BundleError, TrainingError
 from qkv.files import read_json
+from qkv.legacy import upgrade
 from qkv.training.trainer import Trainer
 
 STATE, PROGRESS = "state.safetensors", "progress.json"
@@ -30,17 +31,17 @@ KEEP = 2  # the newest ones, beside the best
 class Progress:
     """How far it is, and how good it was."""
 
-    done: int = 0
+    step: int = 0
     tokens: int = 0
     best: float | None = None  # of the watched metric on the held-out part
     best_step: int | None = None
-    evaluated: int = 0  # the last step after which the held-out part was looked at
+    last_evaluation: int = 0  # the last step after which the held-out part was looked at
     seconds: float = 0.0
 
 
 def save_checkpoint(folder: Path, trainer: Trainer, progress: Progress) -> Path:
     """Write where training stands; then drop older ones, but never the best."""
-    target = folder / f"step-{progress.done:08d}"
+    target = folder / f"step-{progress.step:08d}"
 
     def write(staging: Path) -> None:
         save_file(_tensors(trainer), staging / STATE)
@@ -67,15 +68,15 @@ def load_newest(folder: Path, trainer: Trainer, say: Callable[[str], None]) -> P
 def load_checkpoint(place: Path, trainer: Trainer) -> Progress:
     """Check every file first, then fill the trainer."""
     verify(place)
-    progress = Progress(**read_json(place / PROGRESS))
+    progress = Progress(**upgrade(PROGRESS, read_json(place / PROGRESS)))
     with safe_open(place / STATE, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors = {_new_name(name): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     wanted = {name: t.shape for name, t in _weights(trainer).items()}
     found = {name: t.shape for name, t in tensors.items() if name.startswith("model.")}
     if wanted != found:
         raise TrainingError(f"{place} belongs to a model of another shape")
     _fill(trainer, tensors)
-    trainer.done = progress.done
+    trainer.step = progress.step
     return progress
 
 
@@ -85,13 +86,13 @@ def _weights(trainer: Trainer) -> dict[str, Tensor]:
 
 def _tensors(trainer: Trainer) -> dict[str, Tensor]:
     tensors = {name: t.detach().contiguous() for name, t in _weights(trainer).items()}
-    for i, optimiser in enumerate(trainer.optimisers):
-        for parameter, state in optimiser.state_dict()["state"].items():
+    for i, optimizer in enumerate(trainer.optimizers):
+        for parameter, state in optimizer.state_dict()["state"].items():
             for name, value in state.items():
-                tensors[f"optimiser.{i}.{parameter}.{name}"] = torch.as_tensor(value).clone()
-    if trainer.average is not None:
-        tensors |= {f"average.{name}": t for name, t in trainer.average.weights.items()}
-    tensors["random.cpu"] = torch.get_rng_state()
+                tensors[f"optimizer.{i}.{parameter}.{name}"] = torch.as_tensor(value).clone()
+    if trainer.ema is not None:
+        tensors |= {f"ema.{name}": t for name, t in trainer.ema.weights.items()}
+    tensors["rng.cpu"] = torch.get_rng_state()
     return tensors
 
 
@@ -99,19 +100,25 @@ def _fill(trainer: Trainer, tensors: dict[str, Tensor]) -> None:
     prefix = "model."
     weights = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
     trainer.model.load_state_dict(weights)
-    for i, optimiser in enumerate(trainer.optimisers):
+    for i, optimizer in enumerate(trainer.optimizers):
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in tensors.items():
             kind, _, rest = name.partition(".")
             index, _, rest = rest.partition(".")
-            if kind == "optimiser" and index == str(i):
+            if kind == "optimizer" and index == str(i):
                 parameter, _, key = rest.partition(".")
                 state.setdefault(int(parameter), {})[key] = value
-        optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
-    if trainer.average is not None:
-        for name, mean in trainer.average.weights.items():
-            mean.copy_(tensors[f"average.{name}"])
-    torch.set_rng_state(tensors["random.cpu"])
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    if trainer.ema is not None:
+        for name, mean in trainer.ema.weights.items():
+            mean.copy_(tensors[f"ema.{name}"])
+    torch.set_rng_state(tensors["rng.cpu"])
+
+
+def _new_name(tensor: str) -> str:
+    group, _, rest = tensor.partition(".")
+    (group,) = upgrade(STATE, {group: None})
+    return f"{group}.{rest}"
 
 
 def _newest_first(folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@ import torch
 
 from qkv.errors import TrainingError
 from qkv.model import EncoderDecoder, cost
-from qkv.training.jobs.base import Lesson
+from qkv.training.jobs.base import DataModule
 from qkv.training.plan import Prepared
 from qkv.training.recipe import Recipe
 from qkv.training.run import Run
@@ -24,7 +24,7 @@ class Forecast:
     """Counts, a measured speed and the time that follows from them, with advice."""
 
     parameters: int
-    memory_bytes: int  # weights, gradients, optimiser and one step's activations
+    memory_bytes: int  # weights, gradients, optimizer and one step's activations
     tokens_a_second: float
     seconds_a_step: float
     steps: int
@@ -45,11 +45,11 @@ class Forecast:
 
 def forecast(prepared: Prepared, device: torch.device, seconds: float = 5.0) -> Forecast:
     """Take a few steps for `seconds`, throw them away, and reckon."""
-    recipe, lesson = prepared.recipe, prepared.lesson
+    recipe, data_module = prepared.recipe, prepared.data_module
     needed = memory_needed(recipe)
     refuse_too_large(recipe)
     a_step, speed = Run(prepared, Path(), device).speed(seconds)
-    steps, an_epoch = recipe.steps, len(lesson.order(0))
+    steps, an_epoch = recipe.steps, len(data_module.order(0))
     parameters = recipe.model.parameters()
     per_parameter = recipe.batch * steps / parameters
     return Forecast(
@@ -61,23 +61,23 @@ def forecast(prepared: Prepared, device: torch.device, seconds: float = 5.0) -> 
         steps_an_epoch=an_epoch,
         minutes=steps * a_step / 60,
         tokens_per_parameter=per_parameter,
-        lengths=histogram(lesson.lengths),
-        facts=tuple(lesson.facts),
-        remarks=tuple(lesson.remarks),
-        advice=tuple(_advice(recipe, lesson, steps / an_epoch)),
+        lengths=histogram(data_module.lengths),
+        facts=tuple(data_module.facts),
+        remarks=tuple(data_module.remarks),
+        advice=tuple(_advice(recipe, data_module, steps / an_epoch)),
     )
 
 
 def memory_needed(recipe: Recipe) -> int:
     """Bytes at the height of one step; what Python and torch take by themselves is not in it."""
     config = recipe.model
-    copies = 2 + recipe.optimiser.copies + (recipe.average > 0)  # weights and gradients
+    copies = 2 + recipe.optimizer.copies + (recipe.ema > 0)  # weights and gradients
     tokens = recipe.batch // recipe.accumulate
     if isinstance(config, EncoderDecoder):
         tokens //= 2  # half of a batch are sources, which a target token carries
     each = cost(config, config.length)
     kept = each.activation_bytes * tokens
-    if recipe.recompute:
+    if recipe.activation_checkpointing:
         layers = config.decoder.layers if not hasattr(config, "encoder") else config.encoder.layers
         kept /= layers
     return int(copies * FLOAT * each.parameters + kept)
@@ -111,16 +111,16 @@ def histogram(lengths: np.ndarray, bars: int = 8) -> tuple[tuple[str, int], ...]
     return tuple(zip(named, counts.tolist(), strict=True))
 
 
-def _advice(recipe: Recipe, lesson: Lesson, epochs: float) -> list[str]:
+def _advice(recipe: Recipe, data_module: DataModule, epochs: float) -> list[str]:
     said = []
-    tokens, parameters = int(lesson.lengths.sum()), recipe.model.parameters()
+    tokens, parameters = int(data_module.lengths.sum()), recipe.model.parameters()
     if recipe.origin is None and tokens < parameters / 4:
         said.append(
             f"the model has {parameters / tokens:.0f} parameters for each token of the data and "
             "will learn it by heart; take a smaller --size, or start --from a trained model"
         )
-    if recipe.origin is None and len(lesson.lengths) < FEW and recipe.task.kind == "classify":
-        said.append(f"{len(lesson.lengths)} examples are few; start --from a trained encoder")
+    if recipe.origin is None and len(data_module.lengths) < FEW and recipe.task.kind == "classify":
+        said.append(f"{len(data_module.lengths)} examples are few; start --from a trained encoder")
     if epochs < 1:
         said.append(
             f"only {epochs:.0%} of the data will be read; give it more --minutes or --epochs"
@@ -129,7 +129,7 @@ def _advice(recipe: Recipe, lesson: Lesson, epochs: float) -> list[str]:
         said.append(
             f"the text is read {epochs:.0f} times; more text would help more than more time"
         )
-    if (lesson.lengths > recipe.model.length).mean() > 0.05 and recipe.task.kind in (
+    if (data_module.lengths > recipe.model.length).mean() > 0.05 and recipe.task.kind in (
         "classify",
         "embed",
     ):

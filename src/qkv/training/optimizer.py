@@ -111,14 +111,14 @@ class AdamW(Choice):
 
     copies: ClassVar[int] = 2  # of the weights, that it keeps: their mean slope and its square
     kind: Literal["adamw"] = "adamw"
-    rate: PositiveFloat = 1e-3
+    lr: PositiveFloat = 1e-3
     beta1: Share = 0.9
     beta2: Share = 0.95
-    decay: NotNegative = 0.1
+    weight_decay: NotNegative = 0.1
 
     def build(self, model: nn.Module) -> list[torch.optim.Optimizer]:
         matrices, tables, rest = _groups(model)
-        return [_adamw([*matrices, *tables], self, self.decay), _adamw(rest, self, 0.0)]
+        return [_adamw([*matrices, *tables], self, self.weight_decay), _adamw(rest, self, 0.0)]
 
 
 class MuonAdamW(Choice):
@@ -126,30 +126,30 @@ class MuonAdamW(Choice):
 
     copies: ClassVar[int] = 2  # at most
     kind: Literal["muon"] = "muon"
-    matrix_rate: PositiveFloat = 0.02
+    matrix_lr: PositiveFloat = 0.02
     momentum: Share = 0.95
-    matrix_decay: NotNegative = 0.1
-    rate: PositiveFloat = 5e-3
+    matrix_weight_decay: NotNegative = 0.1
+    lr: PositiveFloat = 5e-3
     beta1: Share = 0.9
     beta2: Share = 0.95
-    decay: NotNegative = 0.0
+    weight_decay: NotNegative = 0.0
 
     def build(self, model: nn.Module) -> list[torch.optim.Optimizer]:
         matrices, tables, rest = _groups(model)
-        muon = Muon(matrices, self.matrix_rate, self.momentum, self.matrix_decay)
-        return [muon, _adamw(tables, self, self.decay), _adamw(rest, self, 0.0)]
+        muon = Muon(matrices, self.matrix_lr, self.momentum, self.matrix_weight_decay)
+        return [muon, _adamw(tables, self, self.weight_decay), _adamw(rest, self, 0.0)]
 
 
-OptimiserChoice = Annotated[AdamW | MuonAdamW, Field(discriminator="kind")]
+OptimizerConfig = Annotated[AdamW | MuonAdamW, Field(discriminator="kind")]
 
 
 def _adamw(
     parameters: list[nn.Parameter], choice: AdamW | MuonAdamW, decay: float
 ) -> torch.optim.Optimizer:
-    # An optimiser without parameters is an error in torch; a group of none is not.
+    # An optimizer without parameters is an error in torch; a group of none is not.
     group = [{"params": parameters}]
     betas = (choice.beta1, choice.beta2)
-    return torch.optim.AdamW(group, choice.rate, betas, weight_decay=decay, fused=True)
+    return torch.optim.AdamW(group, choice.lr, betas, weight_decay=decay, fused=True)
 
 
 def _groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
@@ -212,10 +212,10 @@ class Linear(Schedule):
         return min(1.0, (1.0 - progress) / max(1e-9, 1.0 - self.hold))
 
 
-class InverseRoot(Schedule):
+class InverseSqrt(Schedule):
     """Down with one over the root of the step, as in the paper."""
 
-    kind: Literal["inverse_root"] = "inverse_root"
+    kind: Literal["inverse_sqrt"] = "inverse_sqrt"
 
     def after(self, progress: float, step: int, warmup: int) -> float:
         return math.sqrt(max(1, warmup) / max(1, step))
@@ -230,4 +230,4 @@ class Constant(Schedule):
         return 1.0
 
 
-ScheduleChoice = Annotated[Cosine | Linear | InverseRoot | Constant, Field(discriminator="kind")]
+ScheduleConfig = Annotated[Cosine | Linear | InverseSqrt | Constant, Field(discriminator="kind")]

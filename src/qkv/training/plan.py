@@ -18,7 +18,7 @@ from qkv.model.presets import SIZES
 from qkv.text import KINDS, Tokenizer
 from qkv.text.bpe_dropout import refuse_noise
 from qkv.training.jobs import JOBS, find_job
-from qkv.training.jobs.base import Job, Lesson, refuse_roles
+from qkv.training.jobs.base import DataModule, Job, refuse_roles
 from qkv.training.optimizer import AdamW, Linear
 from qkv.training.recipe import (
     Data,
@@ -91,7 +91,7 @@ FEW_CHARACTERS = 128  # the context of models whose tokens are single letters
 
 
 @dataclass(frozen=True)
-class Wish:
+class TrainArgs:
     """What the command line says; None is left to the job."""
 
     job: str
@@ -106,7 +106,7 @@ class Wish:
     vocabulary: int | None = None
     context: int | None = None
     batch: int | None = None
-    optimiser: str | None = None
+    optimizer: str | None = None
     freeze: bool = False
     compile: bool = False
     seed: int = 0
@@ -119,7 +119,7 @@ class Prepared:
 
     job: Job[Any]
     recipe: Recipe
-    lesson: Lesson
+    data_module: DataModule
     tokenizer: Tokenizer
     origin: Bundle | None
 
@@ -127,43 +127,43 @@ class Prepared:
         return begin(self.recipe, self.origin, device)
 
 
-def prepare(wish: Wish) -> Prepared:
+def prepare(args: TrainArgs) -> Prepared:
     """Read the data, learn a tokenizer, choose a model, and make everything ready."""
-    check_names(wish.settings)
-    job, seed = find_job(wish.job), wish.settings.get("seed", wish.seed)
+    check_names(args.settings)
+    job, seed = find_job(args.job), args.settings.get("seed", args.seed)
     if not isinstance(seed, int):
         raise UsageError(f"seed={seed!r} must be a whole number")
     data = Data(
-        **laid_over(wish.data.model_dump(exclude_unset=True), wish.settings.get("data", {}))
+        **laid_over(args.data.model_dump(exclude_unset=True), args.settings.get("data", {}))
     )
     refuse_roles(job, data)
-    if data.both_ways:
-        _check_able(job, "data.both_ways", lambda other: other.turns)
-    _check_kind(job, wish)
-    origin = _origin(wish)
+    if data.bidirectional:
+        _check_able(job, "data.bidirectional", lambda other: other.turns)
+    _check_kind(job, args)
+    origin = _origin(args)
     parts = job.load(data, seed)
     _refuse_other_data(data, parts.sha256)
     bundle = None if origin is None else load_origin(origin)
-    config = _shape(job, wish) if bundle is None else bundle.model.config
-    tokens, tokenizer = _tokenizer(job, wish, config, bundle, parts)
+    config = _shape(job, args) if bundle is None else bundle.model.config
+    tokens, tokenizer = _tokenizer(job, args, config, bundle, parts)
     task = job.task(parts)
-    model = _fitted(job, wish, config, tokens, tokenizer, parts)
+    model = _fitted(job, args, config, tokens, tokenizer, parts)
     fields = {
         "data": data.model_copy(update={"sha256": parts.sha256}).model_dump(),
         "tokens": None if tokens is None else tokens.model_dump(),
         "origin": None if origin is None else origin.model_dump(),
-        "task": task.model_dump() | ({"frozen": True} if wish.freeze else {}),
+        "task": task.model_dump() | ({"frozen": True} if args.freeze else {}),
         "model": model.model_dump(),
-        **_learning(job, wish, model, bundle),
-        "steps": wish.steps or job.steps,
-        "batch": wish.batch or job.usual_batch(parts),
-        "average": job.average if bundle is None else job.tuned_average,
+        **_learning(job, args, model, bundle),
+        "steps": args.steps or job.steps,
+        "batch": args.batch or job.usual_batch(parts),
+        "ema": job.ema if bundle is None else job.tuned_ema,
         "patience": job.patience,
-        "compile": wish.compile,
+        "compile": args.compile,
         "seed": seed,
         "evaluate_every": 1,
     }
-    settings = dict(wish.settings)
+    settings = dict(args.settings)
     for decided in ("data", "tokens", "origin"):
         settings.pop(decided, None)
     settings["model"] = in_every_stack(fields["model"], settings.get("model", {}))
@@ -175,9 +175,9 @@ def prepare(wish: Wish) -> Prepared:
     _refuse_other_output(recipe, model)
     if "evaluate_every" not in settings:
         recipe = recipe.model_copy(update={"evaluate_every": evaluations(recipe.steps)})
-    lesson = _lesson(job, parts, tokenizer, recipe)
-    recipe = _budget(wish, recipe, lesson, job.epochs)
-    return Prepared(job, recipe, lesson, tokenizer, bundle)
+    data_module = _lesson(job, parts, tokenizer, recipe)
+    recipe = _budget(args, recipe, data_module, job.epochs)
+    return Prepared(job, recipe, data_module, tokenizer, bundle)
 
 
 def prepare_again(recipe: Recipe, tokenizer: Tokenizer) -> Prepared:
@@ -189,12 +189,14 @@ def prepare_again(recipe: Recipe, tokenizer: Tokenizer) -> Prepared:
     return Prepared(job, recipe, _lesson(job, parts, tokenizer, recipe), tokenizer, origin)
 
 
-def _lesson(job: Job[Any], parts: Any, tokenizer: Tokenizer, recipe: Recipe) -> Lesson:
-    lesson = job.lesson(parts, tokenizer, recipe)
+def _lesson(job: Job[Any], parts: Any, tokenizer: Tokenizer, recipe: Recipe) -> DataModule:
+    data_module = job.data_module(parts, tokenizer, recipe)
     own = recipe.data.files or recipe.data.source
     if job.synthetic and not own:
-        lesson.remarks.insert(0, "the built-in corpus is synthetic: a grammar made its sentences")
-    return lesson
+        data_module.remarks.insert(
+            0, "the built-in corpus is synthetic: a grammar made its sentences"
+        )
+    return data_module
 
 
 def _is_whole(model: Mapping[str, Any]) -> bool:
@@ -217,62 +219,62 @@ def _refuse_other_output(recipe: Recipe, fitted: Config) -> None:
         )
 
 
-def _check_kind(job: Job[Any], wish: Wish) -> None:
-    if wish.size is not None and wish.size not in SIZES:
-        raise UsageError(unknown("size", wish.size, SIZES))
-    if wish.tokenizer is not None and wish.tokenizer not in KINDS:
-        raise UsageError(unknown("tokenizer", wish.tokenizer, KINDS))
-    if wish.optimiser is not None and wish.optimiser not in ("muon", "adamw"):
-        raise UsageError(unknown("optimiser", wish.optimiser, ("muon", "adamw")))
-    for option, value in (("--preset", wish.preset), ("--size", wish.size)):
-        if value is not None and wish.origin is not None:
+def _check_kind(job: Job[Any], args: TrainArgs) -> None:
+    if args.size is not None and args.size not in SIZES:
+        raise UsageError(unknown("size", args.size, SIZES))
+    if args.tokenizer is not None and args.tokenizer not in KINDS:
+        raise UsageError(unknown("tokenizer", args.tokenizer, KINDS))
+    if args.optimizer is not None and args.optimizer not in ("muon", "adamw"):
+        raise UsageError(unknown("optimizer", args.optimizer, ("muon", "adamw")))
+    for option, value in (("--preset", args.preset), ("--size", args.size)):
+        if value is not None and args.origin is not None:
             raise UsageError(f"with --from the model is that of the bundle; leave {option} out")
-        if value is not None and _is_whole(wish.settings.get("model", {})):
+        if value is not None and _is_whole(args.settings.get("model", {})):
             raise UsageError(f"the settings describe a whole model; leave {option} out")
-    if wish.freeze and job.name != "classify":
+    if args.freeze and job.name != "classify":
         raise UsageError(f"--freeze is for classify, not for {job.name}")
-    if wish.freeze and wish.origin is None:
+    if args.freeze and args.origin is None:
         raise UsageError("--freeze needs --from DIR: a fresh encoder knows nothing to build on")
-    kind = wish.settings.get("task", {}).get("kind", job.name)
+    kind = args.settings.get("task", {}).get("kind", job.name)
     if kind != job.name:
         raise UsageError(f"the settings are for {kind}, but the job is {job.name}")
 
 
-def _origin(wish: Wish) -> Origin | None:
-    if wish.origin is not None:
-        return origin_of(wish.origin)
-    said = wish.settings.get("origin")
+def _origin(args: TrainArgs) -> Origin | None:
+    if args.origin is not None:
+        return origin_of(args.origin)
+    said = args.settings.get("origin")
     return None if said is None else Origin(**said)
 
 
-def _shape(job: Job[Any], wish: Wish) -> Config:
-    return preset(wish.preset or f"{job.name}-{wish.size or SIZE}")
+def _shape(job: Job[Any], args: TrainArgs) -> Config:
+    return preset(args.preset or f"{job.name}-{args.size or SIZE}")
 
 
 def _tokenizer(
-    job: Job[Any], wish: Wish, config: Config, bundle: Bundle | None, parts: Any
+    job: Job[Any], args: TrainArgs, config: Config, bundle: Bundle | None, parts: Any
 ) -> tuple[Tokens | None, Tokenizer]:
-    said = wish.settings.get("tokens", {})
+    said = args.settings.get("tokens", {})
     if bundle is not None:
         if bundle.tokenizer is None:
             raise TrainingError("the bundle to train further has no tokenizer")
-        if wish.tokenizer or wish.vocabulary or said.keys() - {"noise"}:
+        if args.tokenizer or args.vocabulary or said.keys() - {"bpe_dropout"}:
             raise UsageError("with --from the tokenizer is that of the bundle; leave it out")
         tokens = Tokens(**said)
-        _check_noise(job, tokens.noise, bundle.tokenizer.kind)
-        return tokens if tokens.noise else None, bundle.tokenizer
-    usual = {"kind": job.tokens, "ceiling": job.vocabulary or config.embedding.vocabulary}
-    asked = {"kind": wish.tokenizer, "ceiling": wish.vocabulary}
+        _check_noise(job, tokens.bpe_dropout, bundle.tokenizer.kind)
+        return tokens if tokens.bpe_dropout else None, bundle.tokenizer
+    usual = {"kind": job.tokens, "vocab_size": job.vocabulary or config.embedding.vocabulary}
+    asked = {"kind": args.tokenizer, "vocab_size": args.vocabulary}
     tokens = Tokens(**{**usual, **said, **{name: v for name, v in asked.items() if v is not None}})
     assert tokens.kind is not None
-    assert tokens.ceiling is not None
-    _check_noise(job, tokens.noise, tokens.kind)
-    return tokens, Tokenizer.train(tokens.kind, job.texts(parts), tokens.ceiling)
+    assert tokens.vocab_size is not None
+    _check_noise(job, tokens.bpe_dropout, tokens.kind)
+    return tokens, Tokenizer.train(tokens.kind, job.texts(parts), tokens.vocab_size)
 
 
 def _check_noise(job: Job[Any], noise: float, kind: str) -> None:
     if noise:
-        _check_able(job, "tokens.noise", lambda other: other.noisy)
+        _check_able(job, "tokens.bpe_dropout", lambda other: other.noisy)
     if noise and kind in KINDS:  # else what is wrong is the kind
         refuse_noise(kind)
 
@@ -286,13 +288,13 @@ def _check_able(job: Job[Any], setting: str, able: Callable[[Job[Any]], bool]) -
 
 def _fitted(
     job: Job[Any],
-    wish: Wish,
+    args: TrainArgs,
     config: Config,
     tokens: Tokens | None,
     tokenizer: Tokenizer,
     parts: Any,
 ) -> Config:
-    length = wish.context or config.length
+    length = args.context or config.length
     learnt = tokens is None or tokens.kind is None  # with the model to go on from
     if learnt and length > config.length and _learned(config):
         raise UsageError(
@@ -300,7 +302,7 @@ def _fitted(
             f"on from has learnt"
         )
     letters = tokens is not None and tokens.kind in ("characters", "bytes")
-    if letters and job.name == "language" and wish.context is None:
+    if letters and job.name == "language" and args.context is None:
         length = FEW_CHARACTERS
     # A table learnt elsewhere may have rows to spare.
     vocabulary = config.embedding.vocabulary if learnt else tokenizer.size
@@ -313,32 +315,36 @@ def _learned(config: Config) -> bool:
     return any(isinstance(s.position, Learned) for s in stacks if s is not None)
 
 
-def _learning(job: Job[Any], wish: Wish, model: Config, bundle: Bundle | None) -> dict[str, Any]:
-    """The optimiser and its schedule: careful steps where something was learnt before."""
-    if bundle is not None and wish.optimiser != "muon":
+def _learning(
+    job: Job[Any], args: TrainArgs, model: Config, bundle: Bundle | None
+) -> dict[str, Any]:
+    """The optimizer and its schedule: careful steps where something was learnt before."""
+    if bundle is not None and args.optimizer != "muon":
         stack: Stack = model.encoder if isinstance(model, EncoderOnly) else model.decoder
-        rate = job.tuned_rate / stack.width if not wish.freeze else 2e-3
-        optimiser: Any = AdamW(rate=rate, decay=0.01, beta2=0.98)
-        return {"optimiser": optimiser.model_dump(), "schedule": Linear(hold=0.0).model_dump()}
-    optimiser = AdamW() if wish.optimiser == "adamw" else job.optimiser()
-    return {"optimiser": optimiser.model_dump(), "schedule": job.schedule().model_dump()}
+        rate = job.tuned_lr / stack.width if not args.freeze else 2e-3
+        optimizer: Any = AdamW(lr=rate, weight_decay=0.01, beta2=0.98)
+        return {"optimizer": optimizer.model_dump(), "schedule": Linear(hold=0.0).model_dump()}
+    optimizer = AdamW() if args.optimizer == "adamw" else job.optimizer()
+    return {"optimizer": optimizer.model_dump(), "schedule": job.schedule().model_dump()}
 
 
-def _budget(wish: Wish, recipe: Recipe, lesson: Lesson, epochs: float | None) -> Recipe:
+def _budget(
+    args: TrainArgs, recipe: Recipe, data_module: DataModule, epochs: float | None
+) -> Recipe:
     """Epochs and tokens are turned into steps; the recipe only knows those."""
-    if wish.epochs is not None:
-        steps = max(1, round(wish.epochs * len(lesson.order(0))))
-    elif wish.tokens is not None:
-        steps = max(1, round(wish.tokens / _tokens_a_step(lesson)))
-    elif wish.steps is None and "steps" not in wish.settings and epochs is not None:
-        steps = max(LEAST_STEPS, min(recipe.steps, round(epochs * len(lesson.order(0)))))
+    if args.epochs is not None:
+        steps = max(1, round(args.epochs * len(data_module.order(0))))
+    elif args.tokens is not None:
+        steps = max(1, round(args.tokens / _tokens_a_step(data_module)))
+    elif args.steps is None and "steps" not in args.settings and epochs is not None:
+        steps = max(LEAST_STEPS, min(recipe.steps, round(epochs * len(data_module.order(0)))))
     else:
         return recipe
-    every = wish.settings.get("evaluate_every", evaluations(steps))
+    every = args.settings.get("evaluate_every", evaluations(steps))
     return recipe.model_copy(update={"steps": steps, "evaluate_every": every})
 
 
-def _tokens_a_step(lesson: Lesson, steps: int = 64) -> float:
+def _tokens_a_step(data_module: DataModule, steps: int = 64) -> float:
     """Real ones; a batch is often closed before it is full, so that it has little padding."""
-    some = lesson.order(0)[:steps]  # in no order of length
-    return statistics.mean(lesson.batch(n, np.random.default_rng(0)).tokens for n in some)
+    some = data_module.order(0)[:steps]  # in no order of length
+    return statistics.mean(data_module.batch(n, np.random.default_rng(0)).tokens for n in some)

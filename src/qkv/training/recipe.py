@@ -8,12 +8,13 @@ import tomli_w
 from pydantic import Field, PositiveFloat, ValidationError
 
 from qkv.errors import TrainingError, UsageError, unknown
+from qkv.legacy import upgrade
 from qkv.model import DecoderOnly, EncoderDecoder, EncoderOnly
 from qkv.model.config import Choice, Count, Share, Size, one_line
 from qkv.model.stack import Stack
 from qkv.tasks.text_tasks import ClassifyTask, EmbedTask
 from qkv.tasks.token_tasks import LanguageTask, MaskedTask, TranslateTask
-from qkv.training.optimizer import Linear, MuonAdamW, OptimiserChoice, ScheduleChoice
+from qkv.training.optimizer import Linear, MuonAdamW, OptimizerConfig, ScheduleConfig
 
 # FOLDED train/settings: Settings laid over a recipe: from a TOML file, and from the command
 #   line as a.b=c.
@@ -43,8 +44,8 @@ class Data(Choice):
     target: str | None = None
     score: str | None = None
     validation: Names = ()  # none: a part of the files is held out
-    held_out: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
-    both_ways: bool = False  # each pair also the other way round; for translate
+    validation_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
+    bidirectional: bool = False  # each pair also the other way round; for translate
     sha256: str = ""  # not yet read
 
 
@@ -52,8 +53,8 @@ class Tokens(Choice):
     """How text becomes tokens: one of qkv.text.KINDS, with at most so many of them."""
 
     kind: str | None = None  # none: that of the origin
-    ceiling: Size | None = None  # none: that of the origin
-    noise: Share = 0.0  # of merges left out while a word is cut for training
+    vocab_size: Size | None = None  # none: that of the origin
+    bpe_dropout: Share = 0.0  # of merges left out while a word is cut for training
 
 
 class Origin(Choice):
@@ -71,23 +72,23 @@ class Recipe(Choice):
     origin: Origin | None = None
     task: TaskChoice
     model: ModelChoice
-    optimiser: OptimiserChoice = MuonAdamW()
-    schedule: ScheduleChoice = Linear()
+    optimizer: OptimizerConfig = MuonAdamW()
+    schedule: ScheduleConfig = Linear()
     steps: Size
     batch: Size  # tokens a step, padding included
     accumulate: Size = 1  # parts each step is computed in
-    clip: PositiveFloat = 1.0
-    average: Share = 0.0  # of the weights before, in the running mean that is kept; 0: no mean
+    grad_clip: PositiveFloat = 1.0
+    ema: Share = 0.0  # of the weights before, in the running mean that is kept; 0: no mean
     patience: Count = 0  # evaluations without a better one before training ends; 0: to the end
-    recompute: bool = False  # layers again in the backward pass, to save memory
+    activation_checkpointing: bool = False  # layers again in the backward pass, to save memory
     compile: bool = False
     seed: Count = 0
     evaluate_every: Size
 
     @property
-    def noise(self) -> float:
+    def bpe_dropout(self) -> float:
         """The share of merges that is left out in training."""
-        return 0.0 if self.tokens is None else self.tokens.noise
+        return 0.0 if self.tokens is None else self.tokens.bpe_dropout
 
     def toml(self) -> str:
         """The recipe as a file that `read_recipe` reads back; what is not set is left out."""
@@ -113,7 +114,7 @@ def make_recipe(fields: dict[str, Any]) -> Recipe:
 
 def read_toml(text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        return upgrade_settings(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise TrainingError(f"the recipe is not valid TOML: {error}") from None
 
@@ -122,16 +123,16 @@ Settings = dict[str, Any]
 
 STACKS = ("encoder", "decoder")
 
-GROUPS = ("data", "tokens", "origin", "task", "model", "optimiser", "schedule")
+GROUPS = ("data", "tokens", "origin", "task", "model", "optimizer", "schedule")
 
 
 def read_settings(assignments: Iterable[str]) -> Settings:
-    """`["optimiser.rate=0.01", "model.width=256"]` as nested settings."""
+    """`["optimizer.lr=0.01", "model.width=256"]` as nested settings."""
     settings: Settings = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or not name:
-            raise UsageError(f'"{assignment}" sets nothing; write it as in optimiser.rate=0.01')
+            raise UsageError(f'"{assignment}" sets nothing; write it as in optimizer.lr=0.01')
         inner = settings
         *path, last = name.strip().split(".")
         for part in path:
@@ -139,7 +140,15 @@ def read_settings(assignments: Iterable[str]) -> Settings:
             if not isinstance(inner, dict):
                 raise UsageError(f'"{assignment}" does not fit "{part}={inner}"; leave one out')
         inner[last] = _value(value.strip())
-    return settings
+    return upgrade_settings(settings)
+
+
+def upgrade_settings(settings: Mapping[str, Any]) -> Settings:
+    """The same settings, or recipe, under the names of this version."""
+    fields = upgrade("recipe.toml", settings)
+    if isinstance(fields.get("model"), Mapping):
+        fields["model"] = upgrade("config.json", fields["model"])
+    return fields
 
 
 def laid_over(base: Mapping[str, Any], settings: Mapping[str, Any]) -> Settings:

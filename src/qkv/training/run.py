@@ -26,10 +26,10 @@ from qkv.text import Tokenizer
 from qkv.text.tokenizer import BESIDE
 from qkv.training.checkpoint import Progress, load_checkpoint, load_newest, save_checkpoint
 from qkv.training.fused_model import fuse, fuse_muon
-from qkv.training.jobs.base import Job, Judged, Lesson
+from qkv.training.jobs.base import DataModule, EvalResult, Job
 from qkv.training.plan import Prepared, prepare_again
 from qkv.training.recipe import EVALUATIONS, Recipe, evaluations, read_recipe
-from qkv.training.trainer import Average, Step, Trainer, recompute
+from qkv.training.trainer import EMA, Step, Trainer, checkpoint_activations
 
 # FOLDED train/story: What a finished run tells people: the facts of its report.
 # FOLDED train/open: A run in its directory: begun, so that it can be gone on with, or opened
@@ -45,17 +45,22 @@ USE = {
 
 
 def story(
-    place: Path, job: Job[Any], recipe: Recipe, lesson: Lesson, judged: Judged, lines: Sequence[str]
+    place: Path,
+    job: Job[Any],
+    recipe: Recipe,
+    data_module: DataModule,
+    judged: EvalResult,
+    lines: Sequence[str],
 ) -> Story:
     """All of it; `lines` are those of metrics.jsonl."""
     return Story(
         title=job.title,
         job=job.name,
-        metric=lesson.metric.name,
-        higher_is_better=lesson.metric.higher_is_better,
+        metric=data_module.metric.name,
+        higher_is_better=data_module.metric.higher_is_better,
         lines=[json.loads(line) for line in lines],
-        data=lesson.facts,
-        remarks=lesson.remarks,
+        data=data_module.facts,
+        remarks=data_module.remarks,
         scores=judged.scores,
         baseline=(judged.baseline_is, judged.baseline) if judged.baseline else None,
         labels=judged.labels,
@@ -76,7 +81,7 @@ RECIPE, METRICS, CHECKPOINTS = "recipe.toml", "metrics.jsonl", "checkpoints"
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class Evaluation:
     """The metrics on the held-out part after so many steps; `value` is the watched one."""
 
     number: int
@@ -86,19 +91,23 @@ class Evaluated:
     sample: str
 
 
-Event = Step | Evaluated
+Event = Step | Evaluation
 
 
 class Run:
-    """A recipe, its lesson and a model; `events()` goes through it, and can go on after a stop."""
+    """A recipe, its data and a model; `events()` goes through it, and can go on after a stop."""
 
     def __init__(self, prepared: Prepared, directory: Path, device: torch.device) -> None:
-        self.job, self.recipe, self.lesson = prepared.job, prepared.recipe, prepared.lesson
+        self.job, self.recipe, self.data_module = (
+            prepared.job,
+            prepared.recipe,
+            prepared.data_module,
+        )
         self.tokenizer, self.directory, self.device = prepared.tokenizer, directory, device
         recipe, model = self.recipe, prepared.model(device)
         self.model = model
         torch.manual_seed(recipe.seed)
-        self.lesson.begin(model)
+        self.data_module.begin(model)
         self.trainer = self._trainer(model, recipe.steps)
         self.progress = Progress()
 
@@ -113,7 +122,7 @@ class Run:
         kept = [
             line
             for line, facts in told
-            if facts["step"] <= self.progress.done and "summary" not in facts
+            if facts["step"] <= self.progress.step and "summary" not in facts
         ]
         path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 
@@ -123,10 +132,10 @@ class Run:
             yield self._evaluate()
         if self.out_of_patience:
             return
-        for step in self.trainer.steps(self._batches(self.trainer.done)):
+        for step in self.trainer.steps(self._batches(self.trainer.step)):
             self.progress = replace(
                 self.progress,
-                done=step.number,
+                step=step.number,
                 tokens=self.progress.tokens + step.tokens,
                 seconds=self.progress.seconds + step.seconds,
             )
@@ -141,13 +150,13 @@ class Run:
     def _due(self) -> bool:
         """Whether the held-out part is still to be looked at after this step."""
         p, every = self.progress, self.recipe.evaluate_every
-        return p.done > p.evaluated and (p.done % every == 0 or p.done == self.recipe.steps)
+        return p.step > p.last_evaluation and (p.step % every == 0 or p.step == self.recipe.steps)
 
     @property
     def out_of_patience(self) -> bool:
         """Whether it has not become better for too long."""
         best, recipe = self.progress.best_step, self.recipe
-        waited = 0 if best is None else (self.progress.done - best) // recipe.evaluate_every
+        waited = 0 if best is None else (self.progress.step - best) // recipe.evaluate_every
         return 0 < recipe.patience <= waited
 
     def save(self) -> Path:
@@ -180,7 +189,7 @@ class Run:
     def seconds_an_evaluation(self) -> float:
         """What looking at the held-out part takes."""
         start = time.perf_counter()
-        self.lesson.rehearse(self.model)
+        self.data_module.warm_up(self.model)
         return time.perf_counter() - start
 
     def fit_to_minutes(self, minutes: float) -> float:
@@ -201,14 +210,14 @@ class Run:
         self.trainer.total = steps
         return seconds
 
-    def finish(self) -> tuple[Path, Judged]:
+    def finish(self) -> tuple[Path, EvalResult]:
         """The run's directory becomes a bundle of the best weights, with all that led to them."""
         best = self.progress.best_step
-        if best is not None and best != self.progress.done:
+        if best is not None and best != self.progress.step:
             load_checkpoint(self.directory / CHECKPOINTS / f"step-{best:08d}", self.trainer)
         with self._averaged():
-            judged = self.lesson.judge(self.model)
-            self._record({"step": self.progress.done, "summary": self._summary(judged)})
+            judged = self.data_module.evaluate(self.model)
+            self._record({"step": self.progress.step, "summary": self._summary(judged)})
             Bundle(self.model.eval(), self.tokenizer).save(
                 self.directory,
                 beside=lambda staging: self._write_beside(staging, judged),
@@ -217,62 +226,65 @@ class Run:
             )
         return self.directory, judged
 
-    def _write_beside(self, staging: Path, judged: Judged) -> None:
+    def _write_beside(self, staging: Path, judged: EvalResult) -> None:
         """The way to the model and how good it is, for machines and for people."""
         for name in (RECIPE, METRICS):
             shutil.copyfile(self.directory / name, staging / name)
         lines = (staging / METRICS).read_text("utf-8").split("\n")[:-1]
-        told = story(self.directory, self.job, self.recipe, self.lesson, judged, lines)
+        told = story(self.directory, self.job, self.recipe, self.data_module, judged, lines)
         write_report(told, staging)
 
-    def _summary(self, judged: Judged) -> dict[str, object]:
+    def _summary(self, judged: EvalResult) -> dict[str, object]:
         p = self.progress
         return {
-            "steps": p.done,
+            "steps": p.step,
             "best_step": p.best_step,
             "tokens_seen": p.tokens,
             "seconds": p.seconds,
-            "held_out": dict(judged.scores),
+            "validation": dict(judged.scores),
             "baseline": dict(judged.baseline),
         }
 
     def _trainer(self, model: Model, steps: int) -> Trainer:
         r = self.recipe
-        average = Average(model, r.average) if r.average else None
-        optimisers = r.optimiser.build(model)
-        learner = quickened(model, optimisers) if r.compile else model
-        if r.recompute:
-            recompute(learner)
-        return Trainer(learner, r.task.loss, optimisers, r.schedule, steps, r.clip, average)
+        ema = EMA(model, r.ema) if r.ema else None
+        optimizers = r.optimizer.build(model)
+        learner = quickened(model, optimizers) if r.compile else model
+        if r.activation_checkpointing:
+            checkpoint_activations(learner)
+        return Trainer(learner, r.task.loss, optimizers, r.schedule, steps, r.grad_clip, ema)
 
     def _averaged(self) -> AbstractContextManager[None]:
-        average = self.trainer.average
-        return nullcontext() if average is None else average.inside(self.model)
+        ema = self.trainer.ema
+        return nullcontext() if ema is None else ema.inside(self.model)
 
     def _batches(self, done: int) -> Iterator[Sequence[Batch]]:
         """From the step after `done` on; a pure function of the recipe and the step."""
         r, epoch = self.recipe, 0
         while True:
-            order = self.lesson.order(epoch)
+            order = self.data_module.order(epoch)
             for number, examples in enumerate(order[done:], start=done):
                 draws = np.random.default_rng((r.seed, epoch, number))
                 parts = np.array_split(examples, min(r.accumulate, len(examples)))
-                yield [self.lesson.batch(part, draws, epoch).to(self.device) for part in parts]
+                yield [self.data_module.batch(part, draws, epoch).to(self.device) for part in parts]
             epoch, done = epoch + 1, max(0, done - len(order))
 
-    def _evaluate(self) -> Evaluated:
+    def _evaluate(self) -> Evaluation:
         with self._averaged():
-            scores, sample = self.lesson.evaluate(self.model), self.lesson.sample(self.model)
-        done, metric = self.progress.done, self.lesson.metric
+            scores, sample = (
+                self.data_module.validate(self.model),
+                self.data_module.sample(self.model),
+            )
+        done, metric = self.progress.step, self.data_module.metric
         value = scores[metric.name]
         best = metric.better(value, self.progress.best)
-        self.progress = replace(self.progress, evaluated=done)
+        self.progress = replace(self.progress, last_evaluation=done)
         if best:
             self.progress = replace(self.progress, best=value, best_step=done)
-        line = {"held_out": scores, "best": best, "tokens_seen": self.progress.tokens}
+        line = {"validation": scores, "best": best, "tokens_seen": self.progress.tokens}
         self._record({"step": done, **line})  # before the checkpoint, or a kill between loses it
         self.save()
-        return Evaluated(done, scores, value, best, sample)
+        return Evaluation(done, scores, value, best, sample)
 
     def _record(self, line: dict[str, object]) -> None:
         path = self.directory / METRICS
@@ -295,14 +307,14 @@ def last_summary(metrics: Path) -> dict[str, Any]:
     return dict(summary) if isinstance(summary, dict) else {}
 
 
-def quickened(model: Model, optimisers: list[torch.optim.Optimizer]) -> Model:
+def quickened(model: Model, optimizers: list[torch.optim.Optimizer]) -> Model:
     """What learns in the model's place, and teaches it: the same weights in a quicker twin.
 
-    The optimisers become quicker too. Off the CPU, or in another precision than float32, it is the
+    The optimizers become quicker too. Off the CPU, or in another precision than float32, it is the
     model itself, whose layers torch compiles.
     """
     if can_optimize(model):
-        fuse_muon(optimisers)
+        fuse_muon(optimizers)
         return fuse(model)
     for module in model.modules():
         if isinstance(module, Layers):

@@ -22,7 +22,7 @@ from qkv.training.optimizer import Schedule
 #   in the backward pass.
 
 
-class Average:
+class EMA:
     """The mean of a model's weights so far, the newest counting most.
 
     With decay d, the weights before count d of the mean; at the start less, so that the fresh
@@ -66,43 +66,43 @@ PATIENCE = 3  # steps in a row that may be lost before training ends
 
 @dataclass(frozen=True)
 class Step:
-    """What one step did; `taken` is False if it was not finite and the weights were left alone."""
+    """What one step did; `finite` is False if it was not finite and the weights were left alone."""
 
     number: int  # of steps done, this one included
     loss: float  # nats a target
-    gradient: float  # its length before clipping
-    rate: float  # the share of the full rate
+    grad_norm: float  # its length before clipping
+    lr_scale: float  # the share of the full rate
     tokens: int  # real tokens read
     seconds: float
-    taken: bool
+    finite: bool
 
 
 class Trainer:
-    """A model, its optimisers and where they are; `steps()` goes on from there."""
+    """A model, its optimizers and where they are; `steps()` goes on from there."""
 
     def __init__(
         self,
         model: nn.Module,
         loss: Callable[[Any, Any], Tensor],
-        optimisers: list[torch.optim.Optimizer],
+        optimizers: list[torch.optim.Optimizer],
         schedule: Schedule,
         total: int,
         clip: float = 1.0,
-        average: Average | None = None,
+        ema: EMA | None = None,
     ) -> None:
-        self.model, self.loss, self.optimisers = model, loss, optimisers
-        self.schedule, self.total, self.clip, self.average = schedule, total, clip, average
-        self.done = 0
-        self.full = [group["lr"] for o in optimisers for group in o.param_groups]
+        self.model, self.loss, self.optimizers = model, loss, optimizers
+        self.schedule, self.total, self.clip, self.ema = schedule, total, clip, ema
+        self.step = 0
+        self.full = [group["lr"] for o in optimizers for group in o.param_groups]
 
     def steps(self, batches: Iterable[Sequence[Batch]]) -> Iterator[Step]:
         """One step for each list of batches, whose gradients are added up before it is taken."""
         lost = 0
         for parts in batches:
-            if self.done >= self.total:
+            if self.step >= self.total:
                 return
             step = self._step(parts)
-            lost = 0 if step.taken else lost + 1
+            lost = 0 if step.finite else lost + 1
             yield step
             if lost >= PATIENCE:
                 raise TrainingError(
@@ -113,7 +113,7 @@ class Trainer:
     def _step(self, parts: Sequence[Batch]) -> Step:
         start = time.perf_counter()
         self.model.train()
-        share = self.schedule.share(self.done, self.total)
+        share = self.schedule.share(self.step, self.total)
         self._set_rates(share)
         targets = sum(part.targets for part in parts)
         total = 0.0
@@ -125,16 +125,16 @@ class Trainer:
         length = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.clip))
         taken = all(map(_finite, (total, length)))
         if taken:
-            for optimiser in self.optimisers:
-                optimiser.step()
-            if self.average is not None:
-                self.average.update(self.model, self.done + 1)
-        for optimiser in self.optimisers:
-            optimiser.zero_grad(set_to_none=True)
-        self.done += 1
+            for optimizer in self.optimizers:
+                optimizer.step()
+            if self.ema is not None:
+                self.ema.update(self.model, self.step + 1)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        self.step += 1
         tokens = sum(part.tokens for part in parts)
         seconds = time.perf_counter() - start
-        return Step(self.done, total, length, share, tokens, seconds, taken)
+        return Step(self.step, total, length, share, tokens, seconds, taken)
 
     def _precision(self) -> AbstractContextManager[object]:
         """Graphics cards multiply in half precision; on CPUs everything is float32."""
@@ -144,7 +144,7 @@ class Trainer:
         return torch.autocast("cuda", torch.bfloat16)
 
     def _set_rates(self, share: float) -> None:
-        groups = (group for optimiser in self.optimisers for group in optimiser.param_groups)
+        groups = (group for optimizer in self.optimizers for group in optimizer.param_groups)
         for group, full in zip(groups, self.full, strict=True):
             group["lr"] = full * share
 
@@ -153,7 +153,7 @@ def _finite(number: float) -> bool:
     return number - number == 0.0
 
 
-def recompute(model: nn.Module) -> None:
+def checkpoint_activations(model: nn.Module) -> None:
     """Keep only what goes into each layer (Chen et al. 2016); the numbers stay the same."""
     for layers in (module for module in model.modules() if isinstance(module, Layers)):
         for block in layers.blocks():

@@ -19,7 +19,7 @@ from qkv.text import Tokenizer
 from qkv.training.optimizer import AdamW, Linear, MuonAdamW, Schedule
 from qkv.training.recipe import Data, Recipe, TaskChoice
 
-# FOLDED train/lesson: What a run learns from and is judged by, whichever of the five jobs it
+# FOLDED train/data_module: What a run learns from and is judged by, whichever of the five jobs it
 #   is.
 # FOLDED train/job/suited: Which jobs a family of models can be trained for, said where another
 #   was asked for.
@@ -34,7 +34,7 @@ class Parts(Generic[T]):
     """The examples to learn from, those held out, and the hash of all of them."""
 
     train: Sequence[T]
-    held_out: Sequence[T]
+    validation: Sequence[T]
     sha256: str
 
 
@@ -52,7 +52,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvalResult:
     """How well a model does on some examples, with a baseline beside it if there is one."""
 
     scores: Mapping[str, float]
@@ -66,7 +66,7 @@ class Judged:
     remarks: tuple[str, ...] = ()  # what a person should know of how it was measured
 
 
-class Lesson(ABC):
+class DataModule(ABC):
     """A job's examples, made ready for one run."""
 
     metric: Metric
@@ -86,19 +86,19 @@ class Lesson(ABC):
         """The tensors of some examples as they are read in that epoch; a pure function of all."""
 
     @abstractmethod
-    def evaluate(self, model: Any) -> dict[str, float]:
+    def validate(self, model: Any) -> dict[str, float]:
         """The metrics on the held-out part, quickly; the watched one among them."""
 
-    def rehearse(self, model: Any) -> None:
+    def warm_up(self, model: Any) -> None:
         """As much work as `evaluate` will be once the model has learnt something."""
-        self.evaluate(model)
+        self.validate(model)
 
     @abstractmethod
     def sample(self, model: Any) -> str:
         """Something the model says now, for a person to see it learn."""
 
     @abstractmethod
-    def judge(self, model: Any) -> Judged:
+    def evaluate(self, model: Any) -> EvalResult:
         """The held-out part in full, with the baseline: what the report shows."""
 
 
@@ -131,10 +131,10 @@ class Job(ABC, Generic[P]):
     synthetic: ClassVar[bool] = False  # its built-in corpus
     noisy: ClassVar[bool] = False  # whether its texts can be cut anew in every epoch
     turns: ClassVar[bool] = False  # whether its examples can also be read the other way round
-    average: ClassVar[float] = 0.0
+    ema: ClassVar[float] = 0.0
     patience: ClassVar[int] = 0
-    tuned_rate: ClassVar[float] = 0.04  # of AdamW, times the width, where a model goes on learning
-    tuned_average: ClassVar[float] = 0.0  # and the running mean of its weights
+    tuned_lr: ClassVar[float] = 0.04  # of AdamW, times the width, where a model goes on learning
+    tuned_ema: ClassVar[float] = 0.0  # and the running mean of its weights
 
     @abstractmethod
     def load(self, data: Data, seed: int) -> P:
@@ -153,11 +153,11 @@ class Job(ABC, Generic[P]):
         """The model for these examples: its vocabulary, and an output for this job."""
 
     @abstractmethod
-    def lesson(self, parts: P, tokenizer: Tokenizer, recipe: Recipe) -> Lesson:
+    def data_module(self, parts: P, tokenizer: Tokenizer, recipe: Recipe) -> DataModule:
         """The examples made ready for a run."""
 
     @abstractmethod
-    def judge(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> Judged:
+    def evaluate(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> EvalResult:
         """How well a finished model does on other data; the recipe tells what it learnt from."""
 
     def usual_batch(self, parts: P) -> int:
@@ -165,7 +165,7 @@ class Job(ABC, Generic[P]):
         tokens = sum(map(len, self.texts(parts))) // CHARACTERS_A_TOKEN
         return max(LEAST_BATCH, min(self.batch, tokens // STEPS_AN_EPOCH))
 
-    def optimiser(self) -> AdamW | MuonAdamW:
+    def optimizer(self) -> AdamW | MuonAdamW:
         return MuonAdamW()
 
     def schedule(self) -> Schedule:
@@ -187,7 +187,7 @@ def fingerprint(texts: Iterable[str]) -> str:
 
 def part_key(examples: Loaded, part: str, recipe: Recipe) -> str:
     """Names a part of the examples in the token cache: seed and share decide what is in it."""
-    return f"{examples.sha256}-{part}-{recipe.seed}-{recipe.data.held_out}"
+    return f"{examples.sha256}-{part}-{recipe.seed}-{recipe.data.validation_fraction}"
 
 
 def paths(files: Sequence[str]) -> list[Path]:

@@ -26,9 +26,9 @@ from qkv.report import Table
 from qkv.tasks.text_tasks import ClassifyTask, LabelledTexts, LabelledVectors
 from qkv.text import Tokenizer
 from qkv.training.jobs.base import (
+    DataModule,
+    EvalResult,
     Job,
-    Judged,
-    Lesson,
     Metric,
     Parts,
     fingerprint,
@@ -39,7 +39,7 @@ from qkv.training.jobs.base import (
 from qkv.training.jobs.text_data import Cut, cut_texts, data_facts, tell_leaks, tell_stiff
 from qkv.training.recipe import Data, Recipe, TaskChoice
 
-# FOLDED train/job/spliced: New texts for a teacher to judge: the beginning of one text and the
+# FOLDED train/job/cutmix: New texts for a teacher to judge: the beginning of one text and the
 #   end of another.
 #
 #   Their words are those of the data, their combinations are not. From them a model learns
@@ -96,19 +96,19 @@ class Classifying(Job[Parts[Labelled]]):
     synthetic = noisy = True
     vocabulary = 10_000
     batch, steps, epochs = 1024, 3000, 6
-    average, patience = 0.99, 5
-    tuned_rate, tuned_average = 0.06, 0.98
+    ema, patience = 0.99, 5
+    tuned_lr, tuned_ema = 0.06, 0.98
 
     def load(self, data: Data, seed: int) -> Parts[Labelled]:
         examples = _read(data.files, data)
         if data.validation:
-            train, held_out = examples, _read(data.validation, data, least=1)
-            _refuse_new_labels(train, held_out)
+            train, validation = examples, _read(data.validation, data, least=1)
+            _refuse_new_labels(train, validation)
         else:
-            train, held_out = split_by_label(examples, seed, data.held_out)
-        read = (*examples, *(held_out if data.validation else ()))
+            train, validation = split_by_label(examples, seed, data.validation_fraction)
+        read = (*examples, *(validation if data.validation else ()))
         marks = (part for e in read for part in (e.text, e.label))
-        return Parts(train, held_out, fingerprint(marks))
+        return Parts(train, validation, fingerprint(marks))
 
     def texts(self, parts: Parts[Labelled]) -> Iterable[str]:
         return (example.text for example in parts.train)
@@ -128,13 +128,15 @@ class Classifying(Job[Parts[Labelled]]):
             changed = public_labels(config, labels) or Classify(labels=labels)
         return with_output(self.name, config, vocabulary, changed)
 
-    def lesson(self, parts: Parts[Labelled], tokenizer: Tokenizer, recipe: Recipe) -> Lesson:
-        return ClassifyLesson(parts, tokenizer, recipe)
+    def data_module(
+        self, parts: Parts[Labelled], tokenizer: Tokenizer, recipe: Recipe
+    ) -> DataModule:
+        return ClassifyData(parts, tokenizer, recipe)
 
     def answers(self, model: Model) -> bool:
         return isinstance(model, Encoder) and isinstance(model.config.output, Classify)
 
-    def judge(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> Judged:
+    def evaluate(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> EvalResult:
         assert isinstance(bundle.model, Encoder)
         assert bundle.tokenizer is not None
         examples = _read(data.files, data, least=1)
@@ -145,7 +147,7 @@ class Classifying(Job[Parts[Labelled]]):
                 f'the label "{min(strange)}" is none of the model\'s: {", ".join(known)}'
             )
         learnt = None if recipe is None else self._learnt(recipe)
-        return judge_labels(bundle.model, bundle.tokenizer, examples, learnt)
+        return evaluate_labels(bundle.model, bundle.tokenizer, examples, learnt)
 
     def _learnt(self, recipe: Recipe) -> Sequence[Labelled] | None:
         """What the model has learnt from; without it, there is no fair baseline."""
@@ -156,7 +158,7 @@ class Classifying(Job[Parts[Labelled]]):
         return parts.train if parts.sha256 == recipe.data.sha256 else None
 
 
-class ClassifyLesson(Lesson):
+class ClassifyData(DataModule):
     """Texts in batches of near length, with a weight for each label."""
 
     metric = Metric("macro_f1", higher_is_better=True)
@@ -181,16 +183,18 @@ class ClassifyLesson(Lesson):
         self.spliced = self._spliced(texts)
         self.vectors: torch.Tensor | None = None  # of a frozen encoder, once it is asked
         self.remarks = self.train.remarks("training")
-        if recipe.noise:
+        if recipe.bpe_dropout:
             if self.task.frozen:
-                raise UsageError("tokens.noise is not for --freeze, which reads every text once")
+                raise UsageError(
+                    "tokens.bpe_dropout is not for --freeze, which reads every text once"
+                )
             seed = (recipe.seed, 0)
-            self.noisy = Noisy(texts, encoded, tokenizer, recipe.noise, self.train.room, seed)
+            self.noisy = Noisy(texts, encoded, tokenizer, recipe.bpe_dropout, self.train.room, seed)
             tell_stiff([self.noisy], self.remarks)
-        tell_leaks(texts, [e.text for e in parts.held_out], self.remarks)
+        tell_leaks(texts, [e.text for e in parts.validation], self.remarks)
         self.lengths = self.train.lengths
         self.facts = data_facts(
-            self.lengths[:, None], len(parts.held_out), self.budget, self.seed, self._lengths(0)
+            self.lengths[:, None], len(parts.validation), self.budget, self.seed, self._lengths(0)
         )
         if self.spliced is not None:
             self.facts.append(("spliced texts beside them", f"{self.spliced.number:,} an epoch"))
@@ -227,23 +231,23 @@ class ClassifyLesson(Lesson):
             labels, shares = self.labels[numbers], self._said(numbers)
             return LabelledVectors(self.vectors[numbers], labels, self.weights[labels], shares)
         texts, labels, shares = self._texts(numbers, epoch)
-        if self.task.blanked:
+        if self.task.word_dropout:
             texts = [self._blanked(text, draws) for text in texts]
         padded = PaddedBatch.of(texts, self.tokenizer.pad_id)
         return LabelledTexts(padded, labels, self.weights[labels], shares)
 
-    def evaluate(self, model: Encoder) -> dict[str, float]:
-        judged = judge_labels(model, self.tokenizer, self.parts.held_out, None)
+    def validate(self, model: Encoder) -> dict[str, float]:
+        judged = evaluate_labels(model, self.tokenizer, self.parts.validation, None)
         return dict(judged.scores)
 
     def sample(self, model: Encoder) -> str:
-        example = self.parts.held_out[0]
+        example = self.parts.validation[0]
         cut = cut_texts([example.text], self.tokenizer, model.config.reads)
         guess = guess_labels(model, cut)[0][0]
         return f"{' '.join(example.text.split())[:60]} → {guess}"
 
-    def judge(self, model: Encoder) -> Judged:
-        return judge_labels(model, self.tokenizer, self.parts.held_out, self.parts.train)
+    def evaluate(self, model: Encoder) -> EvalResult:
+        return evaluate_labels(model, self.tokenizer, self.parts.validation, self.parts.train)
 
     def _read(self, epoch: int) -> Cut:
         """The texts as they are cut in that epoch."""
@@ -272,37 +276,37 @@ class ClassifyLesson(Lesson):
 
     def _shares(self, texts: Sequence[str]) -> torch.Tensor | None:
         """The labels, given way in part to what counting words says of each text."""
-        if not self.task.counted:
+        if not self.task.distillation_weight:
             return None
         count = len(self.names)
         said = counted_by_others(texts, self.labels.numpy(), count, self.seed)
         sure = F.one_hot(self.labels, count).float()
-        return torch.lerp(sure, torch.from_numpy(said), self.task.counted)
+        return torch.lerp(sure, torch.from_numpy(said), self.task.distillation_weight)
 
     def _spliced(self, texts: Sequence[str]) -> Spliced | None:
-        number = round(self.task.spliced * len(texts))
+        number = round(self.task.cutmix * len(texts))
         if not number:
             return None
         if self.task.frozen:
             raise ConfigError(
-                f"task.spliced={self.task.spliced} makes new texts, but a frozen encoder reads "
-                f"each text once; set task.spliced=0"
+                f"task.cutmix={self.task.cutmix} makes new texts, but a frozen encoder reads "
+                f"each text once; set task.cutmix=0"
             )
         counts = WordCounts(texts, self.labels.numpy(), len(self.names))
         return Spliced(texts, counts, self.tokenizer, self.train.length, number, self.seed)
 
     def _blanked(self, text: Ids, draws: np.random.Generator) -> Ids:
-        hidden = draws.random(len(text)) < self.task.blanked
+        hidden = draws.random(len(text)) < self.task.word_dropout
         hidden &= ~np.isin(text, list(self.tokenizer.special_ids))
         return np.where(hidden, self.tokenizer.mask_id, text)
 
 
-def judge_labels(
+def evaluate_labels(
     model: Encoder,
     tokenizer: Tokenizer,
     examples: Sequence[Labelled],
     learnt: Sequence[Labelled] | None,
-) -> Judged:
+) -> EvalResult:
     """Accuracy and the rest; with what was learnt from, TF-IDF and logistic regression beside."""
     texts, truth, names = [e.text for e in examples], [e.label for e in examples], labels_of(model)
     cut = cut_texts(texts, tokenizer, model.config.reads)
@@ -319,7 +323,7 @@ def judge_labels(
     wrong = [i for i in np.argsort(losses)[::-1].tolist() if guesses[i] != truth[i]][:10]
     rows = tuple((" ".join(texts[i].split())[:300], truth[i], guesses[i]) for i in wrong)
     table = Table("Texts it is most wrong about", ("text", "label", "answer"), rows)
-    return Judged(
+    return EvalResult(
         scores, len(examples), baseline, baseline_is, names, found.confusion, {},
         (table,) if rows else (), tuple(cut.remarks("measured")),
     )  # fmt: skip
@@ -369,8 +373,8 @@ def _read(files: Sequence[str], data: Data, least: int = 2) -> list[Labelled]:
     return read_labelled(paths(files), data.text, data.label, least)
 
 
-def _refuse_new_labels(train: Sequence[Labelled], held_out: Sequence[Labelled]) -> None:
-    new = Counter(e.label for e in held_out).keys() - {e.label for e in train}
+def _refuse_new_labels(train: Sequence[Labelled], validation: Sequence[Labelled]) -> None:
+    new = Counter(e.label for e in validation).keys() - {e.label for e in train}
     if new:
         raise DataError(f'the validation label "{min(new)}" is not among the training labels')
 

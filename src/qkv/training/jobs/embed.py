@@ -32,7 +32,16 @@ from qkv.model.build import Config
 from qkv.report import Table
 from qkv.tasks.text_tasks import EmbedTask, Twins, contrast, vectors
 from qkv.text import Tokenizer
-from qkv.training.jobs.base import Job, Judged, Lesson, Metric, Parts, fingerprint, part_key, paths
+from qkv.training.jobs.base import (
+    DataModule,
+    EvalResult,
+    Job,
+    Metric,
+    Parts,
+    fingerprint,
+    part_key,
+    paths,
+)
 from qkv.training.jobs.classify import with_output
 from qkv.training.jobs.text_data import Cut, cut_texts, data_facts, tell_leaks
 from qkv.training.jobs.translate import validation_pairs
@@ -74,14 +83,14 @@ class Embedding(Job[Parts[Related]]):
         kind = kind_of(data)
         examples = _read(kind, data.files, data)
         if data.validation:
-            train, held_out = examples, _validation(kind, data)
+            train, validation = examples, _validation(kind, data)
         else:
-            train, held_out = split(examples, seed, data.held_out)
+            train, validation = split(examples, seed, data.validation_fraction)
         if kind == "labels" and len({e.label for e in train}) == len(train):
             raise DataError("every text has a label of its own; labels must join some of them")
-        read = (*examples, *(held_out if data.validation else ()))
+        read = (*examples, *(validation if data.validation else ()))
         said = (f"{e.one}\0{e.other}\0{e.label}\0{e.score}" for e in read)
-        return Parts(train, held_out, fingerprint(said))
+        return Parts(train, validation, fingerprint(said))
 
     def texts(self, parts: Parts[Related]) -> Iterable[str]:
         for example in parts.train:
@@ -90,27 +99,29 @@ class Embedding(Job[Parts[Related]]):
                 yield example.other
 
     def task(self, parts: Parts[Related]) -> TaskChoice:
-        return EmbedTask(learns_from=known_of(parts.train))
+        return EmbedTask(supervision=known_of(parts.train))
 
     def fit(self, config: Config, vocabulary: int, parts: Parts[Related]) -> Config:
         output = config.output if isinstance(config.output, TextVector) else TextVector()
         return with_output(self.name, config, vocabulary, output)
 
-    def lesson(self, parts: Parts[Related], tokenizer: Tokenizer, recipe: Recipe) -> Lesson:
-        return EmbedLesson(parts, tokenizer, recipe)
+    def data_module(
+        self, parts: Parts[Related], tokenizer: Tokenizer, recipe: Recipe
+    ) -> DataModule:
+        return EmbedData(parts, tokenizer, recipe)
 
     def answers(self, model: Model) -> bool:
         return isinstance(model, Encoder) and isinstance(model.config.output, TextVector)
 
-    def judge(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> Judged:
+    def evaluate(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> EvalResult:
         assert isinstance(bundle.model, Encoder)
         assert bundle.tokenizer is not None
         kind = kind_of(data)
         examples = _read(kind, data.files, data)
-        return judge_vectors(bundle.model, bundle.tokenizer, kind, examples)
+        return evaluate_embeddings(bundle.model, bundle.tokenizer, kind, examples)
 
 
-class EmbedLesson(Lesson):
+class EmbedData(DataModule):
     """Twins in batches of near length on both sides."""
 
     def __init__(self, parts: Parts[Related], tokenizer: Tokenizer, recipe: Recipe) -> None:
@@ -118,21 +129,21 @@ class EmbedLesson(Lesson):
         assert isinstance(recipe.task, EmbedTask)
         self.parts, self.tokenizer, self.task = parts, tokenizer, recipe.task
         self.seed, self.budget = recipe.seed, recipe.batch
-        self.metric = METRICS[recipe.task.learns_from]
+        self.metric = METRICS[recipe.task.supervision]
         self.remarks = []
         self.one = self._cut((e.one for e in parts.train), "train-one", recipe)
         self.other = self.one  # a twin is one of the same texts,
-        if recipe.task.learns_from in ("pairs", "scores"):  # unless it is given
+        if recipe.task.supervision in ("pairs", "scores"):  # unless it is given
             self.other = self._cut((e.other for e in parts.train), "train-other", recipe)
         self.remarks += self.one.remarks("training")
-        tell_leaks([e.one for e in parts.train], [e.one for e in parts.held_out], self.remarks)
+        tell_leaks([e.one for e in parts.train], [e.one for e in parts.validation], self.remarks)
         names = sorted({e.label for e in parts.train if e.label is not None})
         numbers = {name: number for number, name in enumerate(names)}
         self.labels = np.array([numbers[e.label] for e in parts.train if e.label is not None])
         self.scores = np.array([e.score for e in parts.train if e.score is not None])
         lengths = self._sides(self._twins(0))
         self.lengths = lengths.sum(axis=1)
-        self.facts = data_facts(lengths, len(parts.held_out), self.budget, self.seed)
+        self.facts = data_facts(lengths, len(parts.validation), self.budget, self.seed)
         if names:
             self.facts.append(("labels", f"{len(names)}"))
 
@@ -151,15 +162,17 @@ class EmbedLesson(Lesson):
         scores = torch.from_numpy(self.scores[own]).float() if len(self.scores) else None
         return Twins(one, other, labels, scores)
 
-    def evaluate(self, model: Encoder) -> dict[str, float]:
-        if self.task.learns_from == "texts":
+    def validate(self, model: Encoder) -> dict[str, float]:
+        if self.task.supervision == "texts":
             return {"loss": self._loss(model)}
-        kind, held_out = self.task.learns_from, self.parts.held_out[:WATCHED]
-        return dict(judge_vectors(model, self.tokenizer, kind, held_out, baseline=False).scores)
+        kind, validation = self.task.supervision, self.parts.validation[:WATCHED]
+        return dict(
+            evaluate_embeddings(model, self.tokenizer, kind, validation, baseline=False).scores
+        )
 
     def sample(self, model: Encoder) -> str:
         """A held-out text and the one nearest to it."""
-        texts = list(dict.fromkeys(e.one for e in self.parts.held_out[:200]))
+        texts = list(dict.fromkeys(e.one for e in self.parts.validation[:200]))
         if len(texts) < 2:
             return ""
         cut = cut_texts(texts, self.tokenizer, model.config.reads)
@@ -168,10 +181,12 @@ class EmbedLesson(Lesson):
         likeness[0] = -np.inf
         return f"{texts[0][:50]} ~ {texts[int(likeness.argmax())][:50]}"
 
-    def judge(self, model: Encoder) -> Judged:
-        if self.task.learns_from == "texts":
-            return Judged({"loss": self._loss(model)}, len(self.parts.held_out))
-        return judge_vectors(model, self.tokenizer, self.task.learns_from, self.parts.held_out)
+    def evaluate(self, model: Encoder) -> EvalResult:
+        if self.task.supervision == "texts":
+            return EvalResult({"loss": self._loss(model)}, len(self.parts.validation))
+        return evaluate_embeddings(
+            model, self.tokenizer, self.task.supervision, self.parts.validation
+        )
 
     def _cut(self, texts: Iterable[str], part: str, recipe: Recipe) -> Cut:
         key = part_key(self.parts, part, recipe)
@@ -185,7 +200,7 @@ class EmbedLesson(Lesson):
     def _twins(self, epoch: int) -> Ids:
         """Which text stands beside each one: with labels, another that has the same."""
         own = np.arange(len(self.parts.train))
-        if self.task.learns_from != "labels":
+        if self.task.supervision != "labels":
             return own
         draws, twins = np.random.default_rng((self.seed, epoch, 1)), own.copy()
         members: dict[int, list[int]] = defaultdict(list)
@@ -199,7 +214,7 @@ class EmbedLesson(Lesson):
     @torch.no_grad()
     def _loss(self, model: Encoder) -> float:
         """How surprising it is, with dropout, which of the held-out texts is which."""
-        texts = [e.one for e in self.parts.held_out[:WATCHED]]
+        texts = [e.one for e in self.parts.validation[:WATCHED]]
         cut = cut_texts(texts, self.tokenizer, self.one.length)
         was, device = model.training, model.embedding.weight.device
         model.train()
@@ -215,13 +230,13 @@ class EmbedLesson(Lesson):
         return total / len(texts)
 
 
-def judge_vectors(
+def evaluate_embeddings(
     model: Encoder,
     tokenizer: Tokenizer,
     kind: Kind,
     examples: Sequence[Related],
     baseline: bool = True,
-) -> Judged:
+) -> EvalResult:
     """Scored pairs: rank correlation. Labels: k-means. Pairs: how often the twin is nearest."""
     if kind == "texts":
         raise DataError("texts alone cannot be measured; give labels, pairs, or pairs with scores")
@@ -233,7 +248,7 @@ def judge_vectors(
     counted = _scores(kind, examples, bag_of_words_vectors(both)) if baseline else {}
     rows = tuple((e.one, e.other if kind != "labels" else str(e.label)) for e in examples[:8])
     columns = ("text", "label" if kind == "labels" else "its twin")
-    return Judged(
+    return EvalResult(
         found,
         len(examples),
         counted,

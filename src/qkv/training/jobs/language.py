@@ -15,7 +15,7 @@ from qkv.model.build import Config
 from qkv.report import Table
 from qkv.tasks.token_tasks import Ids, LanguageTask, Windows, in_order
 from qkv.text import Tokenizer
-from qkv.training.jobs.base import Judged, Lesson, Metric, unsuited
+from qkv.training.jobs.base import DataModule, EvalResult, Metric, unsuited
 from qkv.training.jobs.text_data import Corpus, OnRunningText, Streams, read_documents, stream_of
 from qkv.training.recipe import Data, Recipe, TaskChoice
 
@@ -32,22 +32,22 @@ class Language(OnRunningText):
         embedding = config.embedding.model_copy(update={"vocabulary": vocabulary})
         return config.model_copy(update={"embedding": embedding})
 
-    def lesson(self, parts: Corpus, tokenizer: Tokenizer, recipe: Recipe) -> Lesson:
-        return LanguageLesson(parts, tokenizer, recipe)
+    def data_module(self, parts: Corpus, tokenizer: Tokenizer, recipe: Recipe) -> DataModule:
+        return LanguageData(parts, tokenizer, recipe)
 
     def answers(self, model: Model) -> bool:
         return isinstance(model, Decoder)
 
-    def judge(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> Judged:
+    def evaluate(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> EvalResult:
         assert isinstance(bundle.model, Decoder)
         assert bundle.tokenizer is not None
         documents = read_documents(data.files, data.text)
         stream = stream_of(documents, bundle.tokenizer, documents.sha256)
         texts = (piece.text for piece in documents)
-        return judge_language(bundle.model, stream, texts)
+        return evaluate_language(bundle.model, stream, texts)
 
 
-class LanguageLesson(Lesson):
+class LanguageData(DataModule):
     """Windows of packed documents."""
 
     metric = Metric("loss", higher_is_better=False)
@@ -64,25 +64,25 @@ class LanguageLesson(Lesson):
     def batch(self, numbers: Ids, draws: np.random.Generator, epoch: int = 0) -> Windows:
         return self.streams.windows(numbers)
 
-    def evaluate(self, model: Decoder) -> dict[str, float]:
+    def validate(self, model: Decoder) -> dict[str, float]:
         s = self.streams
-        return {"loss": stream_loss(model, s.held_out, s.length, s.rows)}
+        return {"loss": stream_loss(model, s.validation, s.length, s.rows)}
 
     def sample(self, model: Decoder) -> str:
         return continue_greedily(model, self.tokenizer, 60, self.streams.length)
 
-    def judge(self, model: Decoder) -> Judged:
-        texts = (piece.text for piece in self.corpus.held_out)
-        judged = judge_language(model, self.streams.held_out, texts)
+    def evaluate(self, model: Decoder) -> EvalResult:
+        texts = (piece.text for piece in self.corpus.validation)
+        judged = evaluate_language(model, self.streams.validation, texts)
         rows = ((continue_greedily(model, self.tokenizer, 200, self.streams.length),),)
         table = Table("What it writes, always taking the likeliest token", ("text",), rows)
-        return Judged(
+        return EvalResult(
             {"loss": judged.scores["loss_per_token"], **judged.scores},
             judged.examples, judged.baseline, judged.baseline_is, samples=(table,),
         )  # fmt: skip
 
 
-def judge_language(model: Decoder, stream: Encoded, texts: Iterable[str]) -> Judged:
+def evaluate_language(model: Decoder, stream: Encoded, texts: Iterable[str]) -> EvalResult:
     """The same surprise shared out over tokens, characters and bytes.
 
     Only the last two can be compared between models with different tokenizers. Each document's
@@ -102,7 +102,7 @@ def judge_language(model: Decoder, stream: Encoded, texts: Iterable[str]) -> Jud
         "tokens": tokens,
     }
     by_letters = -sum(n / characters * math.log(n / characters) for n in counts.values())
-    return Judged(
+    return EvalResult(
         scores, len(stream), {"loss_per_character": by_letters}, "the text's letter frequencies"
     )
 

@@ -13,7 +13,7 @@ from qkv.model.build import Config
 from qkv.report import Table
 from qkv.tasks.token_tasks import Hidden, Ids, MaskedTask, Windows, in_order
 from qkv.text import Tokenizer
-from qkv.training.jobs.base import Judged, Lesson, Metric
+from qkv.training.jobs.base import DataModule, EvalResult, Metric
 from qkv.training.jobs.classify import with_output
 from qkv.training.jobs.text_data import (
     Corpus,
@@ -40,13 +40,13 @@ class Masked(OnRunningText):
             output = MaskedToken(norm=stack.norm, narrow=narrow)
         return with_output(self.name, config, vocabulary, output)
 
-    def lesson(self, parts: Corpus, tokenizer: Tokenizer, recipe: Recipe) -> Lesson:
-        return MaskedLesson(parts, tokenizer, recipe)
+    def data_module(self, parts: Corpus, tokenizer: Tokenizer, recipe: Recipe) -> DataModule:
+        return MaskedData(parts, tokenizer, recipe)
 
     def answers(self, model: Model) -> bool:
         return isinstance(model, Encoder) and isinstance(model.config.output, MaskedToken)
 
-    def judge(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> Judged:
+    def evaluate(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> EvalResult:
         assert isinstance(bundle.model, Encoder)
         assert bundle.tokenizer is not None
         tokenizer = bundle.tokenizer
@@ -54,10 +54,10 @@ class Masked(OnRunningText):
         stream = stream_of(documents, tokenizer, documents.sha256)
         task = MaskedTask() if recipe is None else recipe.task
         assert isinstance(task, MaskedTask)
-        return judge_hidden(bundle.model, task, stream, stream, tokenizer)
+        return evaluate_masked(bundle.model, task, stream, stream, tokenizer)
 
 
-class MaskedLesson(Lesson):
+class MaskedData(DataModule):
     """Windows of packed documents, partly covered, elsewhere in every epoch."""
 
     metric = Metric("loss", higher_is_better=False)
@@ -75,20 +75,20 @@ class MaskedLesson(Lesson):
     def batch(self, numbers: Ids, draws: np.random.Generator, epoch: int = 0) -> Hidden:
         return _hide(self.task, self.streams.windows(numbers), self.tokenizer, draws)
 
-    def evaluate(self, model: Encoder) -> dict[str, float]:
+    def validate(self, model: Encoder) -> dict[str, float]:
         s = self.streams
-        return hidden_scores(model, self.task, s.held_out, s.length, s.rows, self.tokenizer)
+        return hidden_scores(model, self.task, s.validation, s.length, s.rows, self.tokenizer)
 
     def sample(self, model: Encoder) -> str:
         return " ".join(self._guess(model, 1)[0][1:])
 
-    def judge(self, model: Encoder) -> Judged:
-        judged = judge_hidden(
-            model, self.task, self.streams.held_out, self.streams.train, self.tokenizer
+    def evaluate(self, model: Encoder) -> EvalResult:
+        judged = evaluate_masked(
+            model, self.task, self.streams.validation, self.streams.train, self.tokenizer
         )
         columns = ("around it", "hidden", "the model's guess")
         table = Table("Hidden words", columns, tuple(self._guess(model, 8)))
-        return Judged(
+        return EvalResult(
             judged.scores, judged.examples, judged.baseline, judged.baseline_is, samples=(table,)
         )
 
@@ -96,7 +96,7 @@ class MaskedLesson(Lesson):
         """The first hidden tokens of the held-out part: their surroundings, they, the guess."""
         s, t = self.streams, self.tokenizer
         device = model.embedding.weight.device
-        batch = next(_covered(self.task, s.held_out, s.length, 1, t)).to(device)
+        batch = next(_covered(self.task, s.validation, s.length, 1, t)).to(device)
         w = batch.windows
         with inference(model):
             best = model(w.ids, positions=w.positions)[0].argmax(dim=-1)  # one window: (T, V)
@@ -108,16 +108,16 @@ class MaskedLesson(Lesson):
         return rows[:count]
 
 
-def judge_hidden(
+def evaluate_masked(
     model: Encoder, task: MaskedTask, stream: Encoded, learnt: Encoded, tokenizer: Tokenizer
-) -> Judged:
+) -> EvalResult:
     """Loss and hits on hidden tokens, beside knowing only how frequent each token is."""
     length = model.config.length
     scores = hidden_scores(model, task, stream, length, 16, tokenizer)
     scores["perplexity"] = math.exp(min(scores["loss"], 700.0))
     hidden = [b.wanted.numpy() for b in _covered(task, stream, length, 16, tokenizer)]
     baseline = frequencies_loss(learnt, tokenizer.size, np.concatenate(hidden))
-    return Judged(scores, len(stream), {"loss": baseline}, "token frequencies")
+    return EvalResult(scores, len(stream), {"loss": baseline}, "token frequencies")
 
 
 def hidden_scores(
@@ -128,7 +128,7 @@ def hidden_scores(
     total, hits, count = 0.0, 0, 0
     with inference(model):
         for batch in _covered(task, stream, length, rows, tokenizer):
-            loss, right = task.judge(model, batch.to(device))
+            loss, right = task.evaluate(model, batch.to(device))
             total, hits, count = total + loss, hits + right, count + batch.targets
     return {"loss": total / max(1, count), "accuracy": hits / max(1, count)}
 

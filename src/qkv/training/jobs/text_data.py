@@ -23,12 +23,12 @@ class Corpus:
     def __init__(self, data: Data, seed: int) -> None:
         whole = read_documents(data.files, data.text)
         if data.validation:
-            held_out = read_documents(data.validation, data.text)
+            validation = read_documents(data.validation, data.text)
             self.train: Iterable[Piece] = whole
-            self.held_out: Iterable[Piece] = held_out
-            self.sha256 = f"{whole.sha256}-{held_out.sha256}"
+            self.validation: Iterable[Piece] = validation
+            self.sha256 = f"{whole.sha256}-{validation.sha256}"
         else:
-            self.train, self.held_out = part(whole, data.held_out, seed)
+            self.train, self.validation = part(whole, data.validation_fraction, seed)
             self.sha256 = whole.sha256
         self.documents, self.characters = whole.documents, whole.characters
 
@@ -57,17 +57,17 @@ class Streams:
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, recipe: Recipe) -> None:
         self.length, self.seed = recipe.model.length, recipe.seed
         self.rows = max(1, recipe.batch // self.length)
-        self.train, self.held_out = (
+        self.train, self.validation = (
             stream_of(pieces, tokenizer, part_key(corpus, name, recipe))
-            for name, pieces in (("train", corpus.train), ("held-out", corpus.held_out))
+            for name, pieces in (("train", corpus.train), ("held-out", corpus.validation))
         )
         epoch_windows(self.train, self.length)  # too little text is said at once
-        epoch_windows(self.held_out, 1)
+        epoch_windows(self.validation, 1)
         self.facts = [
             ("documents", f"{corpus.documents:,}"),
             ("characters", f"{corpus.characters:,}"),
             ("training tokens", f"{len(self.train.ids):,}"),
-            ("held-out tokens", f"{len(self.held_out.ids):,}"),
+            ("held-out tokens", f"{len(self.validation.ids):,}"),
             ("steps in one epoch", f"{len(self.order(0)):,}"),
             ("padding", "none: documents are packed, and do not see each other"),
         ]
@@ -150,18 +150,18 @@ def tell_stiff(noisy: Sequence[Noisy], remarks: list[str]) -> None:
         )
 
 
-def tell_leaks(train: Sequence[str], held_out: Sequence[str], remarks: list[str]) -> None:
+def tell_leaks(train: Sequence[str], validation: Sequence[str], remarks: list[str]) -> None:
     """Held-out texts that training has seen make every number look better than it is."""
-    leaked = overlap(train, held_out)
+    leaked = overlap(train, validation)
     if leaked:
         remarks.append(
-            f"{len(leaked):,} of {len(held_out):,} held-out texts also stand in the training "
+            f"{len(leaked):,} of {len(validation):,} held-out texts also stand in the training "
             f"part, for example “{leaked[0][:60]}”"
         )
 
 
 def data_facts(
-    lengths: Ids, held_out: int, budget: int, seed: int, read: Ids | None = None
+    lengths: Ids, validation: int, budget: int, seed: int, read: Ids | None = None
 ) -> list[tuple[str, str]]:
     """Sizes for the report: lengths (N, sides) of the training examples.
 
@@ -172,7 +172,7 @@ def data_facts(
     total = lengths.sum(axis=1)
     return [
         ("training examples", f"{len(lengths):,}"),
-        ("held-out examples", f"{held_out:,}"),
+        ("held-out examples", f"{validation:,}"),
         ("tokens in one epoch", f"{int(read.sum()):,}"),
         ("tokens an example", f"{int(np.median(total))} in the middle, {int(total.max())} at most"),
         ("steps in one epoch", f"{len(batches):,}"),

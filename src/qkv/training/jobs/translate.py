@@ -19,9 +19,9 @@ from qkv.report import Table
 from qkv.tasks.token_tasks import PairBatch, TranslateTask
 from qkv.text import Tokenizer
 from qkv.training.jobs.base import (
+    DataModule,
+    EvalResult,
     Job,
-    Judged,
-    Lesson,
     Metric,
     Parts,
     fingerprint,
@@ -65,19 +65,19 @@ class Translating(Job[Parts[Pair]]):
     roles = ("source", "target")
     synthetic = noisy = turns = True
     batch, steps, epochs = 3000, 6000, 20
-    average = 0.996
+    ema = 0.996
 
     def load(self, data: Data, seed: int) -> Parts[Pair]:
         pairs = _read(data.files, data.source, data.target)
         if data.validation:
-            train, held_out = pairs, validation_pairs(data)
+            train, validation = pairs, validation_pairs(data)
         else:
-            train, held_out = split(pairs, seed, data.held_out)
-        read = [*pairs, *(held_out if data.validation else ())]
-        if data.both_ways:
-            train, held_out, read = map(_both_ways, (train, held_out, read))
+            train, validation = split(pairs, seed, data.validation_fraction)
+        read = [*pairs, *(validation if data.validation else ())]
+        if data.bidirectional:
+            train, validation, read = map(_bidirectional, (train, validation, read))
         sides = (side for pair in read for side in (pair.source, pair.target))
-        return Parts(train, held_out, fingerprint(sides))
+        return Parts(train, validation, fingerprint(sides))
 
     def texts(self, parts: Parts[Pair]) -> Iterable[str]:
         return (side for pair in parts.train for side in (pair.source, pair.target))
@@ -85,8 +85,8 @@ class Translating(Job[Parts[Pair]]):
     def task(self, parts: Parts[Pair]) -> TaskChoice:
         return TranslateTask()
 
-    def optimiser(self) -> MuonAdamW:
-        return MuonAdamW(matrix_rate=0.03, rate=6e-3, beta2=0.98)
+    def optimizer(self) -> MuonAdamW:
+        return MuonAdamW(matrix_lr=0.03, lr=6e-3, beta2=0.98)
 
     def schedule(self) -> Schedule:
         return Linear(hold=0.3)
@@ -97,20 +97,20 @@ class Translating(Job[Parts[Pair]]):
         embedding = config.embedding.model_copy(update={"vocabulary": vocabulary})
         return config.model_copy(update={"embedding": embedding})
 
-    def lesson(self, parts: Parts[Pair], tokenizer: Tokenizer, recipe: Recipe) -> Lesson:
-        return TranslateLesson(parts, tokenizer, recipe)
+    def data_module(self, parts: Parts[Pair], tokenizer: Tokenizer, recipe: Recipe) -> DataModule:
+        return TranslateData(parts, tokenizer, recipe)
 
     def answers(self, model: Model) -> bool:
         return isinstance(model, Translator)
 
-    def judge(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> Judged:
+    def evaluate(self, bundle: Bundle, data: Data, recipe: Recipe | None) -> EvalResult:
         assert isinstance(bundle.model, Translator)
         assert bundle.tokenizer is not None
         pairs = _read(data.files, data.source, data.target)
-        return judge_translations(bundle.model, bundle.tokenizer, pairs, beams=5)
+        return evaluate_translations(bundle.model, bundle.tokenizer, pairs, beams=5)
 
 
-class TranslateLesson(Lesson):
+class TranslateData(DataModule):
     """Pairs in batches whose sources and whose targets are of near length."""
 
     metric = Metric("bleu", higher_is_better=True)
@@ -132,9 +132,9 @@ class TranslateLesson(Lesson):
             key = part_key(parts, f"train-{side}", recipe)
             plain = encode(texts, tokenizer, key, target=side == "target")
             self.plain.append(plain)
-            if recipe.noise:
+            if recipe.bpe_dropout:
                 room, seed = int(rooms[number]), (recipe.seed, number)
-                self.noisy.append(Noisy(texts, plain, tokenizer, recipe.noise, room, seed))
+                self.noisy.append(Noisy(texts, plain, tokenizer, recipe.bpe_dropout, room, seed))
         tell_stiff(self.noisy, self.remarks)
         lengths = np.stack([side.lengths for side in self.plain], axis=1) + self.marks.counts
         self.kept = np.flatnonzero((lengths <= most).all(axis=1))
@@ -146,10 +146,10 @@ class TranslateLesson(Lesson):
         if not len(self.kept):
             raise DataError(f"no training pair fits into {most} tokens; raise model.length")
         self.lengths = lengths[self.kept].sum(axis=1)
-        self.held_out = [parts.held_out[i] for i in range(min(WATCHED, len(parts.held_out)))]
+        self.validation = [parts.validation[i] for i in range(min(WATCHED, len(parts.validation)))]
         ids = [
             tokenizer.encode_many(
-                [getattr(pair, side) for pair in parts.held_out], target=side == "target"
+                [getattr(pair, side) for pair in parts.validation], target=side == "target"
             )
             for side in ("source", "target")
         ]
@@ -157,10 +157,10 @@ class TranslateLesson(Lesson):
             (np.array(s[: rooms[0]]), np.array(t[: rooms[1]])) for s, t in zip(*ids, strict=True)
         ]
         tell_leaks(
-            [p.source for p in parts.train], [p.source for p in parts.held_out], self.remarks
+            [p.source for p in parts.train], [p.source for p in parts.validation], self.remarks
         )
         self.facts = data_facts(
-            lengths[self.kept], len(parts.held_out), self.budget, self.seed, self._sides(0)
+            lengths[self.kept], len(parts.validation), self.budget, self.seed, self._sides(0)
         )
 
     def order(self, epoch: int) -> list[Ids]:
@@ -176,34 +176,34 @@ class TranslateLesson(Lesson):
         sources, targets = self._read(epoch)
         return self._pairs([sources[i] for i in numbers], [targets[i] for i in numbers])
 
-    def evaluate(self, model: Translator) -> dict[str, float]:
+    def validate(self, model: Translator) -> dict[str, float]:
         loss = self._loss(model)
-        judged = judge_translations(model, self.tokenizer, self.held_out, beams=1)
+        judged = evaluate_translations(model, self.tokenizer, self.validation, beams=1)
         return {**judged.scores, "loss": loss}
 
-    def rehearse(self, model: Translator) -> None:
+    def warm_up(self, model: Translator) -> None:
         """A fresh model rambles: it may write as much as there is to read, and not more."""
         self._loss(model)
-        sources = [pair.source for pair in self.held_out]
+        sources = [pair.source for pair in self.validation]
         room = model.config.length - int(self.marks.counts[1])
         translate_texts(model, self.tokenizer, sources, 1, lambda source: min(source, room))
 
     def sample(self, model: Translator) -> str:
-        source = self.held_out[0].source
+        source = self.validation[0].source
         (said,) = translate_texts(model, self.tokenizer, [source], beams=1)
         return f"{source} → {said}"
 
-    def judge(self, model: Translator) -> Judged:
-        return judge_translations(model, self.tokenizer, self.parts.held_out, beams=5)
+    def evaluate(self, model: Translator) -> EvalResult:
+        return evaluate_translations(model, self.tokenizer, self.parts.validation, beams=5)
 
     def _read(self, epoch: int) -> list[Encoded]:
         """Sources and targets as they are cut in that epoch."""
         return [side.epoch(epoch) for side in self.noisy] or self.plain
 
     def _loss(self, model: Translator) -> float:
-        """Nats a target token, without smoothing."""
+        """Nats a target token, without label_smoothing."""
         device = model.embedding.weight.device
-        plain, total, count = TranslateTask(smoothing=0.0), 0.0, 0
+        plain, total, count = TranslateTask(label_smoothing=0.0), 0.0, 0
         lengths = np.array([[len(s), len(t)] for s, t in self.held_ids]) + self.marks.counts
         with inference(model):
             for numbers in near_length(lengths, self.budget, np.random.default_rng(0)):
@@ -219,15 +219,15 @@ class TranslateLesson(Lesson):
         return PairBatch.of(closed, targets, marks.start, marks.end, self.tokenizer.pad_id)
 
 
-def judge_translations(
+def evaluate_translations(
     model: Translator, tokenizer: Tokenizer, pairs: Sequence[Pair], beams: int
-) -> Judged:
+) -> EvalResult:
     """BLEU and chrF beside what copying the source would get."""
     sources, references = [p.source for p in pairs], [p.target for p in pairs]
     said = translate_texts(model, tokenizer, sources, beams)
     found, copied = (score_translations(guess, references) for guess in (said, sources))
     rows = tuple(zip(sources[:8], said[:8], references[:8], strict=True))
-    return Judged(
+    return EvalResult(
         {"bleu": found.bleu, "chrf": found.chrf},
         len(pairs),
         {"bleu": copied.bleu, "chrf": copied.chrf},
@@ -272,7 +272,7 @@ def validation_pairs(data: Data) -> list[Pair]:
     return read_pairs([], *data.validation)
 
 
-def _both_ways(pairs: Sequence[Pair]) -> list[Pair]:
+def _bidirectional(pairs: Sequence[Pair]) -> list[Pair]:
     """Each pair, and behind it the same pair the other way round."""
     return [turned for p in pairs for turned in (p, Pair(p.target, p.source))]
 
