@@ -11,7 +11,16 @@ from typing import Any
 # For each file: old key -> new key, at any depth. A rule "parent.key" holds only inside `parent`,
 # which is written as it is called now; ".key" only at the top.
 KEYS: dict[str, dict[str, str]] = {
-    "config.json": {},
+    "config.json": {
+        "distinct": "unique_layers",
+        "table_width": "embedding_width",
+        "residual": "norm_placement",
+        "embedding.types": "token_types",
+        "source.types": "token_types",
+        "position.share": "fraction",
+        "position.stretch": "scaling",
+        "position.adjacent": "interleaved",
+    },
     "special_tokens.json": {  # ".key" holds at the top level only: template_names has free keys
         ".unknown": "unk",
         ".start": "bos",
@@ -67,7 +76,13 @@ KEYS: dict[str, dict[str, str]] = {
 
 # For each file: (key, old value) -> new value. The key is written as for KEYS, but as it is now.
 VALUES: dict[str, dict[tuple[str, str], str]] = {
-    "config.json": {},
+    "config.json": {
+        ("attention.kind", "sliced_heads"): "block_diagonal",
+        ("norm_placement.kind", "notes_norm"): "single_residual_norm",
+        ("position.kind", "rotary"): "rope",
+        ("scaling.kind", "by_wavelength"): "llama3",
+        ("scaling.kind", "by_turns"): "yarn",
+    },
     "special_tokens.json": {},
     "recipe.toml": {("schedule.kind", "inverse_root"): "inverse_sqrt"},
     "metrics.jsonl": {},
@@ -106,11 +121,18 @@ VALUES: dict[str, dict[tuple[str, str], str]] = {
 
 
 def upgrade(file: str, fields: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
-    """The same fields under the names of this version; fields that have theirs stay."""
-    return {
-        (name := _new_key(file, key, parent)): _upgrade_value(file, name, value, parent)
-        for key, value in fields.items()
-    }
+    """The same fields under the names of this version; fields that have theirs stay.
+
+    The [model] table of a recipe is a config.json and follows its rules.
+    """
+    result = {}
+    for key, value in fields.items():
+        name = _new_key(file, key, parent)
+        rules = file
+        if (file, parent, name) == ("recipe.toml", "", "model"):
+            rules = "config.json"
+        result[name] = _upgrade_value(rules, name, value, parent)
+    return result
 
 
 def _new_key(file: str, key: str, parent: str) -> str:

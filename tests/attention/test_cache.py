@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from qkv.attention import Alibi, CrossSlot, KVCache, Mask, NoSlot, Slot, attend
+from qkv.attention import (
+    AlibiBias,
+    CrossLayerCache,
+    KVCache,
+    LayerCache,
+    Mask,
+    NoLayerCache,
+    attend,
+)
 from qkv.errors import CacheError
 
 LAYERS, K, CAPACITY, E, VALUE = 2, 3, 11, 5, 7
@@ -47,7 +55,7 @@ class Columns:
 def assert_holds(cache: KVCache, columns: Columns) -> None:
     length = len(columns.rows[0])
     assert cache.length == length
-    for layer, slot in enumerate(cache.slots):
+    for layer, slot in enumerate(cache.layers):
         assert slot.length == length
         for b, row in enumerate(columns.rows):
             for t, (k, v) in enumerate(row):
@@ -69,7 +77,7 @@ def test_a_cache_is_a_list_of_columns_whatever_is_done_to_it(data: st.DataObject
             k = numbers(batch, K, T, E, seed=step)
             v = numbers(batch, K, T, VALUE, seed=step + 100)
             columns.append(k, v)
-            for layer, slot in enumerate(cache.slots):
+            for layer, slot in enumerate(cache.layers):
                 all_k, all_v = slot.append(k + layer, v - layer)
                 assert all_k.shape == (batch, K, slot.length, E)
                 assert all_v.shape == (batch, K, slot.length, VALUE)
@@ -93,7 +101,7 @@ def test_a_cache_is_a_list_of_columns_whatever_is_done_to_it(data: st.DataObject
 
 
 def test_an_append_returns_views_and_copies_nothing() -> None:
-    slot = empty().slots[0]
+    slot = empty().layers[0]
     k, v = slot.append(numbers(2, K, 3, E), numbers(2, K, 3, VALUE))
     assert k.data_ptr() == slot.k.data_ptr()
     assert v.data_ptr() == slot.v.data_ptr()
@@ -101,13 +109,13 @@ def test_an_append_returns_views_and_copies_nothing() -> None:
 
 def test_one_layer_advances_without_the_others() -> None:
     cache = empty()
-    cache.slots[1].append(numbers(2, K, 3, E), numbers(2, K, 3, VALUE))
-    assert [slot.length for slot in cache.slots] == [0, 3]
+    cache.layers[1].append(numbers(2, K, 3, E), numbers(2, K, 3, VALUE))
+    assert [slot.length for slot in cache.layers] == [0, 3]
 
 
 def test_more_than_fits_is_an_error_with_the_numbers_and_changes_nothing() -> None:
     cache = empty()
-    slot = cache.slots[0]
+    slot = cache.layers[0]
     slot.append(numbers(2, K, 8, E), numbers(2, K, 8, VALUE))
     before = slot.k.clone()
     with pytest.raises(CacheError, match=r"holds 8 of at most 11 positions; 4 more do not fit"):
@@ -124,13 +132,13 @@ def test_another_batch_or_number_of_heads_is_an_error_with_both_numbers(
 ) -> None:
     says = re.escape(f"B={batch}, K={heads}")
     with pytest.raises(CacheError, match=says):
-        empty().slots[0].append(numbers(batch, heads, 1, E), numbers(batch, heads, 1, VALUE))
+        empty().layers[0].append(numbers(batch, heads, 1, E), numbers(batch, heads, 1, VALUE))
 
 
 @pytest.mark.parametrize(("head", "value"), [(1, VALUE), (E, 1), (E + 1, VALUE), (E, VALUE + 1)])
 def test_another_head_width_is_an_error_with_both_numbers(head: int, value: int) -> None:
     with pytest.raises(CacheError) as caught:
-        empty().slots[0].append(numbers(2, K, 4, head), numbers(2, K, 4, value))
+        empty().layers[0].append(numbers(2, K, 4, head), numbers(2, K, 4, value))
     given, made = (head, E) if head != E else (value, VALUE)
     assert str(given) in str(caught.value)
     assert str(made) in str(caught.value)
@@ -139,7 +147,7 @@ def test_another_head_width_is_an_error_with_both_numbers(head: int, value: int)
 @pytest.mark.parametrize("length", [-1, 4])
 def test_truncating_to_what_is_not_held_is_an_error_with_both_numbers(length: int) -> None:
     cache = empty()
-    for slot in cache.slots:
+    for slot in cache.layers:
         slot.append(numbers(2, K, 3, E), numbers(2, K, 3, VALUE))
     with pytest.raises(CacheError, match=f"cannot truncate to {length}: the cache holds 3"):
         cache.truncate(length)
@@ -148,41 +156,41 @@ def test_truncating_to_what_is_not_held_is_an_error_with_both_numbers(length: in
 def test_a_row_may_be_followed_twice_and_another_dropped() -> None:
     cache = empty(batch=3)
     k, v = numbers(3, K, 2, E), numbers(3, K, 2, VALUE)
-    cache.slots[0].append(k, v)
+    cache.layers[0].append(k, v)
     cache.reorder(torch.tensor([2, 0, 2]))
-    assert torch.equal(cache.slots[0].k[:, :, :2], k[[2, 0, 2]])
-    assert torch.equal(cache.slots[0].v[:, :, :2], v[[2, 0, 2]])
+    assert torch.equal(cache.layers[0].k[:, :, :2], k[[2, 0, 2]])
+    assert torch.equal(cache.layers[0].v[:, :, :2], v[[2, 0, 2]])
 
 
 @pytest.mark.parametrize("rows", [[0], [1, 0], [0, 2, 1, 0]])
 def test_an_order_for_another_number_of_rows_is_an_error_with_both_numbers(rows: list[int]) -> None:
     cache = empty(batch=3)
-    cache.slots[0].append(numbers(3, K, 2, E), numbers(3, K, 2, VALUE))
-    before = cache.slots[0].k.clone()
+    cache.layers[0].append(numbers(3, K, 2, E), numbers(3, K, 2, VALUE))
+    before = cache.layers[0].k.clone()
     with pytest.raises(CacheError, match=rf"{len(rows)}.*3|3.*{len(rows)}"):
         cache.reorder(torch.tensor(rows))
-    assert torch.equal(cache.slots[0].k, before)
+    assert torch.equal(cache.layers[0].k, before)
 
 
 def test_a_fork_repeats_each_row_beside_itself() -> None:
     cache = empty()
     k, v = numbers(2, K, 3, E), numbers(2, K, 3, VALUE)
-    cache.slots[0].append(k, v)
+    cache.layers[0].append(k, v)
     forked = cache.fork(3)
-    assert torch.equal(forked.slots[0].k[:, :, :3], k[[0, 0, 0, 1, 1, 1]])
-    assert torch.equal(forked.slots[0].v[:, :, :3], v[[0, 0, 0, 1, 1, 1]])
-    assert forked.slots[0].capacity == CAPACITY
+    assert torch.equal(forked.layers[0].k[:, :, :3], k[[0, 0, 0, 1, 1, 1]])
+    assert torch.equal(forked.layers[0].v[:, :, :3], v[[0, 0, 0, 1, 1, 1]])
+    assert forked.layers[0].capacity == CAPACITY
 
 
 def test_a_fork_is_independent_both_ways() -> None:
     cache = empty()
-    cache.slots[0].append(numbers(2, K, 3, E), numbers(2, K, 3, VALUE))
+    cache.layers[0].append(numbers(2, K, 3, E), numbers(2, K, 3, VALUE))
     forked = cache.fork()
-    forked.slots[0].append(numbers(2, K, 2, E, seed=1), numbers(2, K, 2, VALUE, seed=1))
-    cache.slots[0].append(numbers(2, K, 4, E, seed=2), numbers(2, K, 4, VALUE, seed=2))
+    forked.layers[0].append(numbers(2, K, 2, E, seed=1), numbers(2, K, 2, VALUE, seed=1))
+    cache.layers[0].append(numbers(2, K, 4, E, seed=2), numbers(2, K, 4, VALUE, seed=2))
     assert (cache.length, forked.length) == (7, 5)
-    assert torch.equal(forked.slots[0].k[:, :, 3:5], numbers(2, K, 2, E, seed=1))
-    assert torch.equal(cache.slots[0].k[:, :, 3:7], numbers(2, K, 4, E, seed=2))
+    assert torch.equal(forked.layers[0].k[:, :, 3:5], numbers(2, K, 2, E, seed=1))
+    assert torch.equal(cache.layers[0].k[:, :, 3:7], numbers(2, K, 4, E, seed=2))
 
 
 class Computed:
@@ -199,32 +207,35 @@ class Computed:
 
 
 def test_a_cross_slot_computes_once() -> None:
-    compute, slot = Computed(), CrossSlot()
-    first, second = slot.once(compute.source, compute), slot.once(compute.source, compute)
+    compute, slot = Computed(), CrossLayerCache()
+    first, second = (
+        slot.get_or_compute(compute.source, compute),
+        slot.get_or_compute(compute.source, compute),
+    )
     assert compute.times == 1
     assert first is second
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 13), (3, 4, 13)])
 def test_a_cache_is_not_used_for_another_source(shape: tuple[int, ...]) -> None:
-    compute, slot = Computed(), CrossSlot()
-    slot.once(compute.source, compute)
+    compute, slot = Computed(), CrossLayerCache()
+    slot.get_or_compute(compute.source, compute)
     with pytest.raises(CacheError, match=r"a source of B=2, S=4 but is given B=\d, S=\d"):
-        slot.once(numbers(*shape), compute)
+        slot.get_or_compute(numbers(*shape), compute)
 
 
 def test_a_cache_refuses_to_be_trained_through() -> None:
     k, v = numbers(2, K, 1, E).requires_grad_(), numbers(2, K, 1, VALUE)
     with pytest.raises(CacheError, match="not for training"):
-        empty().slots[0].append(k, v)
+        empty().layers[0].append(k, v)
     with torch.no_grad():
-        empty().slots[0].append(k, v)
+        empty().layers[0].append(k, v)
 
 
 def test_without_a_cache_everything_is_computed_every_time() -> None:
-    compute, slot = Computed(), NoSlot()
-    slot.once(compute.source, compute)
-    slot.once(compute.source, compute)
+    compute, slot = Computed(), NoLayerCache()
+    slot.get_or_compute(compute.source, compute)
+    slot.get_or_compute(compute.source, compute)
     assert compute.times == 2
     k, v = numbers(2, K, 3, E), numbers(2, K, 3, VALUE)
     assert slot.append(k, v) == (k, v)
@@ -232,11 +243,11 @@ def test_without_a_cache_everything_is_computed_every_time() -> None:
 
 def test_cross_slots_are_reordered_and_forked_with_the_cache() -> None:
     compute, cache = Computed(), empty()
-    cache.cross[0].once(compute.source, compute)
+    cache.cross[0].get_or_compute(compute.source, compute)
     cache.reorder(torch.tensor([1, 0]))
     forked = cache.fork(2)
     forked_source = compute.source[[1, 1, 0, 0]]
-    kept_both = forked.cross[0].once(forked_source, compute)
+    kept_both = forked.cross[0].get_or_compute(forked_source, compute)
     for kept, mine in zip(kept_both, (compute.k, compute.v), strict=True):
         assert torch.equal(kept, mine[[1, 1, 0, 0]])
     assert compute.times == 1
@@ -246,9 +257,9 @@ def test_an_empty_cross_slot_stays_empty_when_reordered_and_forked() -> None:
     cache = empty()
     cache.reorder(torch.tensor([1, 0]))
     forked, compute = cache.fork(2), Computed(batch=4)
-    assert torch.equal(forked.cross[1].once(compute.source, compute)[0], compute.k)
+    assert torch.equal(forked.cross[1].get_or_compute(compute.source, compute)[0], compute.k)
     assert compute.times == 1
-    assert cache.cross[1].kept is None
+    assert cache.cross[1].entry is None
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 4), (torch.bfloat16, 2)])
@@ -265,7 +276,7 @@ def test_a_cache_of_no_layers_is_empty() -> None:
 MASKS = {
     "causal": Mask.causal(),
     "causal window": Mask.causal() & Mask.window(3),
-    "causal alibi": Mask.causal() & Mask((Alibi(torch.linspace(0.1, 0.7, 6)),)),
+    "causal alibi": Mask.causal() & Mask((AlibiBias(torch.linspace(0.1, 0.7, 6)),)),
 }
 
 
@@ -281,7 +292,7 @@ def test_cached_attention_equals_uncached_for_any_chunks(name: str, chunks: list
     pieces, start = [], 0
     for chunk in chunks:
         now = slice(start, start + chunk)
-        seen = cache.slots[0].append(k[:, :, now], v[:, :, now])
+        seen = cache.layers[0].append(k[:, :, now], v[:, :, now])
         pieces.append(attend(q[:, :, now], *seen, MASKS[name]))
         start += chunk
     whole = attend(q, k, v, MASKS[name])
@@ -290,7 +301,7 @@ def test_cached_attention_equals_uncached_for_any_chunks(name: str, chunks: list
 
 def test_what_was_truncated_is_no_longer_attended_to() -> None:
     q, k, v = numbers(1, K, 5, E), numbers(1, K, 5, E, seed=1), numbers(1, K, 5, E, seed=2)
-    slot = Slot(torch.zeros(1, K, 9, E), torch.zeros(1, K, 9, E))
+    slot = LayerCache(torch.zeros(1, K, 9, E), torch.zeros(1, K, 9, E))
     slot.append(k[:, :, :3], v[:, :, :3])
     slot.append(numbers(1, K, 4, E, seed=8), numbers(1, K, 4, E, seed=9))
     slot.truncate(3)

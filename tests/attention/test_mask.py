@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.attention.mask_cases import composed
 from torch import Tensor
 
-from qkv.attention import Alibi, Buckets, Mask, Tile, attend, fused, reference
+from qkv.attention import AlibiBias, BucketBias, Mask, Tile, attend, fused, reference
 from qkv.errors import MaskError
 
 CPU = torch.device("cpu")
@@ -321,7 +321,7 @@ def test_a_mask_for_no_rows_at_all_does_not_fit_one_row(kernel: object, mask: Ma
 
 @pytest.mark.parametrize("kernel", [fused, reference])
 @pytest.mark.parametrize(
-    "part", [Alibi(torch.ones(5)), Buckets(torch.ones(8, 5), farthest=9, both_ways=True)]
+    "part", [AlibiBias(torch.ones(5)), BucketBias(torch.ones(8, 5), farthest=9, both_ways=True)]
 )
 def test_relative_positions_made_for_other_heads_are_a_mask_error(
     kernel: object, part: object

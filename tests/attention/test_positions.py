@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qkv.attention import (
-    Alibi,
+    AlibiBias,
     Mask,
     Tile,
     Unturned,
@@ -243,7 +243,7 @@ def test_there_is_one_slope_a_head_and_no_two_are_equal(heads: int) -> None:
 
 
 def test_alibi_takes_its_slope_off_for_every_position_of_distance() -> None:
-    mask = Mask((Alibi(torch.tensor([1.0, 0.5])),))
+    mask = Mask((AlibiBias(torch.tensor([1.0, 0.5])),))
     expected = torch.tensor(  # the last of 2 queries stands at the last of 4 keys
         [
             [

@@ -29,11 +29,11 @@ from qkv.errors import BundleError, ConfigError, QkvError
 from qkv.model import (
     GEGLU,
     DecoderOnly,
-    LinearStretch,
+    LinearScaling,
+    Llama3Scaling,
     Local,
-    Rotary,
-    TurnsStretch,
-    WavelengthStretch,
+    Rope,
+    YarnScaling,
 )
 
 
@@ -65,27 +65,27 @@ def test_a_public_config_comes_back_from_the_one_we_write(name: str) -> None:
 
 def test_old_configs_say_positions_and_windows_in_their_own_words() -> None:
     llama, pythia, gemma3 = (OLD[n][0] for n in ("Llama 3.2 1B", "Pythia 70M", "Gemma 3 1B"))
-    assert described(llama).decoder.position == Rotary(
+    assert described(llama).decoder.position == Rope(
         base=500_000.0,
-        stretch=WavelengthStretch(factor=32.0, low=1.0, high=4.0, trained_length=8192),
+        scaling=Llama3Scaling(factor=32.0, low=1.0, high=4.0, trained_length=8192),
     )
-    assert described(pythia).decoder.position == Rotary(share=0.25)
+    assert described(pythia).decoder.position == Rope(fraction=0.25)
     near = described(gemma3).decoder.local
     assert near == Local(
-        before=511, layers=tuple(i for i in range(26) if i % 6 != 5), position=Rotary()
+        before=511, layers=tuple(i for i in range(26) if i % 6 != 5), position=Rope()
     )
     stretched = described(OLD["a stretched Gemma 3 1B"][0]).decoder
-    assert stretched.position == Rotary(base=1e6, stretch=LinearStretch(factor=8.0))
+    assert stretched.position == Rope(base=1e6, scaling=LinearScaling(factor=8.0))
     assert stretched.local == near
     yarn = described(QWEN_25 | {"rope_scaling": {"type": "yarn", "factor": 4.0}}).decoder.position
-    assert yarn == Rotary(base=1e6, stretch=TurnsStretch(factor=4.0, trained_length=32768))
+    assert yarn == Rope(base=1e6, scaling=YarnScaling(factor=4.0, trained_length=32768))
 
 
 def test_an_absent_field_is_what_the_peer_takes_it_for() -> None:
     assert described(_without(MISTRAL, "sliding_window")).decoder.local == Local(before=4095)
     assert described(MISTRAL | {"sliding_window": None}).decoder.local is None
     assert described(_without(QWEN_25, "use_sliding_window")).decoder.local is None
-    assert described(_without(PYTHIA, "rotary_pct")).decoder.position == Rotary(share=0.25)
+    assert described(_without(PYTHIA, "rotary_pct")).decoder.position == Rope(fraction=0.25)
     bare = described(_without(GEMMA_2, "attn_logit_softcapping", "final_logit_softcapping"))
     assert bare == described(GEMMA_2)
     assert described(GEMMA_2 | {"final_logit_softcapping": None}) != bare
@@ -144,7 +144,7 @@ def test_a_kind_that_is_not_known_is_refused(kind: str) -> None:
 @pytest.mark.parametrize(
     ("name", "changed", "said"),
     [
-        ("Llama 3.2 1B", {"position": Rotary(share=0.5)}, "no public layout can say"),
+        ("Llama 3.2 1B", {"position": Rope(fraction=0.5)}, "no public layout can say"),
         ("Llama 3.2 1B", {"local": Local(before=4, after=1)}, "local.after is 0, not 1"),
         ("Mistral 7B", {"local": Local(before=4, layers=(0, 2))}, "local.layers is None"),
         ("Gemma 2B", {"local": Local(before=4)}, "in gemma, the nearest, decoder.local is"),

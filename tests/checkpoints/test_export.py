@@ -15,11 +15,11 @@ from qkv.checkpoints.save import layout_for
 from qkv.errors import BundleError, ConfigError
 from qkv.model import (
     Classify,
-    Config,
     EncoderDecoder,
     EncoderOnly,
     First,
     MaskedToken,
+    ModelConfig,
     build,
     preset,
 )
@@ -29,7 +29,7 @@ TEXTS = ["The cat sat on the mat.", "Der Hund läuft schnell — 犬!", "two  sp
 SMALL = {"layers": 2, "width": 48}
 
 
-def small(name: str) -> Config:
+def small(name: str) -> ModelConfig:
     """A named model of public shape, made small."""
     config = preset(name)
     changes: dict[str, Any] = {"length": 64}
@@ -46,7 +46,7 @@ def small(name: str) -> Config:
     return config.model_copy(update=changes | {"embedding": table})
 
 
-def bundle_of(config: Config, kind: str = "bpe") -> Bundle:
+def bundle_of(config: ModelConfig, kind: str = "bpe") -> Bundle:
     tokenizer = Tokenizer.train(kind, TEXTS * 5, 300)
     table = config.embedding.model_copy(update={"vocabulary": tokenizer.size})
     return Bundle(build(config.model_copy(update={"embedding": table}), seed=3).eval(), tokenizer)

@@ -20,7 +20,7 @@ from qkv.model import (
     NextToken,
     ReLU,
     RMSNorm,
-    Rotary,
+    Rope,
     Stack,
     Translator,
 )
@@ -279,7 +279,7 @@ def test_a_translator_that_no_layout_can_say_is_refused() -> None:
         width=30,
         attention=MultiHead(heads=5),
         feed_forward=ReLU(width=41),
-        position=Rotary(),
+        position=Rope(),
         norm=RMSNorm(),
     )
     config = EncoderDecoder(

@@ -37,7 +37,7 @@ STACK = Stack(
     attention=MultiHead(heads=8),
     feed_forward=ReLU(width=128),
     position=Sinusoidal(interleaved=False, endpoint=True, offset=1),
-    residual=PreNorm(),
+    norm_placement=PreNorm(),
 )
 CONFIG = EncoderDecoder(
     length=64,

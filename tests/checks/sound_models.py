@@ -7,7 +7,6 @@ from qkv.checks import Check, Result, check
 from qkv.engine.engine import Engine
 from qkv.model import (
     Classify,
-    Config,
     DecoderOnly,
     Embedding,
     EncoderDecoder,
@@ -15,10 +14,11 @@ from qkv.model import (
     Learned,
     MaskedToken,
     Model,
+    ModelConfig,
     MultiHead,
     ReLU,
     RMSNorm,
-    Rotary,
+    Rope,
     Sinusoidal,
     Stack,
     SwiGLU,
@@ -47,10 +47,10 @@ def stack(**given: object) -> Stack:
 LLAMA = {
     "attention": MultiHead(heads=4, kv_heads=2, bias=False, output_bias=False),
     "feed_forward": SwiGLU(width=29),
-    "position": Rotary(),
+    "position": Rope(),
     "norm": RMSNorm(),
 }
-CONFIGS: dict[str, Config] = {
+CONFIGS: dict[str, ModelConfig] = {
     "gpt": DecoderOnly(length=LENGTH, embedding=TABLE, decoder=stack()),
     "llama": DecoderOnly(length=LENGTH, embedding=TABLE, decoder=stack(**LLAMA)),
     "vectors": EncoderOnly(length=LENGTH, embedding=TABLE, encoder=stack(), output=TextVector()),

@@ -31,7 +31,7 @@ from qkv.checks import CHECKS, Report, check
 from qkv.engine.engine import Engine
 from qkv.engine.optimized import int8_supported
 from qkv.model import (
-    Config,
+    ModelConfig,
     Stack,
     build,
     preset,
@@ -67,7 +67,7 @@ def test_a_model_of_any_choice_is_green(name: str) -> None:
     assert_green(check(build(ALL[name], seed=1).eval(), quick=True))
 
 
-def shrunk(config: Config) -> Config:
+def shrunk(config: ModelConfig) -> ModelConfig:
     """The same choices in small sizes; one of the sizes `tiny` stays as it is."""
     fields = config.model_dump()
     for side in ("encoder", "decoder"):
@@ -93,7 +93,7 @@ def test_a_model_that_is_being_trained_is_checked_at_rest() -> None:
 
 
 @cache
-def fresh(config: Config) -> Report:
+def fresh(config: ModelConfig) -> Report:
     """Of presets that differ in their sizes only, one is checked."""
     return check(build(config).eval(), quick=True)
 

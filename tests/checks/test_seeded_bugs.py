@@ -15,7 +15,7 @@ from torch import Tensor
 
 import qkv.bundle.bundle as bundle_file
 import qkv.engine.optimized.quantized as int8_file
-from qkv.attention import Mask, Part, Rows, Slot, Tile, attend
+from qkv.attention import LayerCache, Mask, Part, RaggedCache, Tile, attend
 from qkv.attention.mask import Documents, Packed, Padding
 from qkv.bundle import Bundle
 from qkv.checks import CHECKS, check
@@ -159,21 +159,21 @@ def test_a_position_off_by_one_in_the_cache_is_named(
 
 
 def test_a_key_that_overwrites_another_in_the_cache_is_named(monkeypatch: Patch) -> None:
-    plain = Slot.append
+    plain = LayerCache.append
 
-    def wrong(self: Slot, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def wrong(self: LayerCache, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         keys, values = plain(self, k, v)
         if self.length > 7:
             self.k[:, :, 3] = k[:, :, -1]
         return keys, values
 
-    monkeypatch.setattr(Slot, "append", wrong)
+    monkeypatch.setattr(LayerCache, "append", wrong)
     assert_red(CACHED, sound("llama"), "decoder.0.attention.key_turned", "position 3")
 
 
 @pytest.mark.parametrize("name", ["gpt", "translator"])
 def test_a_cache_that_forgets_to_follow_its_beams_is_named(name: str, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Slot, "reorder", lambda self, rows: None)
+    monkeypatch.setattr(LayerCache, "reorder", lambda self, rows: None)
     assert_red(CACHED, sound(name), "decoder.0.attention.mix", "as a beam")
 
 
@@ -187,13 +187,13 @@ def test_the_short_way_of_the_twin_is_checked_too(monkeypatch: Patch) -> None:
 
 
 def test_rows_of_a_batch_at_wrong_positions_are_told(monkeypatch: Patch) -> None:
-    plain = Rows.show
+    plain = RaggedCache.prepare
 
-    def late(self: Rows, new: int = 1) -> tuple[Tensor, Mask]:
+    def late(self: RaggedCache, new: int = 1) -> tuple[Tensor, Mask]:
         positions, mask = plain(self, new)
         return positions + 1, mask
 
-    monkeypatch.setattr(Rows, "show", late)
+    monkeypatch.setattr(RaggedCache, "show", late)
     assert_red(BATCH, sound("gpt"), "decoder.position", "next token 1 of 3")
 
 

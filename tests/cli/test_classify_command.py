@@ -15,7 +15,7 @@ from qkv.model import (
     EncoderOnly,
     MultiHead,
     ReLU,
-    Rotary,
+    Rope,
     Stack,
     TextVector,
     build,
@@ -43,7 +43,7 @@ def bundle(place: Path, output: object) -> Path:
         width=12,
         attention=MultiHead(heads=3),
         feed_forward=ReLU(width=17),
-        position=Rotary(),
+        position=Rope(),
     )
     table = Embedding(vocabulary=READER.size)
     model = build(EncoderOnly(length=31, embedding=table, encoder=stack, output=output))

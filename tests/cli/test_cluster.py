@@ -16,7 +16,7 @@ from qkv.model import (
     EncoderOnly,
     Model,
     MultiHead,
-    Rotary,
+    Rope,
     Stack,
     TextVector,
     build,
@@ -29,7 +29,7 @@ PETS = [f"the {a} dog {b} in the yard" for a in ("old", "brown", "happy") for b 
 SUMS = [f"{a} plus {b} is a number" for a in ("seven", "two", "nine") for b in ("six", "four")]
 TEXTS = [text for pair in zip(PETS, SUMS, strict=True) for text in pair]
 STACK = Stack(
-    layers=1, width=12, attention=MultiHead(heads=3), feed_forward=GELU(width=17), position=Rotary()
+    layers=1, width=12, attention=MultiHead(heads=3), feed_forward=GELU(width=17), position=Rope()
 )
 
 

@@ -19,7 +19,7 @@ from qkv.model import (
     MaskedToken,
     MultiHead,
     ReLU,
-    Rotary,
+    Rope,
     Stack,
     TextVector,
     build,
@@ -39,7 +39,7 @@ def bundle(place: Path, output: object) -> Path:
         width=12,
         attention=MultiHead(heads=3),
         feed_forward=ReLU(width=17),
-        position=Rotary(),
+        position=Rope(),
     )
     table = Embedding(vocabulary=READER.size)
     config = EncoderOnly(length=31, embedding=table, encoder=stack, output=output)

@@ -19,7 +19,7 @@ from qkv.model import (
     MultiHead,
     NextToken,
     ReLU,
-    Rotary,
+    Rope,
     Stack,
     build,
     preset,
@@ -37,7 +37,7 @@ def writers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, name in enumerate(("large", "small")):
         stack = Stack(
             layers=2 - seed, width=12, attention=MultiHead(heads=3),
-            feed_forward=ReLU(width=17), position=Rotary(),
+            feed_forward=ReLU(width=17), position=Rope(),
         )  # fmt: skip
         table, output = Embedding(vocabulary=29, scaled=True), NextToken(tied=False, bias=True)
         config = DecoderOnly(length=61, embedding=table, decoder=stack, output=output)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from qkv.bundle import Bundle
-from qkv.model import Embedding, EncoderOnly, MultiHead, ReLU, Rotary, Stack, TextVector, build
+from qkv.model import Embedding, EncoderOnly, MultiHead, ReLU, Rope, Stack, TextVector, build
 from qkv.text import Tokenizer
 
 QKV = Path(sys.executable).with_name("qkv")
@@ -30,7 +30,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         width=12,
         attention=MultiHead(heads=3),
         feed_forward=ReLU(width=17),
-        position=Rotary(),
+        position=Rope(),
     )
     table = Embedding(vocabulary=reader.size)
     torch.manual_seed(3)

@@ -16,7 +16,7 @@ from qkv.model import (
     MaskedToken,
     MultiHead,
     ReLU,
-    Rotary,
+    Rope,
     Stack,
     TextVector,
     build,
@@ -64,7 +64,7 @@ def save(name: Path, kind: object, **options: object) -> None:
         width=12,
         attention=MultiHead(heads=3),
         feed_forward=ReLU(width=17),
-        position=Rotary(),
+        position=Rope(),
     )
     table = Embedding(vocabulary=READER.size)
     sides = {

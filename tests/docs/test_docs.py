@@ -115,8 +115,8 @@ def test_the_guide_names_every_choice_there_is() -> None:
         name
         for name in qkv.model.__all__
         if isinstance(thing := getattr(qkv.model, name), type)
-        and issubclass(thing, qkv.model.Choice)
-        and thing is not qkv.model.Choice
+        and issubclass(thing, qkv.model.Config)
+        and thing is not qkv.model.Config
     ]
     assert [name for name in choices if f"`{name}`" not in page and f"{name}(" not in page] == []
 

@@ -23,7 +23,7 @@ from tests.engine.tiny_translators import (
 from qkv.engine.beam.search import beam_search, usual_longest
 from qkv.engine.beam.survivors import Hypothesis
 from qkv.errors import QkvError, ShapeError, UsageError
-from qkv.model import Learned, Rotary, Translator
+from qkv.model import Learned, Rope, Translator
 
 # Drawn alike every time: two targets within rounding of each other may change places.
 SEEDS = st.integers(0, 10_000)
@@ -183,7 +183,7 @@ def test_a_learned_table_limits_the_length(beams: int) -> None:
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_other_positions_go_past_the_length_of_the_model(beams: int) -> None:
-    model = translator(ending=-100.0, position=Rotary())
+    model = translator(ending=-100.0, position=Rope())
     (found,) = search(model, [[3] * 9], beams=beams)[0]
     assert len(found.ids) == usual_longest(9) > LENGTH
 

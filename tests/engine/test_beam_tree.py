@@ -13,7 +13,7 @@ from qkv.engine.batching import inference
 from qkv.engine.beam import states as beam_tree
 from qkv.engine.beam.search import beam_search
 from qkv.engine.beam.states import Rows, Tree
-from qkv.model import AlibiSlopes, Learned, Local, RelativeBuckets, Rotary, Translator
+from qkv.model import Alibi, Learned, Local, RelativeBuckets, Rope, Translator
 
 V = 13
 
@@ -47,7 +47,7 @@ def walk(model: Translator, draws: random.Random, beams: int, steps: int, leavin
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     seed=st.integers(0, 10_000),
-    position=st.sampled_from([p for p in POSITIONS if p != AlibiSlopes()]),
+    position=st.sampled_from([p for p in POSITIONS if p != Alibi()]),
     beams=st.integers(1, 4),
     steps=st.integers(1, 12),
     room=st.sampled_from([1, 2, 3, 16]),
@@ -65,8 +65,8 @@ def test_only_models_that_count_positions_have_their_beams_in_a_tree() -> None:
     near = stack.model_copy(update={"local": Local(before=2)})
     assert Tree.suits(translator())
     assert Tree.suits(translator(position=Learned()))
-    assert Tree.suits(translator(position=Rotary()))
-    assert not Tree.suits(translator(position=AlibiSlopes()))
+    assert Tree.suits(translator(position=Rope()))
+    assert not Tree.suits(translator(position=Alibi()))
     assert not Tree.suits(translator(position=RelativeBuckets()))
     assert not Tree.suits(translator(decoder=near))
 
@@ -86,13 +86,13 @@ def shapes_of_cross_attention(model: Translator, beams: int) -> set[tuple[int, i
 
 def test_beams_read_the_keys_of_their_source_together() -> None:
     assert shapes_of_cross_attention(translator(ending=-100.0), 4) == {(3, 1, 3), (3, 4, 3)}
-    slopes = translator(position=AlibiSlopes(), ending=-100.0)
+    slopes = translator(position=Alibi(), ending=-100.0)
     assert shapes_of_cross_attention(slopes, 4) == {(3, 1, 3), (12, 1, 12)}
 
 
 def test_keys_that_no_beam_sees_are_left_out() -> None:
     """Of beams that always follow the first one, one path is left and what is new."""
-    model, beams = translator(position=Rotary()), 5
+    model, beams = translator(position=Rope()), 5
     with inference(model):
         tree = Tree(model, [[3, 4]], beams, ())
         tree.read(torch.tensor([[START]]))
@@ -105,7 +105,7 @@ def test_keys_that_no_beam_sees_are_left_out() -> None:
 
 
 def test_a_long_target_is_the_same_as_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = translator(3, position=Rotary(), ending=-100.0)
+    model = translator(3, position=Rope(), ending=-100.0)
     sources = [[3, 4, 5], [6], [7, 8]]
     asked = {"start": 1, "end": 2, "beams": 3, "best": 3, "longest": 50}
     found = beam_search(model, sources, **asked)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from qkv.model import (
     Max,
     Mean,
     MultiHead,
-    Rotary,
+    Rope,
     Stack,
     TextVector,
     build,
@@ -35,7 +35,7 @@ from qkv.text import Tokenizer
 WORDS = ["the", "a", "cat", "dog", "unhappy", "running", "houses", "sat", "on", "mat", "and", "or"]
 TOKENIZER = Tokenizer.train("bpe", [" ".join(WORDS[i:] + WORDS[:i]) for i in range(12)], 300)
 STACK = Stack(
-    layers=2, width=12, attention=MultiHead(heads=3), feed_forward=GELU(width=17), position=Rotary()
+    layers=2, width=12, attention=MultiHead(heads=3), feed_forward=GELU(width=17), position=Rope()
 )
 TEXT = st.lists(st.sampled_from([*WORDS, "Größe", "漢字", "!?", "🐕"]), min_size=1, max_size=9).map(
     " ".join

@@ -8,14 +8,14 @@ import torch
 
 from qkv.engine.beam.survivors import Hypothesis
 from qkv.model import (
-    AlibiSlopes,
+    Alibi,
     Embedding,
     EncoderDecoder,
     Learned,
     MultiHead,
     NextToken,
     ReLU,
-    Rotary,
+    Rope,
     Sinusoidal,
     Stack,
     Translator,
@@ -24,7 +24,7 @@ from qkv.model import (
 from qkv.model.position import PositionChoice
 
 START, END, LENGTH = 1, 2, 19
-POSITIONS = (Sinusoidal(), Learned(), Rotary(), AlibiSlopes())
+POSITIONS = (Sinusoidal(), Learned(), Rope(), Alibi())
 
 
 def translator(

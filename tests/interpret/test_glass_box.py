@@ -20,7 +20,7 @@ from qkv.model import (
     Learned,
     MultiHead,
     ReLU,
-    Rotary,
+    Rope,
     Stack,
     TextVector,
     build,
@@ -49,7 +49,7 @@ def box(config: object, tokenizer: Tokenizer) -> GlassBox:
 @pytest.fixture(scope="module")
 def writer(tokenizer: Tokenizer) -> GlassBox:
     table = Embedding(vocabulary=tokenizer.size)
-    rotary = STACK.model_copy(update={"position": Rotary()})
+    rotary = STACK.model_copy(update={"position": Rope()})
     return box(DecoderOnly(length=23, embedding=table, decoder=rotary), tokenizer)
 
 

@@ -113,7 +113,7 @@ def embed(choice, w, ids, types=None):
     x = w["weight"][ids]
     if choice["scaled"]:
         x = x * math.sqrt(x.shape[-1])
-    if choice["types"]:
+    if choice["token_types"]:
         x = x + w["types"][np.zeros_like(ids) if types is None else types]
     return x
 
@@ -123,14 +123,14 @@ def stack(choice, w, x, seen, memory=None, memory_seen=None):
     x = x + added_positions(choice["position"], part(w, "position"), *x.shape)
     if choice["input_norm"] is not None:
         x = norm(choice["input_norm"], part(w, "norm_in"), x)
-    if choice["table_width"] is not None:  # Lan et al. 2020, section 3.1
+    if choice["embedding_width"] is not None:  # Lan et al. 2020, section 3.1
         x = linear(part(w, "widen"), x)
-    together = choice["layers"] // (choice["distinct"] or choice["layers"])
+    together = choice["layers"] // (choice["unique_layers"] or choice["layers"])
     for layer in range(choice["layers"]):
         here, sees = looks(choice, layer, seen)
         weights = part(w, str(layer // together))
         x = block(choice, here, weights, part(w, "position"), x, sees, memory, memory_seen)
-    if choice["residual"]["kind"] in ("pre_norm", "parallel_norm", "sandwich_norm"):
+    if choice["norm_placement"]["kind"] in ("pre_norm", "parallel_norm", "sandwich_norm"):
         x = norm(choice["norm"], part(w, "norm_out"), x)
     return x
 
@@ -159,11 +159,11 @@ def block(choice, position, w, position_weights, x, seen, memory, memory_seen):
     if memory is not None:
         parts.insert(1, ("cross", cross_attention))
 
-    kind = choice["residual"]["kind"]
+    kind = choice["norm_placement"]["kind"]
     if kind == "parallel_norm":  # Black et al. 2022, section 2.1
         one = self_attention(norm(choice["norm"], part(w, "attention_in"), x))
         return x + one + change(norm(choice["norm"], part(w, "feed_forward_in"), x))
-    if kind == "notes_norm":  # A = Attention(X), then LayerNorm(FFN(A) + A)
+    if kind == "single_residual_norm":  # A = Attention(X), then LayerNorm(FFN(A) + A)
         x = self_attention(x)
         x = x if memory is None else x + cross_attention(x)
         return norm(choice["norm"], part(w, "feed_forward_out"), change(x) + x)
@@ -233,11 +233,11 @@ def attention(choice, w, x, source, seen, position=None, position_weights=None):
     """Every head by itself, then side by side; without a position scheme, none is used."""
     heads, D = choice["attention"], x.shape[1]
     position = position or {"kind": "none"}
-    project = project_slice if heads["kind"] == "sliced_heads" else project_head
+    project = project_slice if heads["kind"] == "block_diagonal" else project_head
     mixed = []
     for h in range(heads["heads"]):
         q, k, v = project(heads, w, h, D, x, source)
-        if position["kind"] == "rotary":
+        if position["kind"] == "rope":
             q, k = turned(position, q), turned(position, k)
         scale = 1 / math.sqrt(q.shape[1]) if heads["scale"] is None else heads["scale"]
         bias = score_bias(position, position_weights, heads["heads"], h, *seen.shape)
@@ -245,7 +245,7 @@ def attention(choice, w, x, source, seen, position=None, position_weights=None):
         scores = scores if cap is None else cap * np.tanh(scores / cap)
         mixed.append(shares(scores + bias, seen) @ v)
     joined = np.concatenate(mixed, axis=1)
-    return joined if heads["kind"] == "sliced_heads" else linear(part(w, "output"), joined)
+    return joined if heads["kind"] == "block_diagonal" else linear(part(w, "output"), joined)
 
 
 def shares(scores, seen):
@@ -314,12 +314,12 @@ def wave(choice, t, column, D):
 
 def turned(choice, x):
     """RoFormer, equation 13: each pair of features as a complex number, times e^(i·t·θ)."""
-    width = int(x.shape[1] * choice["share"])
-    first, second = pairs(width, choice["adjacent"])
+    width = int(x.shape[1] * choice["fraction"])
+    first, second = pairs(width, choice["interleaved"])
     angles = np.outer(np.arange(len(x)), speeds(choice, width))
     numbers = (x[:, first] + 1j * x[:, second]) * np.exp(1j * angles)
-    if choice["stretch"]["kind"] == "by_turns":
-        numbers = numbers * grown(choice["stretch"])
+    if choice["scaling"]["kind"] == "yarn":
+        numbers = numbers * grown(choice["scaling"])
     out = x.copy()
     out[:, first], out[:, second] = numbers.real, numbers.imag
     return out
@@ -334,15 +334,15 @@ def pairs(width, adjacent):
 
 def speeds(choice, width):
     """θ_i = base^(−2i/d), changed by the ways to reach further."""
-    stretch, base = choice["stretch"], choice["base"]
+    stretch, base = choice["scaling"], choice["base"]
     if stretch["kind"] == "ntk":
         base = base * stretch["factor"] ** (width / (width - 2))
     thetas = np.array([base ** (-2 * i / width) for i in range(width // 2)])
     if stretch["kind"] == "linear":
         return thetas / stretch["factor"]
-    if stretch["kind"] == "by_wavelength":
+    if stretch["kind"] == "llama3":
         return np.array([slowed(stretch, theta) for theta in thetas])
-    if stretch["kind"] == "by_turns":
+    if stretch["kind"] == "yarn":
         return np.array([yarn(stretch, base, width, i, theta) for i, theta in enumerate(thetas)])
     return thetas
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from qkv.model import (
     GEGLU,
     GELU,
-    AlibiSlopes,
-    Choice,
+    Alibi,
+    BlockDiagonalAttention,
     Classify,
     Config,
     DecoderOnly,
@@ -17,16 +17,18 @@ from qkv.model import (
     Last,
     LayerNorm,
     Learned,
-    LinearStretch,
+    LinearScaling,
+    Llama3Scaling,
     Local,
     MaskedToken,
     Max,
     Mean,
+    ModelConfig,
     MultiHead,
     NextToken,
     NoPosition,
-    NotesNorm,
-    NtkStretch,
+    NoScaling,
+    NtkScaling,
     ParallelNorm,
     PostNorm,
     PreNorm,
@@ -34,17 +36,15 @@ from qkv.model import (
     ReLU,
     ReLU2,
     RMSNorm,
-    Rotary,
+    Rope,
     SandwichNorm,
     SiLU,
+    SingleResidualNorm,
     Sinusoidal,
-    SlicedHeads,
     Stack,
     SwiGLU,
     TextVector,
-    TurnsStretch,
-    Unstretched,
-    WavelengthStretch,
+    YarnScaling,
 )
 
 LENGTH, VOCABULARY, TYPES = 23, 41, 3
@@ -59,7 +59,7 @@ ONE_FOR_ALL = MultiHead(heads=6, kv_heads=1, head_width=14, value_width=8)
 NORMED = MultiHead(heads=6, kv_heads=2, head_width=10, value_width=9, qk_norm=RMSNorm())
 FACTORED = MultiHead(heads=6, kv_heads=3, value_width=8, value_rank=7, qk_norm=LayerNorm())
 UNSCALED = MultiHead(heads=6, bias=False, output_bias=False, scale=0.7)
-SLICED = SlicedHeads(heads=6)
+SLICED = BlockDiagonalAttention(heads=6)
 
 
 def stack(**given: object) -> Stack:
@@ -102,11 +102,11 @@ def translator(
 ENCODERS = {
     "bert": encoder(
         MaskedToken(),
-        Embedding(vocabulary=VOCABULARY, types=TYPES),
+        Embedding(vocabulary=VOCABULARY, token_types=TYPES),
         feed_forward=GELU(width=37),
         position=Learned(),
         norm=LayerNorm(eps=1e-12),
-        residual=PostNorm(),
+        norm_placement=PostNorm(),
         input_norm=LayerNorm(eps=1e-12),
         dropout=0.1,
     ),
@@ -116,7 +116,7 @@ ENCODERS = {
         position=Sinusoidal(),
     ),
     "next token": encoder(NextToken(tied=False, bias=True), position=Learned(offset=2)),
-    "mean vector": encoder(TextVector(), attention=GROUPED, position=Rotary(), norm=RMSNorm()),
+    "mean vector": encoder(TextVector(), attention=GROUPED, position=Rope(), norm=RMSNorm()),
     "first vector, dense": encoder(
         TextVector(pooling=First(), dense=True, unit=False),
         attention=FACTORED,
@@ -126,24 +126,24 @@ ENCODERS = {
     "last vector": encoder(
         TextVector(pooling=Last()),
         attention=MultiHead(heads=10),
-        position=AlibiSlopes(),
+        position=Alibi(),
         norm=LayerNorm(bias=False),
     ),
     "largest vector": encoder(
         TextVector(pooling=Max(), dense=True),
         attention=ONE_FOR_ALL,
         feed_forward=ReLU2(width=31, bias=False),
-        position=Rotary(adjacent=True, share=0.72),
+        position=Rope(interleaved=True, fraction=0.72),
     ),
     "albert": encoder(
         MaskedToken(narrow=13, activation="gelu_tanh"),
-        Embedding(vocabulary=VOCABULARY, types=TYPES),
+        Embedding(vocabulary=VOCABULARY, token_types=TYPES),
         layers=6,
-        distinct=2,
-        table_width=13,
+        unique_layers=2,
+        embedding_width=13,
         feed_forward=GELU(width=37, tanh=True),
         position=Learned(),
-        residual=PostNorm(),
+        norm_placement=PostNorm(),
         input_norm=LayerNorm(eps=1e-12),
     ),
     "modernbert": encoder(
@@ -157,11 +157,11 @@ ENCODERS = {
         layers=4,
         attention=GROUPED,
         feed_forward=GEGLU(width=29),
-        position=Rotary(base=160.0),
+        position=Rope(base=160.0),
         norm=LayerNorm(bias=False),
-        residual=PreNorm(bare_first=True),
+        norm_placement=PreNorm(bare_first=True),
         input_norm=LayerNorm(bias=False),
-        local=Local(before=3, after=2, layers=(1, 2), position=Rotary(base=10.0)),
+        local=Local(before=3, after=2, layers=(1, 2), position=Rope(base=10.0)),
     ),
     "masked token without biases": encoder(
         MaskedToken(bias=False, score_bias=False, activation="relu"),
@@ -187,14 +187,14 @@ ENCODERS = {
         TextVector(pooling=Mean(), unit=False),
         attention=SLICED,
         position=Sinusoidal(endpoint=True),
-        residual=NotesNorm(),
+        norm_placement=SingleResidualNorm(),
     ),
     "notes without scaling": encoder(
         TextVector(pooling=Max(), unit=False),
-        attention=SlicedHeads(heads=5, scale=1.0),
+        attention=BlockDiagonalAttention(heads=5, scale=1.0),
         width=35,
         position=Sinusoidal(interleaved=False, endpoint=True, base=700.0),
-        residual=NotesNorm(),
+        norm_placement=SingleResidualNorm(),
         norm=RMSNorm(),
     ),
 }
@@ -204,22 +204,22 @@ DECODERS = {
     "llama": decoder(
         attention=GROUPED,
         feed_forward=SwiGLU(width=29),
-        position=Rotary(),
+        position=Rope(),
         norm=RMSNorm(eps=1e-5),
     ),
     "llama 3": decoder(
         attention=GROUPED,
-        position=Rotary(
+        position=Rope(
             base=50.0,
-            stretch=WavelengthStretch(factor=8.0, low=0.5, high=2.0, trained_length=29),
+            scaling=Llama3Scaling(factor=8.0, low=0.5, high=2.0, trained_length=29),
         ),
         output=NextToken(tied=False, multiplier=0.3),
     ),
     "neox": decoder(
         feed_forward=GELU(width=37),
         attention=NORMED,
-        position=Rotary(share=0.6),
-        residual=ParallelNorm(),
+        position=Rope(fraction=0.6),
+        norm_placement=ParallelNorm(),
         output=NextToken(tied=False),
     ),
     "gemma": decoder(
@@ -237,38 +237,40 @@ DECODERS = {
             qk_norm=RMSNorm(around_one=True),
         ),
         feed_forward=GEGLU(width=29, tanh=True),
-        position=Rotary(),
+        position=Rope(),
         norm=RMSNorm(around_one=True),
-        residual=SandwichNorm(),
+        norm_placement=SandwichNorm(),
         local=Local(before=4, layers=(0, 2)),
     ),
     "yarn": decoder(
         attention=GROUPED,
-        position=Rotary(
-            base=50.0, stretch=TurnsStretch(factor=4.0, fast=3.0, slow=0.5, trained_length=31)
+        position=Rope(
+            base=50.0, scaling=YarnScaling(factor=4.0, fast=3.0, slow=0.5, trained_length=31)
         ),
     ),
     "yarn of a given length": decoder(
         attention=GROUPED,
-        position=Rotary(stretch=TurnsStretch(factor=4.0, trained_length=31, length=1.3)),
-        local=Local(before=3, position=Rotary(stretch=Unstretched())),
+        position=Rope(scaling=YarnScaling(factor=4.0, trained_length=31, length=1.3)),
+        local=Local(before=3, position=Rope(scaling=NoScaling())),
     ),
     "rotary, linear": decoder(
-        attention=NORMED, position=Rotary(stretch=LinearStretch(factor=3.0)), residual=PostNorm()
+        attention=NORMED,
+        position=Rope(scaling=LinearScaling(factor=3.0)),
+        norm_placement=PostNorm(),
     ),
     "rotary, larger base": decoder(
         attention=ONE_FOR_ALL,
-        position=Rotary(adjacent=True, base=500.0, stretch=NtkStretch(factor=5.0)),
+        position=Rope(interleaved=True, base=500.0, scaling=NtkScaling(factor=5.0)),
     ),
     "rotary, in part": decoder(
         attention=NORMED,
         feed_forward=ReLU2(width=31),
-        position=Rotary(share=0.4),
+        position=Rope(fraction=0.4),
         norm=RMSNorm(),
     ),
-    "alibi": decoder(attention=PAPER, position=AlibiSlopes(), output=NextToken(bias=True)),
+    "alibi": decoder(attention=PAPER, position=Alibi(), output=NextToken(bias=True)),
     "alibi, nine heads": decoder(
-        attention=MultiHead(heads=9), width=27, position=AlibiSlopes(), layers=1
+        attention=MultiHead(heads=9), width=27, position=Alibi(), layers=1
     ),
     "relative": decoder(
         attention=UNSCALED,
@@ -285,7 +287,7 @@ DECODERS = {
     "no positions": decoder(layers=3, attention=FACTORED, input_norm=LayerNorm()),
     "notes": decoder(
         attention=SLICED,
-        residual=NotesNorm(),
+        norm_placement=SingleResidualNorm(),
         position=Sinusoidal(interleaved=False, offset=-3),
     ),
     "last vector": decoder(
@@ -300,7 +302,7 @@ TRANSLATORS = {
         attention=BARE,
         reads=Sinusoidal(),
         writes=Sinusoidal(),
-        residual=PostNorm(),
+        norm_placement=PostNorm(),
     ),
     "t5": translator(
         attention=MultiHead(heads=6, head_width=7, bias=False, output_bias=False, scale=1.0),
@@ -314,16 +316,16 @@ TRANSLATORS = {
         source=Embedding(vocabulary=19, scaled=True),
         attention=NORMED,
         reads=Learned(),
-        writes=Rotary(),
+        writes=Rope(),
         output=NextToken(tied=False, bias=True),
     ),
     "factored": translator(
         attention=FACTORED,
         feed_forward=SwiGLU(width=29, bias=True),
-        reads=AlibiSlopes(),
+        reads=Alibi(),
         writes=Sinusoidal(interleaved=False),
         norm=LayerNorm(bias=False),
-        residual=PreNorm(),
+        norm_placement=PreNorm(),
         input_norm=LayerNorm(),
     ),
     "sandwich": translator(
@@ -331,15 +333,17 @@ TRANSLATORS = {
         feed_forward=SiLU(width=31),
         reads=Sinusoidal(interleaved=False),
         writes=Learned(offset=2),
-        residual=SandwichNorm(),
+        norm_placement=SandwichNorm(),
         output=NextToken(bias=True, cap=2.0),
         layers=4,
-        distinct=2,
+        unique_layers=2,
     ),
-    "notes": translator(attention=SLICED, residual=NotesNorm(), writes=Learned(offset=2)),
+    "notes": translator(
+        attention=SLICED, norm_placement=SingleResidualNorm(), writes=Learned(offset=2)
+    ),
 }
 
-ALL: dict[str, Config] = {
+ALL: dict[str, ModelConfig] = {
     f"{family}: {name}": config
     for family, models in {
         "encoder": ENCODERS,
@@ -350,10 +354,10 @@ ALL: dict[str, Config] = {
 }
 
 
-def choices_in(choice: Choice) -> Iterator[Choice]:
+def choices_in(choice: Config) -> Iterator[Config]:
     """That choice and every choice inside it."""
     yield choice
     for name in type(choice).model_fields:
         value = getattr(choice, name)
-        if isinstance(value, Choice):
+        if isinstance(value, Config):
             yield from choices_in(value)

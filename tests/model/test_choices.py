@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from qkv.attention import Steps
 from qkv.errors import CacheError, ConfigError, ShapeError, UsageError
 from qkv.model import (
-    Choice,
+    BlockDiagonalAttention,
     Classify,
     Config,
     DecoderOnly,
@@ -25,18 +25,18 @@ from qkv.model import (
     First,
     Last,
     Learned,
+    Llama3Scaling,
     Max,
     Mean,
+    ModelConfig,
     MultiHead,
     NextToken,
-    NtkStretch,
+    NtkScaling,
     PreNorm,
     RelativeBuckets,
-    Rotary,
+    Rope,
     Sinusoidal,
-    SlicedHeads,
     TextVector,
-    WavelengthStretch,
     build,
     preset,
     presets,
@@ -54,7 +54,7 @@ def ids(rows: int, columns: int, below: int, seed: int = 7) -> Tensor:
     return torch.randint(below, (rows, columns), generator=torch.Generator().manual_seed(seed))
 
 
-def inputs(config: Config) -> dict[str, Tensor]:
+def inputs(config: ModelConfig) -> dict[str, Tensor]:
     """Full and nearly empty texts, each with at least one word, for a model of any family."""
     text, lengths = ids(B, T, VOCABULARY), torch.tensor([T, 9, 2, 1])
     if not isinstance(config, EncoderDecoder):
@@ -127,7 +127,7 @@ def test_the_papers_models_are_near_their_published_sizes(name: str, millions: i
 
 @pytest.mark.parametrize(("D", "h"), [(30, 6), (35, 5), (77, 7), (13, 1)])
 def test_sliced_heads_have_three_d_squared_over_h_parameters(D: int, h: int):
-    choice = SlicedHeads(heads=h)
+    choice = BlockDiagonalAttention(heads=h)
     assert choice.parameters(D) == 3 * D * D // h
     assert numel(choice.build(D)) == 3 * D * D // h
 
@@ -148,11 +148,11 @@ def test_the_papers_heads_have_four_d_squared_parameters(D: int, h: int):
 
 # --- what cannot be built ---
 
-ODD_HEADS = {"attention": MultiHead(heads=6, head_width=5), "position": Rotary()}
-NOT_A_PAIR = {"attention": GROUPED, "position": Rotary(share=0.5)}
+ODD_HEADS = {"attention": MultiHead(heads=6, head_width=5), "position": Rope()}
+NOT_A_PAIR = {"attention": GROUPED, "position": Rope(fraction=0.5)}
 ONE_PAIR = {
     "attention": MultiHead(heads=6, head_width=2),
-    "position": Rotary(stretch=NtkStretch(factor=2)),
+    "position": Rope(scaling=NtkScaling(factor=2)),
 }
 
 REFUSED: dict[str, tuple[Callable[[], object], list[str]]] = {
@@ -161,7 +161,7 @@ REFUSED: dict[str, tuple[Callable[[], object], list[str]]] = {
         ["heads=4", "width=250", "248", "252"],
     ),
     "slices that do not divide the width": (
-        lambda: odd_stack(width=31, attention=SlicedHeads(heads=6)),
+        lambda: odd_stack(width=31, attention=BlockDiagonalAttention(heads=6)),
         ["heads=6", "width=31", "30", "36"],
     ),
     "more heads than width": (
@@ -182,7 +182,7 @@ REFUSED: dict[str, tuple[Callable[[], object], list[str]]] = {
     "rotary on an odd head width": (lambda: odd_decoder(**ODD_HEADS), ["5", "even"]),
     "rotary on an odd share": (
         lambda: odd_decoder(**NOT_A_PAIR),
-        ["share=0.5", "head_width=10", "even"],
+        ["fraction=0.5", "head_width=10", "even"],
     ),
     "a larger base for a single pair": (lambda: odd_decoder(**ONE_PAIR), ["2"]),
     "buckets that end before they grow": (
@@ -190,7 +190,7 @@ REFUSED: dict[str, tuple[Callable[[], object], list[str]]] = {
         ["farthest=16", "buckets=32"],
     ),
     "wavelengths the wrong way round": (
-        lambda: WavelengthStretch(factor=8, low=4, high=4, trained_length=64),
+        lambda: Llama3Scaling(factor=8, low=4, high=4, trained_length=64),
         ["low=4.0", "high=4.0"],
     ),
     "text for a number": (lambda: MultiHead(heads="4"), ["MultiHead.heads='4'", "integer"]),
@@ -209,9 +209,9 @@ REFUSED: dict[str, tuple[Callable[[], object], list[str]]] = {
     ),
     "token types where nothing reads them": (
         lambda: DecoderOnly(
-            length=T, embedding=Embedding(vocabulary=7, types=2), decoder=odd_stack()
+            length=T, embedding=Embedding(vocabulary=7, token_types=2), decoder=odd_stack()
         ),
-        ["types=2", "encoder-only"],
+        ["token_types=2", "encoder-only"],
     ),
     "an encoder wider than its decoder": (
         lambda: EncoderDecoder(
@@ -301,7 +301,7 @@ def test_a_cache_of_another_depth_is_refused_with_both_numbers():
 
 
 def test_an_empty_capacity_is_not_the_whole_length():
-    assert build(odd_decoder()).empty_cache(2, 0).slots[0].capacity == 0
+    assert build(odd_decoder()).empty_cache(2, 0).layers[0].capacity == 0
 
 
 @pytest.mark.parametrize("wrong", [torch.zeros(3, 5), torch.zeros(5, dtype=torch.long)])
@@ -328,7 +328,7 @@ def test_a_token_outside_the_vocabulary_is_refused_with_the_numbers():
 
 
 @pytest.mark.parametrize("pooling", [Mean(), First(), Last(), Max()])
-def test_the_vector_of_an_empty_text_is_zeros(pooling: Choice):
+def test_the_vector_of_an_empty_text_is_zeros(pooling: Config):
     config = EncoderOnly(
         length=T, embedding=TABLE, encoder=odd_stack(), output=TextVector(pooling=pooling)
     )
@@ -471,7 +471,7 @@ def taps(model: nn.Module) -> dict[str, nn.Module]:
     return {name: m for name, m in model.named_modules() if name.endswith("mix.steps")}
 
 
-def fused_attentions(config: Config) -> int:
+def fused_attentions(config: ModelConfig) -> int:
     """How often a forward pass calls the fused kernel: a cap has a kernel of its own."""
     stacks = [getattr(config, name, None) for name in ("encoder", "decoder", "decoder")]
     if not isinstance(config, EncoderDecoder):

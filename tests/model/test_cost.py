@@ -9,26 +9,26 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from qkv.model import (
     GELU,
+    BlockDiagonalAttention,
     Classify,
-    Config,
     DecoderOnly,
     Embedding,
     EncoderDecoder,
     EncoderOnly,
     LayerNorm,
     MaskedToken,
+    ModelConfig,
     MultiHead,
     NoPosition,
-    NotesNorm,
     ParallelNorm,
     PostNorm,
     ReLU,
     ReLU2,
     RMSNorm,
-    Rotary,
+    Rope,
     SandwichNorm,
+    SingleResidualNorm,
     Sinusoidal,
-    SlicedHeads,
     Stack,
     SwiGLU,
     build,
@@ -42,18 +42,19 @@ GPT = Stack(
     position=Sinusoidal(),
 )  # fmt: skip
 LLAMA = Stack(
-    layers=2, width=30, position=Rotary(), norm=RMSNorm(), feed_forward=SwiGLU(width=71),
+    layers=2, width=30, position=Rope(), norm=RMSNorm(), feed_forward=SwiGLU(width=71),
     attention=MultiHead(
         heads=6, kv_heads=3, head_width=10, bias=False, output_bias=False, qk_norm=RMSNorm()
     ),
 )  # fmt: skip
 PAPER = Stack(
     layers=2, width=28, attention=MultiHead(heads=4), feed_forward=ReLU(width=53),
-    position=Sinusoidal(), residual=PostNorm(), input_norm=LayerNorm(),
+    position=Sinusoidal(), norm_placement=PostNorm(),
+    input_norm=LayerNorm(),
 )  # fmt: skip
 NOTES = Stack(
-    layers=2, width=30, attention=SlicedHeads(heads=5), feed_forward=ReLU2(width=47),
-    position=NoPosition(), residual=NotesNorm(),
+    layers=2, width=30, attention=BlockDiagonalAttention(heads=5), feed_forward=ReLU2(width=47),
+    position=NoPosition(), norm_placement=SingleResidualNorm(),
 )  # fmt: skip
 FACTORED = Stack(
     layers=2, width=28, attention=MultiHead(heads=4, value_width=9, value_rank=3),
@@ -61,21 +62,22 @@ FACTORED = Stack(
 )  # fmt: skip
 
 ALBERT = Stack(
-    layers=4, distinct=2, width=36, table_width=11, attention=MultiHead(heads=6),
-    feed_forward=GELU(width=77), position=Sinusoidal(), residual=PostNorm(), input_norm=LayerNorm(),
+    layers=4, unique_layers=2, width=36, embedding_width=11, attention=MultiHead(heads=6),
+    feed_forward=GELU(width=77), position=Sinusoidal(), norm_placement=PostNorm(),
+    input_norm=LayerNorm(),
 )  # fmt: skip
 NEOX = Stack(
     layers=3, width=36, attention=MultiHead(heads=6), feed_forward=GELU(width=77),
-    position=Rotary(), residual=ParallelNorm(),
+    position=Rope(), norm_placement=ParallelNorm(),
 )  # fmt: skip
 GEMMA = Stack(
-    layers=2, width=30, position=Rotary(), norm=RMSNorm(around_one=True),
-    feed_forward=SwiGLU(width=71), residual=SandwichNorm(),
+    layers=2, width=30, position=Rope(), norm=RMSNorm(around_one=True),
+    feed_forward=SwiGLU(width=71), norm_placement=SandwichNorm(),
     attention=MultiHead(heads=6, kv_heads=3, head_width=10, bias=False, output_bias=False),
 )  # fmt: skip
 
 TABLE = Embedding(vocabulary=V)
-CONFIGS: dict[str, Config] = {
+CONFIGS: dict[str, ModelConfig] = {
     "gpt": DecoderOnly(length=32, embedding=TABLE, decoder=GPT),
     "llama": DecoderOnly(length=32, embedding=TABLE, decoder=LLAMA),
     "masked": EncoderOnly(length=32, embedding=TABLE, encoder=PAPER, output=MaskedToken()),
@@ -92,7 +94,7 @@ CONFIGS: dict[str, Config] = {
 }
 
 
-def run(config: Config, model: nn.Module) -> Callable[[], Tensor]:
+def run(config: ModelConfig, model: nn.Module) -> Callable[[], Tensor]:
     target, source = torch.randint(V, (B, T)), torch.randint(V, (B, S))
     if isinstance(config, EncoderDecoder):
         return lambda: model(source, target)

@@ -15,8 +15,8 @@ from tests.model.odd_models import (
 )
 from torch import Tensor, nn
 
-from qkv.model import Choice, Config, build
-from qkv.model.position.rope import Unstretched
+from qkv.model import Config, ModelConfig, build
+from qkv.model.position.rope import NoScaling
 
 B, T, S = 4, 11, 13
 LENGTHS = torch.tensor([T, 5, 1, 0])
@@ -24,7 +24,7 @@ SOURCE_LENGTHS = torch.tensor([7, S, 0, 1])
 TOLERANCE = 1e-10
 
 
-def lively(config: Config) -> nn.Module:
+def lively(config: ModelConfig) -> nn.Module:
     """The model in float64, with no norm at 1, no bias at 0 and no table too faint to matter."""
     model = build(config, seed=3).double().eval()
     generator = torch.Generator().manual_seed(5)
@@ -50,11 +50,11 @@ def assert_equal(ours: Tensor, twin: np.ndarray) -> None:
     np.testing.assert_allclose(ours.numpy(), twin, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def source_words(config: Config) -> int:
+def source_words(config: ModelConfig) -> int:
     return (config.source or config.embedding).vocabulary
 
 
-def concrete(kind: type[Choice]) -> set[type[Choice]]:
+def concrete(kind: type[Config]) -> set[type[Config]]:
     """Every choice below that one that can be written down."""
     found = {kind} if "kind" in kind.model_fields and kind.__module__.startswith("qkv.") else set()
     return found.union(*(concrete(below) for below in kind.__subclasses__()))
@@ -62,8 +62,8 @@ def concrete(kind: type[Choice]) -> set[type[Choice]]:
 
 def test_the_models_compared_here_make_every_choice():
     made = {type(choice) for config in ALL.values() for choice in choices_in(config)}
-    assert Unstretched in made
-    ours = {kind for kind in concrete(Choice) if kind.__module__.startswith("qkv.model.")}
+    assert NoScaling in made
+    ours = {kind for kind in concrete(Config) if kind.__module__.startswith("qkv.model.")}
     assert ours <= made
 
 
@@ -127,7 +127,7 @@ def test_the_kernel_that_gives_gradients_equals_numpy(name: str):
 STEPS = [3, 1, 1, 2, 1, 3]  # what is fed at a time; together T
 
 
-def token_scores(models: dict[str, Config]) -> list[str]:
+def token_scores(models: dict[str, ModelConfig]) -> list[str]:
     return [name for name, config in models.items() if config.output.kind == "next_token"]
 
 

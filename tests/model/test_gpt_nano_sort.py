@@ -44,7 +44,7 @@ def nano(tanh: bool = True) -> DecoderOnly:
             feed_forward=GELU(width=4 * D, tanh=tanh),
             position=Learned(),
             norm=LayerNorm(eps=1e-5),
-            residual=PreNorm(),
+            norm_placement=PreNorm(),
         ),
         output=NextToken(tied=False),
     )

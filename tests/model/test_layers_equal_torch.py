@@ -195,7 +195,7 @@ def block(order: str, bend: str, bias: bool = True, cross: bool = False) -> Bloc
         feed_forward={"relu": ReLU, "gelu": GELU}[bend](width=F, bias=bias),
         position=NoPosition(),
         norm=LayerNorm(eps=EPS, bias=bias),
-        residual={"post": PostNorm(), "pre": PreNorm()}[order],
+        norm_placement={"post": PostNorm(), "pre": PreNorm()}[order],
     )
     return next(stack.build(T, cross).double().blocks())
 

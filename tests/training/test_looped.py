@@ -56,12 +56,12 @@ CHOICES: dict[str, dict[str, object]] = {
     "gelu": {"feed_forward": {"kind": "gelu", "width": 100}},
     "swiglu": {"feed_forward": {"kind": "swiglu", "width": 100}},
     "rms": {"norm": {"kind": "rms_norm"}},
-    "post": {"residual": {"kind": "post_norm"}},
-    "parallel": {"residual": {"kind": "parallel_norm"}},
-    "sandwich": {"residual": {"kind": "sandwich_norm"}},
+    "post": {"norm_placement": {"kind": "post_norm"}},
+    "parallel": {"norm_placement": {"kind": "parallel_norm"}},
+    "sandwich": {"norm_placement": {"kind": "sandwich_norm"}},
     "learned": {"position": {"kind": "learned"}},
     "alibi": {"position": {"kind": "alibi"}},
-    "neighbours": {"position": {"kind": "rotary", "adjacent": True}},
+    "neighbours": {"position": {"kind": "rope", "interleaved": True}},
 }
 
 

@@ -1,13 +1,21 @@
 """Attention as pure functions on tensors: kernels, masks, heads, positions and the cache."""
 
 from qkv.attention.attend import attend, fused
-from qkv.attention.cache import NO_SLOT, CrossSlot, KVCache, NoSlot, Rows, RowSlot, Slot
+from qkv.attention.cache import (
+    NO_CACHE,
+    CrossLayerCache,
+    KVCache,
+    LayerCache,
+    NoLayerCache,
+    RaggedCache,
+    RaggedLayerCache,
+)
 from qkv.attention.mask import SEE_ALL, Mask, Part, Tile
 from qkv.attention.multi_head import join_heads, project_factored, project_slices, split_heads
 from qkv.attention.positions import (
     UNTURNED,
-    Alibi,
-    Buckets,
+    AlibiBias,
+    BucketBias,
     Rotation,
     Unturned,
     alibi_slopes,
@@ -19,20 +27,20 @@ from qkv.attention.positions import (
 from qkv.attention.reference import Steps, reference, soft_cap, softmax
 
 __all__ = [
-    "NO_SLOT",
+    "NO_CACHE",
     "SEE_ALL",
     "UNTURNED",
-    "Alibi",
-    "Buckets",
-    "CrossSlot",
+    "AlibiBias",
+    "BucketBias",
+    "CrossLayerCache",
     "KVCache",
+    "LayerCache",
     "Mask",
-    "NoSlot",
+    "NoLayerCache",
     "Part",
+    "RaggedCache",
+    "RaggedLayerCache",
     "Rotation",
-    "RowSlot",
-    "Rows",
-    "Slot",
     "Steps",
     "Tile",
     "Unturned",

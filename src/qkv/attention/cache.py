@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #   and whatever is quick for one text is quick for it.
 
 
-class Slot:
+class LayerCache:
     """The keys and values of one attention layer, in room set aside once."""
 
     def __init__(self, k: Tensor, v: Tensor, length: int = 0) -> None:
@@ -90,64 +90,64 @@ class Slot:
         self.k[:, :, kept] = self.k[:, :, kept].index_select(0, rows)
         self.v[:, :, kept] = self.v[:, :, kept].index_select(0, rows)
 
-    def fork(self, copies: int) -> Slot:
+    def fork(self, copies: int) -> LayerCache:
         """A slot of its own in which every row stands `copies` times."""
         k, v = (t.repeat_interleave(copies, dim=0) for t in (self.k, self.v))
-        return Slot(k, v, self.length)
+        return LayerCache(k, v, self.length)
 
 
-class CrossSlot:
+class CrossLayerCache:
     """The keys and values of one source text for one decoder layer, computed once."""
 
     def __init__(self, kept: tuple[Tensor, Tensor] | None = None) -> None:
-        self.kept = kept
+        self.entry = kept
 
-    def once(self, source: Tensor, compute: Compute) -> tuple[Tensor, Tensor]:
+    def get_or_compute(self, source: Tensor, compute: Compute) -> tuple[Tensor, Tensor]:
         """What `compute` made of the source (B, S, D) the first time, kept head by head: it will be
         read many times.
         """
-        if self.kept is None:
+        if self.entry is None:
             k, v = compute(source)
-            self.kept = (k.contiguous(), v.contiguous())
-        B, S = self.kept[0].shape[0], self.kept[0].shape[2]
+            self.entry = (k.contiguous(), v.contiguous())
+        B, S = self.entry[0].shape[0], self.entry[0].shape[2]
         if source.shape[:2] != (B, S):
             raise CacheError(
                 f"the cache belongs to a source of B={B}, S={S} but is given "
                 f"B={source.shape[0]}, S={source.shape[1]}; make an empty cache for another source"
             )
-        return self.kept
+        return self.entry
 
     def reorder(self, rows: Tensor) -> None:
-        if self.kept is not None:
-            _check_order(rows, self.kept[0])
-            self.kept = (self.kept[0].index_select(0, rows), self.kept[1].index_select(0, rows))
+        if self.entry is not None:
+            _check_order(rows, self.entry[0])
+            self.entry = (self.entry[0].index_select(0, rows), self.entry[1].index_select(0, rows))
 
-    def fork(self, copies: int) -> CrossSlot:
-        if self.kept is None:
-            return CrossSlot()
-        k, v = (t.repeat_interleave(copies, dim=0) for t in self.kept)
-        return CrossSlot((k, v))
+    def fork(self, copies: int) -> CrossLayerCache:
+        if self.entry is None:
+            return CrossLayerCache()
+        k, v = (t.repeat_interleave(copies, dim=0) for t in self.entry)
+        return CrossLayerCache((k, v))
 
 
-class NoSlot:
+class NoLayerCache:
     """No cache: what is computed now is all there is."""
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         return k, v
 
-    def once(self, source: Tensor, compute: Compute) -> tuple[Tensor, Tensor]:
+    def get_or_compute(self, source: Tensor, compute: Compute) -> tuple[Tensor, Tensor]:
         return compute(source)
 
 
-NO_SLOT = NoSlot()
+NO_CACHE = NoLayerCache()
 
 
 class KVCache:
     """One slot a layer for self-attention and one for cross attention."""
 
-    def __init__(self, slots: list[Slot], cross: list[CrossSlot] | None = None) -> None:
-        self.slots = slots
-        self.cross = [CrossSlot() for _ in slots] if cross is None else cross
+    def __init__(self, slots: list[LayerCache], cross: list[CrossLayerCache] | None = None) -> None:
+        self.layers = slots
+        self.cross = [CrossLayerCache() for _ in slots] if cross is None else cross
 
     @classmethod
     def empty(
@@ -169,27 +169,29 @@ class KVCache:
         def room(width: int) -> Tensor:
             return torch.zeros(batch, kv_heads, capacity, width, device=device, dtype=dtype)
 
-        return cls([Slot(room(head_width), room(value_width or head_width)) for _ in range(layers)])
+        return cls(
+            [LayerCache(room(head_width), room(value_width or head_width)) for _ in range(layers)]
+        )
 
     @property
     def length(self) -> int:
         """How many positions are kept."""
-        return self.slots[0].length if self.slots else 0
+        return self.layers[0].length if self.layers else 0
 
     @property
     def bytes(self) -> int:
         """Memory set aside for self-attention."""
-        return sum(t.nbytes for slot in self.slots for t in (slot.k, slot.v))
+        return sum(t.nbytes for slot in self.layers for t in (slot.k, slot.v))
 
     def truncate(self, length: int) -> None:
         """Forget every position from `length` on; the source of cross attention stays."""
-        for slot in self.slots:
+        for slot in self.layers:
             slot.truncate(length)
 
     def reorder(self, rows: Tensor) -> None:
         """Row b becomes what row rows[b] was: how a beam search follows its survivors."""
         rows = torch.as_tensor(rows)
-        for slot in self.slots:
+        for slot in self.layers:
             slot.reorder(rows)
         for cross in self.cross:
             cross.reorder(rows)
@@ -199,7 +201,7 @@ class KVCache:
         if copies < 1:
             raise CacheError(f"a cache is forked into 1 or more copies, not {copies}")
         return KVCache(
-            [slot.fork(copies) for slot in self.slots], [slot.fork(copies) for slot in self.cross]
+            [slot.fork(copies) for slot in self.layers], [slot.fork(copies) for slot in self.cross]
         )
 
 
@@ -218,7 +220,7 @@ PATIENCE = 4  # passes of a row by itself before it is worth the copy to move it
 BUCKET = 16  # keys are shown in multiples of this, so that kernels meet few different shapes
 
 
-class RowSlot(Slot):
+class RaggedLayerCache(LayerCache):
     """One layer's keys and values, of which some rows and columns are shown."""
 
     def __init__(self, k: Tensor, v: Tensor, length: int = 0) -> None:
@@ -240,12 +242,14 @@ class RowSlot(Slot):
         return self.k[: self.rows, :, shown], self.v[: self.rows, :, shown]
 
 
-class Rows:
+class RaggedCache:
     """Rows that join, grow together by a key at a time, and leave; room follows their number."""
 
     def __init__(self, like: KVCache) -> None:
         """No row yet, of the same layers, heads and widths as that cache."""
-        self.cache = KVCache([RowSlot(_room(s.k, 0, 0), _room(s.v, 0, 0)) for s in like.slots])
+        self.cache = KVCache(
+            [RaggedLayerCache(_room(s.k, 0, 0), _room(s.v, 0, 0)) for s in like.layers]
+        )
         self.lengths: list[int] = []
         self.alone = 0  # passes of a single row, since there were others
 
@@ -257,7 +261,7 @@ class Rows:
         """The column behind every row's last key."""
         return self.cache.length
 
-    def join(self, cache: KVCache, lengths: dict[int, int]) -> None:
+    def add(self, cache: KVCache, lengths: dict[int, int]) -> None:
         """Copy some rows of a cache, in which row b has its keys in the last lengths[b] columns."""
         deep = max(lengths.values())
         if deep > cache.length:
@@ -266,26 +270,26 @@ class Rows:
         self._make_room(last, max(deep, *self.lengths, 0), new=0)
         start, rows = self.end - deep, list(lengths)
         taken = slice(cache.length - deep, cache.length)
-        for slot, given in zip(self.cache.slots, cache.slots, strict=True):
+        for slot, given in zip(self.cache.layers, cache.layers, strict=True):
             for mine, theirs in ((slot.k, given.k), (slot.v, given.v)):
                 mine[first:last, :, :start] = 0
                 mine[first:last, :, start : self.end] = theirs[rows, :, taken]
         self.lengths += lengths.values()
 
-    def leave(self, row: int) -> None:
+    def remove(self, row: int) -> None:
         """Forget a row; the last one takes its number."""
         last = len(self) - 1
         if row != last:
-            for slot in self.cache.slots:
+            for slot in self.cache.layers:
                 for t in (slot.k, slot.v):
                     t[row, :, : self.end] = t[last, :, : self.end]
         self.lengths[row] = self.lengths[last]
         self.lengths.pop()
-        rows, columns = len(self.cache.slots[0].k), self.cache.slots[0].capacity
+        rows, columns = len(self.cache.layers[0].k), self.cache.layers[0].capacity
         if 4 * len(self) <= rows or 4 * _columns(max(self.lengths, default=0), 1) <= columns:
             self._move(_power(len(self)), max(self.lengths, default=0), 1)
 
-    def show(self, new: int = 1) -> tuple[Tensor | None, Mask | None]:
+    def prepare(self, new: int = 1) -> tuple[Tensor | None, Mask | None]:
         """Make ready for one pass of `cache` that appends `new` keys to every row.
 
         -> the positions of the new tokens (B, new), and the mask that hides what is no key of
@@ -298,10 +302,10 @@ class Rows:
         self._make_room(len(self), max(self.lengths), new)
         longest = max(self.lengths) + new
         shown = -(-longest // BUCKET) * BUCKET
-        for slot in self.cache.slots:
-            assert isinstance(slot, RowSlot)
+        for slot in self.cache.layers:
+            assert isinstance(slot, RaggedLayerCache)
             slot.rows, slot.first = len(self), self.end + new - shown
-        device = self.cache.slots[0].k.device
+        device = self.cache.layers[0].k.device
         before = torch.tensor(self.lengths, device=device)[:, None]  # (B, 1)
         columns = torch.arange(shown, device=device)
         seen = columns >= shown - new - before  # (B, shown)
@@ -310,13 +314,13 @@ class Rows:
 
     def _set_apart(self, new: int) -> None:
         """Make ready for one pass of the only row."""
-        slot, (length,) = self.cache.slots[0], self.lengths
-        if isinstance(slot, RowSlot) or self.end + new > slot.capacity:
-            self._move(1, length, new, margin=0, kind=Slot)
+        slot, (length,) = self.cache.layers[0], self.lengths
+        if isinstance(slot, RaggedLayerCache) or self.end + new > slot.capacity:
+            self._move(1, length, new, margin=0, kind=LayerCache)
         self.lengths = [length + new]
 
     def _make_room(self, rows: int, longest: int, new: int) -> None:
-        slot = self.cache.slots[0]
+        slot = self.cache.layers[0]
         short = self.end + new > slot.capacity or self.end < longest + BUCKET
         if rows > len(slot.k) or short:
             self._move(max(_power(rows), len(slot.k)), longest, new)
@@ -327,7 +331,7 @@ class Rows:
         longest: int,
         new: int,
         margin: int = BUCKET,
-        kind: type[Slot] = RowSlot,
+        kind: type[LayerCache] = RaggedLayerCache,
     ) -> None:
         """All rows into fresh room of that many rows and columns, behind a margin of zeros."""
         kept, was = max(self.lengths, default=0), self.end
@@ -336,8 +340,8 @@ class Rows:
         def moved(t: Tensor) -> Tensor:
             return _moved(t[: len(self), :, was - kept : was], _room(t, rows, columns), end)
 
-        for i, slot in enumerate(self.cache.slots):  # each gives up its old room at once
-            self.cache.slots[i] = kind(moved(slot.k), moved(slot.v), end)
+        for i, slot in enumerate(self.cache.layers):  # each gives up its old room at once
+            self.cache.layers[i] = kind(moved(slot.k), moved(slot.v), end)
 
 
 def _moved(kept: Tensor, fresh: Tensor, end: int) -> Tensor:

@@ -156,7 +156,7 @@ def stretch_by_turns(
 
 
 @dataclass(frozen=True, eq=False)
-class Alibi(Part):
+class AlibiBias(Part):
     """Each head loses its own slope for every position of distance (Press et al. 2022)."""
 
     relative: ClassVar[bool] = True
@@ -175,7 +175,7 @@ class Alibi(Part):
 
 
 @dataclass(frozen=True, eq=False)
-class Buckets(Part):
+class BucketBias(Part):
     """Each head adds a learned number for the bucket a distance falls in (Raffel et al. 2020)."""
 
     relative: ClassVar[bool] = True

@@ -18,7 +18,7 @@ from qkv.model import (
     PostNorm,
     Stack,
 )
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.model.output import Output
 
 GROUP = "encoder.albert_layer_groups.{i}.albert_layers.0"
@@ -55,7 +55,7 @@ class Albert(Bert):
     head = ("predictions.", "classifier.")
     leftovers = (r"embeddings\.position_ids", r"sop_classifier\.classifier\.(weight|bias)")
 
-    def config(self, given: Given, tensors: Collection[str]) -> Config:
+    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         given.must_be("position_embedding_type", ["absolute"], "cannot be carried; absolute can")
         given.must_be("inner_group_num", [1], "cannot be carried; groups of 1 layer can")
         norm = LayerNorm(eps=given.positive("layer_norm_eps", 1e-12))
@@ -63,21 +63,21 @@ class Albert(Bert):
         layers, groups = given.layers("num_hidden_layers"), given.layers("num_hidden_groups", 1)
         stack = Stack(
             layers=layers,
-            distinct=None if groups == layers else groups,
+            unique_layers=None if groups == layers else groups,
             width=width,
-            table_width=table_width(given),
+            embedding_width=table_width(given),
             attention=MultiHead(heads=given.size("num_attention_heads")),
             feed_forward=feed_forward(given, "hidden_act", inner, bias=True, absent=ACTIVATION),
             position=Learned(),
             norm=norm,
-            residual=PostNorm(),
+            norm_placement=PostNorm(),
             input_norm=norm,
             dropout=given.share("hidden_dropout_prob", 0.0),
         )
         return EncoderOnly(
             length=given.size("max_position_embeddings"),
             embedding=Embedding(
-                vocabulary=given.size("vocab_size"), types=given.size("type_vocab_size", 2)
+                vocabulary=given.size("vocab_size"), token_types=given.size("type_vocab_size", 2)
             ),
             encoder=stack,
             output=self.output(given, width, norm, given.share("classifier_dropout_prob", 0.1)),
@@ -93,7 +93,7 @@ class Albert(Bert):
             )
         return super().output(given, width, norm, dropout)
 
-    def fields(self, config: Config) -> dict[str, Any]:
+    def fields(self, config: ModelConfig) -> dict[str, Any]:
         stack = expect_encoder(config).encoder
         bert = super().fields(config)
         if "classifier_dropout" in bert:

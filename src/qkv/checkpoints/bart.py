@@ -18,7 +18,7 @@ from qkv.model import (
     PreNorm,
     Stack,
 )
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 
 SIDES = ("encoder", "decoder")
 BIAS = "final_logits_bias"
@@ -69,7 +69,7 @@ class Bart(Layout):
     input_norm: ClassVar[bool] = True
     waves: ClassVar[bool] = False
 
-    def config(self, given: Given, tensors: Collection[str]) -> Config:
+    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         given.must_be("is_encoder_decoder", [True], "makes it one half, which cannot be carried")
         self._expect_arrangement(given)
         target, source = self.embeddings(given, tensors)
@@ -103,7 +103,7 @@ class Bart(Layout):
             ),
             position=self.position(),
             norm=norm,
-            residual=PreNorm() if pre else PostNorm(),
+            norm_placement=PreNorm() if pre else PostNorm(),
             input_norm=norm if self.input_norm else None,
             dropout=given.share("dropout", 0.1),
         )
@@ -111,9 +111,9 @@ class Bart(Layout):
     def position(self) -> Any:
         return Learned(offset=2)
 
-    def fields(self, config: Config) -> dict[str, Any]:
+    def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_translator(config)
-        kind = "mbart" if config.encoder.residual.kind == "pre_norm" else "bart"
+        kind = "mbart" if config.encoder.norm_placement.kind == "pre_norm" else "bart"
         return {
             "model_type": kind,
             "architectures": [f"{'MBart' if kind == 'mbart' else 'Bart'}ForConditionalGeneration"],
@@ -122,19 +122,19 @@ class Bart(Layout):
             **stack_fields(config),
         }
 
-    def table(self, config: Config) -> Table:
+    def table(self, config: ModelConfig) -> Table:
         return ends(config) | STACKS
 
-    def twins(self, config: Config) -> Mapping[str, str]:
+    def twins(self, config: ModelConfig) -> Mapping[str, str]:
         return ends_again(config)
 
-    def copies(self, config: Config) -> Mapping[str, str]:
+    def copies(self, config: ModelConfig) -> Mapping[str, str]:
         """A third table, which no one reads where each side has its own, is still looked for."""
         if expect_translator(config).source is None:
             return {}
         return {f"{self.prefix}{SHARED}": f"{self.prefix}{TARGET}"}
 
-    def unused(self, config: Config) -> tuple[str, ...]:
+    def unused(self, config: ModelConfig) -> tuple[str, ...]:
         return () if expect_translator(config).source is None else (r"shared\.weight",)
 
     def notes(self, given: Given) -> list[str]:

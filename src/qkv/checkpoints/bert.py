@@ -28,7 +28,7 @@ from qkv.model import (
     Stack,
     TextVector,
 )
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.model.output import Output
 
 BODY: Table = {
@@ -72,7 +72,7 @@ class Bert(Layout):
         "Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification",
     )  # fmt: skip
 
-    def config(self, given: Given, tensors: Collection[str]) -> Config:
+    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         given.must_be("position_embedding_type", ["absolute"], "cannot be carried; absolute can")
         given.must_be("is_decoder", [False], "makes it a decoder, which cannot be carried")
         norm = LayerNorm(eps=given.positive("layer_norm_eps", 1e-12))
@@ -87,14 +87,14 @@ class Bert(Layout):
             ),
             position=Learned(),
             norm=norm,
-            residual=PostNorm(),
+            norm_placement=PostNorm(),
             input_norm=norm,
             dropout=dropout,
         )
         return EncoderOnly(
             length=given.size("max_position_embeddings"),
             embedding=Embedding(
-                vocabulary=given.size("vocab_size"), types=given.size("type_vocab_size", 2)
+                vocabulary=given.size("vocab_size"), token_types=given.size("type_vocab_size", 2)
             ),
             encoder=stack,
             output=self.output(given, width, norm, dropout),
@@ -113,16 +113,16 @@ class Bert(Layout):
             return TextVector(pooling=First(), dense=True, unit=False)
         return SENTENCE
 
-    def fields(self, config: Config) -> dict[str, Any]:
+    def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_encoder(config)
         stack, output = config.encoder, config.output
-        if not config.embedding.types:
+        if not config.embedding.token_types:
             raise ConfigError("this layout has token types")
         return {
             "model_type": self.kinds[0],
             "architectures": [architecture(self.families[0], output)],
             "vocab_size": config.embedding.vocabulary,
-            "type_vocab_size": config.embedding.types,
+            "type_vocab_size": config.embedding.token_types,
             "hidden_size": stack.width,
             "num_hidden_layers": stack.layers,
             "num_attention_heads": stack.attention.heads,
@@ -136,19 +136,19 @@ class Bert(Layout):
             **output_fields(output, "classifier_dropout"),
         }
 
-    def table(self, config: Config) -> Table:
+    def table(self, config: ModelConfig) -> Table:
         return self.body | self.heads.table(config.output)
 
-    def twins(self, config: Config) -> Mapping[str, str]:
+    def twins(self, config: ModelConfig) -> Mapping[str, str]:
         return self.heads.twins(config.output, str(self.body["embedding.weight"]))
 
-    def copies(self, config: Config) -> Mapping[str, str]:
+    def copies(self, config: ModelConfig) -> Mapping[str, str]:
         return self.heads.copies(config.output)
 
-    def unused(self, config: Config) -> tuple[str, ...]:
+    def unused(self, config: ModelConfig) -> tuple[str, ...]:
         return self.heads.unused(config.output)
 
-    def labels(self, config: Config, names: tuple[str, ...]) -> Classify:
+    def labels(self, config: ModelConfig, names: tuple[str, ...]) -> Classify:
         stack = expect_encoder(config).encoder
         return label_head(names, stack.width, stack.dropout)
 

@@ -10,19 +10,19 @@ from qkv.model import (
     GELU,
     Classify,
     EncoderOnly,
-    LinearStretch,
+    LinearScaling,
+    Llama3Scaling,
+    NoScaling,
     ReLU,
     ReLU2,
-    Rotary,
+    Rope,
     SiLU,
     SwiGLU,
     TextVector,
-    TurnsStretch,
-    Unstretched,
-    WavelengthStretch,
+    YarnScaling,
 )
-from qkv.model.build import Config
-from qkv.model.config import Choice
+from qkv.model.build import ModelConfig
+from qkv.model.config import Config
 from qkv.model.output import Bend, Output
 from qkv.model.position.rope import Stretch
 from qkv.model.stack import Stack
@@ -35,7 +35,7 @@ from qkv.model.stack import Stack
 ABSENT_BASE = 10_000.0
 
 
-def rotary(given: Given, layer_type: str | None = None, base: float | None = None) -> Rotary:
+def rotary(given: Given, layer_type: str | None = None, base: float | None = None) -> Rope:
     """`rope_theta`, `rope_scaling` and `partial_rotary_factor`, or all in `rope_parameters`.
 
     layer_type: where there are parameters for each type of layer, those of this one.
@@ -51,20 +51,20 @@ def rotary(given: Given, layer_type: str | None = None, base: float | None = Non
     scaling = said if said.fields else scaling
     usual = given.positive("rope_theta", base or ABSENT_BASE)
     share = given.positive("partial_rotary_factor", given.positive("rotary_pct", 1.0))
-    return Rotary(
+    return Rope(
         base=said.positive("rope_theta", usual),
-        share=said.positive("partial_rotary_factor", share),
-        stretch=_stretch(scaling, given),
+        fraction=said.positive("partial_rotary_factor", share),
+        scaling=_stretch(scaling, given),
     )
 
 
-def rotary_fields(position: Rotary) -> dict[str, Any]:
+def rotary_fields(position: Rope) -> dict[str, Any]:
     """The same as `rope_parameters`."""
-    s = position.stretch
+    s = position.scaling
     said: dict[str, Any] = {"rope_type": "default"}
-    if isinstance(s, LinearStretch):
+    if isinstance(s, LinearScaling):
         said = {"rope_type": "linear", "factor": s.factor}
-    elif isinstance(s, WavelengthStretch):
+    elif isinstance(s, Llama3Scaling):
         said = {
             "rope_type": "llama3",
             "factor": s.factor,
@@ -72,7 +72,7 @@ def rotary_fields(position: Rotary) -> dict[str, Any]:
             "high_freq_factor": s.high,
             "original_max_position_embeddings": s.trained_length,
         }
-    elif isinstance(s, TurnsStretch):
+    elif isinstance(s, YarnScaling):
         said = {
             "rope_type": "yarn",
             "factor": s.factor,
@@ -81,26 +81,26 @@ def rotary_fields(position: Rotary) -> dict[str, Any]:
             "original_max_position_embeddings": s.trained_length,
             "attention_factor": s.length,
         }
-    elif not isinstance(s, Unstretched):
-        raise ConfigError(f"this layout has no stretch of kind {s.kind}")
-    if position.adjacent:
+    elif not isinstance(s, NoScaling):
+        raise ConfigError(f"this layout has no RoPE scaling of kind {s.kind}")
+    if position.interleaved:
         raise ConfigError("this layout turns halves, not neighbours")
-    share = {} if position.share == 1.0 else {"partial_rotary_factor": position.share}
+    share = {} if position.fraction == 1.0 else {"partial_rotary_factor": position.fraction}
     return {"rope_theta": position.base, **said, **share}
 
 
 def _stretch(scaling: Given, given: Given) -> Stretch:
     kind = scaling.word("rope_type", scaling.word("type", "default"))
     if kind == "default":
-        return Unstretched()
+        return NoScaling()
     if kind == "linear":
-        return LinearStretch(factor=scaling.positive("factor"))
+        return LinearScaling(factor=scaling.positive("factor"))
     length = scaling.size(
         "original_max_position_embeddings",
         given.size("original_max_position_embeddings", given.size("max_position_embeddings")),
     )
     if kind == "llama3":
-        return WavelengthStretch(
+        return Llama3Scaling(
             factor=scaling.positive("factor"),
             low=scaling.positive("low_freq_factor"),
             high=scaling.positive("high_freq_factor"),
@@ -114,14 +114,14 @@ def _stretch(scaling: Given, given: Given) -> Stretch:
     )
 
 
-def _yarn(scaling: Given, trained: int) -> TurnsStretch:
+def _yarn(scaling: Given, trained: int) -> YarnScaling:
     scaling.must_be("truncate", [True], "cannot be carried: bounds are rounded to whole pairs")
     factor = scaling.positive("factor")
     length = scaling.positive("attention_factor") if scaling.has("attention_factor") else None
     if length is None and scaling.has("mscale") and scaling.has("mscale_all_dim"):
         above, below = (_grown(factor, scaling.positive(n)) for n in ("mscale", "mscale_all_dim"))
         length = above / below
-    return TurnsStretch(
+    return YarnScaling(
         factor=factor,
         fast=scaling.positive("beta_fast", 32.0),
         slow=scaling.positive("beta_slow", 1.0),
@@ -185,7 +185,7 @@ def bend_name(bend: Bend) -> str:
     return next(name for name, ours in BENT.items() if ours == bend)
 
 
-def options_of(config: Config) -> dict[str, Any]:
+def options_of(config: ModelConfig) -> dict[str, Any]:
     """The sizes, and each part with what it differs in from its defaults."""
     found: dict[str, Any] = {
         "family": config.kind.replace("_", "-"),
@@ -215,23 +215,23 @@ def _answer(output: Output) -> str:
 
 
 def _stack(stack: Stack) -> dict[str, str]:
-    shared = "" if stack.distinct is None else f" on {stack.distinct} blocks"
+    shared = "" if stack.unique_layers is None else f" on {stack.unique_layers} blocks"
     told = {"shape": f"{stack.layers} layers{shared}, width {stack.width}"}
-    for part in ("attention", "feed_forward", "position", "norm", "residual", "local"):
+    for part in ("attention", "feed_forward", "position", "norm", "norm_placement", "local"):
         choice = getattr(stack, part)
         if choice is not None:
             told[part] = say(choice)
     return told
 
 
-def say(choice: Choice) -> str:
+def say(choice: Config) -> str:
     """Its kind, and every field that is not as usual."""
     told = []
     for name, field in type(choice).model_fields.items():
         value = getattr(choice, name)
         if name == "kind" or value == field.default:
             continue
-        shown = f"({say(value)})" if isinstance(value, Choice) else _short(value)
+        shown = f"({say(value)})" if isinstance(value, Config) else _short(value)
         told.append(f"{name.replace('_', ' ')} {shown}")
     kind = str(getattr(choice, "kind", "")).replace("_", " ")
     return f"{kind}: {', '.join(told)}".removeprefix(": ") if told else kind

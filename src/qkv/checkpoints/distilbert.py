@@ -27,7 +27,7 @@ from qkv.model import (
     Stack,
     TextVector,
 )
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.model.output import Output
 
 BODY: Table = {
@@ -61,7 +61,7 @@ class DistilBert(Layout):
     leftovers = (r"embeddings\.position_ids",)
     architectures = ("Model", "ForMaskedLM", "ForSequenceClassification")
 
-    def config(self, given: Given, tensors: Collection[str]) -> Config:
+    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         width = given.size("dim")
         stack = Stack(
             layers=given.layers("n_layers"),
@@ -70,7 +70,7 @@ class DistilBert(Layout):
             feed_forward=feed_forward(given, "activation", given.size("hidden_dim"), bias=True),
             position=Learned(),  # also where it began as waves: the file has them as weights
             norm=NORM,
-            residual=PostNorm(),
+            norm_placement=PostNorm(),
             input_norm=NORM,
             dropout=given.share("dropout", 0.1),
         )
@@ -91,7 +91,7 @@ class DistilBert(Layout):
             return label_head(labels_of(given), width, given.share("seq_classif_dropout", 0.2))
         return SENTENCE
 
-    def fields(self, config: Config) -> dict[str, Any]:
+    def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_encoder(config)
         stack, output = config.encoder, config.output
         return {
@@ -110,19 +110,19 @@ class DistilBert(Layout):
             **output_fields(output, "seq_classif_dropout"),
         }
 
-    def table(self, config: Config) -> Table:
+    def table(self, config: ModelConfig) -> Table:
         return BODY | (MASKED if isinstance(config.output, MaskedToken) else LABELS)
 
-    def twins(self, config: Config) -> Mapping[str, str]:
+    def twins(self, config: ModelConfig) -> Mapping[str, str]:
         tied = isinstance(config.output, MaskedToken) and config.output.tied
         return {"vocab_projector.weight": "embeddings.word_embeddings.weight"} if tied else {}
 
-    def unused(self, config: Config) -> tuple[str, ...]:
+    def unused(self, config: ModelConfig) -> tuple[str, ...]:
         if not isinstance(config.output, TextVector):
             return ()
         return tensors_of((*MASKED.values(), *LABELS.values()))
 
-    def labels(self, config: Config, names: tuple[str, ...]) -> Classify:
+    def labels(self, config: ModelConfig, names: tuple[str, ...]) -> Classify:
         stack = expect_encoder(config).encoder
         return label_head(names, stack.width, stack.dropout)
 

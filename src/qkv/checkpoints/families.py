@@ -16,11 +16,11 @@ from qkv.model import (
     MaskedToken,
     Mean,
     NextToken,
-    Rotary,
+    Rope,
     Stack,
     TextVector,
 )
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.model.output import Output
 
 # FOLDED layout/decoders: What the layouts of decoders share: their words for sizes, windows and
@@ -137,11 +137,11 @@ SLIDING, FULL = "sliding_attention", "full_attention"
 ABSENT_WINDOW = 4096
 
 
-def expect_whole_heads(position: Rotary, given: Given) -> Rotary:
+def expect_whole_heads(position: Rope, given: Given) -> Rope:
     """Rotary positions that turn all of a head, where a layout's programs ignore a share."""
-    if position.share != 1.0:
+    if position.fraction != 1.0:
         raise ConfigError(
-            f"{given.place}: partial_rotary_factor is {position.share}, but models of type "
+            f"{given.place}: partial_rotary_factor is {position.fraction}, but models of type "
             f"{given.word('model_type')} turn whole heads"
         )
     return position
@@ -178,7 +178,7 @@ def sliding_layers(given: Given, layers: int, usual: Callable[[int], bool]) -> S
 
 
 def window(
-    size: int | None, near: Sequence[int], layers: int, position: Rotary | None = None
+    size: int | None, near: Sequence[int], layers: int, position: Rope | None = None
 ) -> Local | None:
     """Layers that see themselves and what came right before, `size` positions in all."""
     if size is None or not near:
@@ -211,11 +211,11 @@ def decoder_fields(config: DecoderOnly) -> dict[str, Any]:
     }
 
 
-def is_tied(config: Config) -> bool:
+def is_tied(config: ModelConfig) -> bool:
     return isinstance(config.output, NextToken) and config.output.tied
 
 
-def tied_head(config: Config, table: str) -> Mapping[str, str]:
+def tied_head(config: ModelConfig, table: str) -> Mapping[str, str]:
     """A tied output's matrix is the table under a second name."""
     return {"lm_head.weight": table} if is_tied(config) else {}
 
@@ -240,7 +240,7 @@ def stored_apart(tensors: Collection[str]) -> bool:
     return SOURCE in tensors and TARGET in tensors
 
 
-def ends(config: Config) -> Table:
+def ends(config: ModelConfig) -> Table:
     """The rows of the embeddings and of the head's matrix."""
     tables: Table = {"embedding.weight": SHARED}
     if expect_translator(config).source is not None:
@@ -248,7 +248,7 @@ def ends(config: Config) -> Table:
     return tables | {"output.weight": HEAD}
 
 
-def ends_again(config: Config) -> Mapping[str, str]:
+def ends_again(config: ModelConfig) -> Mapping[str, str]:
     """The embeddings under their second names."""
     if expect_translator(config).source is not None:
         return tied_head(config, TARGET)

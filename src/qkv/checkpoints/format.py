@@ -27,8 +27,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 from qkv.checkpoints.tensor_names import Table
 from qkv.errors import ConfigError, unknown
 from qkv.files import shown
-from qkv.model import Classify, DecoderOnly, EncoderDecoder, EncoderOnly, MultiHead, Rotary, Stack
-from qkv.model.build import Config
+from qkv.model import Classify, DecoderOnly, EncoderDecoder, EncoderOnly, MultiHead, Rope, Stack
+from qkv.model.build import ModelConfig
 
 # FOLDED layout/given: The config.json of a public checkpoint, asked field by field: what is
 #   absurd is refused.
@@ -169,37 +169,37 @@ class Layout(ABC):
     pooled: ClassVar[bool] = False  # whether its checkpoints may have a pooler
 
     @abstractmethod
-    def config(self, given: Given, tensors: Collection[str]) -> Config:
+    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         """Our config for theirs; `tensors` are the names in the file."""
 
     @abstractmethod
-    def fields(self, config: Config) -> dict[str, Any]:
+    def fields(self, config: ModelConfig) -> dict[str, Any]:
         """Their config.json for ours, as well as it can be said: `config` of it shows how well."""
 
     @abstractmethod
-    def table(self, config: Config) -> Table:
+    def table(self, config: ModelConfig) -> Table:
         """Their name for each of our tensors."""
 
-    def twins(self, config: Config) -> Mapping[str, str]:
+    def twins(self, config: ModelConfig) -> Mapping[str, str]:
         """Tensors that are another one under a second name: that name to the first.
 
         Either may be missing in a file; where both are there, they must be equal.
         """
         return {}
 
-    def unused(self, config: Config) -> tuple[str, ...]:
+    def unused(self, config: ModelConfig) -> tuple[str, ...]:
         """Tensors that this model has no place for though others of the layout do, as regular
         expressions: they may be in a file and are told about.
         """
         return ()
 
-    def copies(self, config: Config) -> Mapping[str, str]:
+    def copies(self, config: ModelConfig) -> Mapping[str, str]:
         """What is written a second time because other programs look for it: that name to the one
         it is a copy of, both as they stand in the file.
         """
         return {}
 
-    def labels(self, config: Config, names: tuple[str, ...]) -> Classify | None:
+    def labels(self, config: ModelConfig, names: tuple[str, ...]) -> Classify | None:
         """The output for labels that its own classes have on such a body, if they have one."""
         return None
 
@@ -232,7 +232,7 @@ def expect_heads(stack: Stack) -> MultiHead:
     return stack.attention
 
 
-def expect_rotary(stack: Stack) -> Rotary:
-    if not isinstance(stack.position, Rotary):
+def expect_rotary(stack: Stack) -> Rope:
+    if not isinstance(stack.position, Rope):
         raise ConfigError(f"this layout has rotary positions, not {stack.position.kind}")
     return stack.position

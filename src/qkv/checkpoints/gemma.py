@@ -28,11 +28,11 @@ from qkv.model import (
     NextToken,
     PreNorm,
     RMSNorm,
-    Rotary,
+    Rope,
     SandwichNorm,
     Stack,
 )
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 
 SANDWICH: Table = {
     "decoder.{i}.attention_join.norm": "layers.{i}.post_attention_layernorm",
@@ -60,7 +60,7 @@ class Gemma(Layout):
     leftovers = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
     architectures = ("ForCausalLM", "Model")
 
-    def config(self, given: Given, tensors: Collection[str]) -> Config:
+    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         both = "lets a position see what follows it, which a decoder of ours cannot"
         given.must_be("use_bidirectional_attention", [False], both)
         kind, layers = given.word("model_type"), given.layers("num_hidden_layers")
@@ -73,7 +73,7 @@ class Gemma(Layout):
             feed_forward=_feed_forward(given, kind),
             position=expect_whole_heads(position, given),
             norm=norm,
-            residual=PreNorm() if kind == "gemma" else SandwichNorm(),
+            norm_placement=PreNorm() if kind == "gemma" else SandwichNorm(),
             local=None if kind == "gemma" else _window(given, kind, layers, position),
         )
         return DecoderOnly(
@@ -86,7 +86,7 @@ class Gemma(Layout):
             ),
         )
 
-    def fields(self, config: Config) -> dict[str, Any]:
+    def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_decoder(config)
         kind = _kind(config.decoder)
         bent = activation_name(config.decoder.feed_forward, gated=True)
@@ -100,11 +100,11 @@ class Gemma(Layout):
             **({} if kind == "gemma" else _later_fields(config, kind)),
         }
 
-    def table(self, config: Config) -> Table:
-        residual = expect_decoder(config).decoder.residual
+    def table(self, config: ModelConfig) -> Table:
+        residual = expect_decoder(config).decoder.norm_placement
         return LLAMA | SANDWICH if isinstance(residual, SandwichNorm) else LLAMA
 
-    def twins(self, config: Config) -> Mapping[str, str]:
+    def twins(self, config: ModelConfig) -> Mapping[str, str]:
         return tied_head(config, "embed_tokens.weight")
 
     def notes(self, given: Given) -> list[str]:
@@ -113,7 +113,7 @@ class Gemma(Layout):
 
 def _kind(stack: Stack) -> str:
     """The model_type that has these options."""
-    if not isinstance(stack.residual, SandwichNorm):
+    if not isinstance(stack.norm_placement, SandwichNorm):
         return "gemma"
     return "gemma2" if expect_heads(stack).qk_norm is None else "gemma3_text"
 
@@ -151,7 +151,7 @@ def _feed_forward(given: Given, kind: str) -> Any:
     return feed_forward(given, name, width, bias=False, gated=True, absent=BENT)
 
 
-def _window(given: Given, kind: str, layers: int, usual: Rotary) -> Local | None:
+def _window(given: Given, kind: str, layers: int, usual: Rope) -> Local | None:
     """Every second layer, or all but every sixth, unless the config says which."""
     period = 2 if kind == "gemma2" else given.size("sliding_window_pattern", 6)
     near, size = sliding_layers(given, layers, lambda i: (i + 1) % period > 0), window_size(given)
@@ -161,7 +161,7 @@ def _window(given: Given, kind: str, layers: int, usual: Rotary) -> Local | None
     return window(size, near, layers, None if own == usual else own)
 
 
-def _local_rotary(given: Given) -> Rotary:
+def _local_rotary(given: Given) -> Rope:
     """Positions of layers with a window: `rope_scaling` is not for them."""
     said = given.inner("rope_parameters").inner(SLIDING)
     base = given.positive("rope_local_base_freq", LOCAL_BASE)
@@ -182,7 +182,7 @@ def _later_fields(config: DecoderOnly, kind: str) -> dict[str, Any]:
         "layer_types": layer_types(stack),
         **({} if local is None else {"sliding_window": local.before + 1}),
     }
-    if kind == "gemma3_text" and isinstance(stack.position, Rotary):
+    if kind == "gemma3_text" and isinstance(stack.position, Rope):
         own = None if local is None else local.position
         near = {SLIDING: rotary_fields(own or stack.position)}
         found["rope_parameters"] = {FULL: rotary_fields(stack.position)} | near

@@ -17,7 +17,7 @@ from qkv.model import (
     PreNorm,
     Stack,
 )
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 
 TABLE: Table = {
     "embedding.weight": "wte.weight",
@@ -47,7 +47,7 @@ class Gpt2(Layout):
     leftovers = (r"h\.\d+\.attn\.(masked_)?bias",)  # causal masks
     architectures = ("LMHeadModel", "Model")
 
-    def config(self, given: Given, tensors: Collection[str]) -> Config:
+    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         each = "scales each layer's scores differently, which cannot be carried"
         given.must_be("scale_attn_by_inverse_layer_idx", [False], each)
         given.must_be("add_cross_attention", [False], "needs an encoder; it cannot be carried")
@@ -68,7 +68,7 @@ class Gpt2(Layout):
             ),
             position=Learned(),
             norm=LayerNorm(eps=given.positive("layer_norm_epsilon", 1e-5)),
-            residual=PreNorm(),
+            norm_placement=PreNorm(),
             dropout=given.share("resid_pdrop", ABSENT_DROPOUT),
         )
         return DecoderOnly(
@@ -78,7 +78,7 @@ class Gpt2(Layout):
             output=NextToken(tied=given.flag("tie_word_embeddings", True)),
         )
 
-    def fields(self, config: Config) -> dict[str, Any]:
+    def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_decoder(config)
         stack = config.decoder
         return {
@@ -99,10 +99,10 @@ class Gpt2(Layout):
             "tie_word_embeddings": is_tied(config),
         }
 
-    def table(self, config: Config) -> Table:
+    def table(self, config: ModelConfig) -> Table:
         return TABLE
 
-    def twins(self, config: Config) -> Mapping[str, str]:
+    def twins(self, config: ModelConfig) -> Mapping[str, str]:
         return tied_head(config, "wte.weight")
 
     def notes(self, given: Given) -> list[str]:

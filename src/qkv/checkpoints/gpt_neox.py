@@ -28,10 +28,10 @@ from qkv.model import (
     NextToken,
     ParallelNorm,
     PreNorm,
-    Rotary,
+    Rope,
     Stack,
 )
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 
 TABLE: Table = {
     "embedding.weight": "embed_in.weight",
@@ -60,7 +60,7 @@ class GptNeoX(Layout):
     leftovers = (r"layers\.\d+\.attention\.((masked_)?bias|rotary_emb\.inv_freq)",)
     architectures = ("ForCausalLM", "Model")
 
-    def config(self, given: Given, tensors: Collection[str]) -> Config:
+    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         bias = given.flag("attention_bias", True)
         stack = Stack(
             layers=given.layers("num_hidden_layers"),
@@ -73,7 +73,9 @@ class GptNeoX(Layout):
             ),
             position=_rotary(given),
             norm=LayerNorm(eps=given.positive("layer_norm_eps", 1e-5)),
-            residual=ParallelNorm() if given.flag("use_parallel_residual", True) else PreNorm(),
+            norm_placement=ParallelNorm()
+            if given.flag("use_parallel_residual", True)
+            else PreNorm(),
             dropout=given.share("hidden_dropout", 0.0),
         )
         return DecoderOnly(
@@ -83,10 +85,12 @@ class GptNeoX(Layout):
             output=NextToken(tied=given.flag("tie_word_embeddings", False)),
         )
 
-    def fields(self, config: Config) -> dict[str, Any]:
+    def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_decoder(config)
         stack, position = config.decoder, expect_rotary(config.decoder)
-        share = {"partial_rotary_factor": position.share}  # said even if whole: absent is a quarter
+        share = {
+            "partial_rotary_factor": position.fraction
+        }  # said even if whole: absent is a quarter
         return {
             "model_type": "gpt_neox",
             "architectures": ["GPTNeoXForCausalLM"],
@@ -99,21 +103,21 @@ class GptNeoX(Layout):
             "hidden_act": activation_name(stack.feed_forward),
             "layer_norm_eps": stack.norm.eps,
             "attention_bias": expect_heads(stack).bias,
-            "use_parallel_residual": isinstance(stack.residual, ParallelNorm),
+            "use_parallel_residual": isinstance(stack.norm_placement, ParallelNorm),
             "rope_parameters": rotary_fields(position) | share,
             "rotary_emb_base": position.base,  # once more, for programs that know only these
-            "rotary_pct": position.share,
+            "rotary_pct": position.fraction,
             "hidden_dropout": stack.dropout,
             "attention_dropout": 0.0,
             "tie_word_embeddings": is_tied(config),
         }
 
-    def table(self, config: Config) -> Table:
+    def table(self, config: ModelConfig) -> Table:
         heads = expect_decoder(config).decoder.attention.heads
         joined = Joined("layers.{i}.attention.query_key_value", heads=heads)
         return TABLE | {HEADS: joined}
 
-    def twins(self, config: Config) -> Mapping[str, str]:
+    def twins(self, config: ModelConfig) -> Mapping[str, str]:
         if is_tied(config):
             return dict.fromkeys(("embed_out.weight", "lm_head.weight"), "embed_in.weight")
         return {"lm_head.weight": "embed_out.weight"}
@@ -122,7 +126,7 @@ class GptNeoX(Layout):
         return told_dropout(given, "attention_dropout", 0.0)
 
 
-def _rotary(given: Given) -> Rotary:
+def _rotary(given: Given) -> Rope:
     """Positions under this layout's own names for base and share, or in `rope_parameters`."""
     base = given.positive("rotary_emb_base", given.positive("rope_theta", ABSENT_BASE))
     share = given.positive("rotary_pct", ABSENT_SHARE)

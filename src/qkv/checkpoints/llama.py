@@ -27,7 +27,7 @@ from qkv.model import (
     RMSNorm,
     Stack,
 )
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 
 QWEN = ("qwen2", "qwen3")
 TABLE: Table = {
@@ -65,7 +65,7 @@ class Llama(Layout):
         "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3",
     }  # fmt: skip
 
-    def config(self, given: Given, tensors: Collection[str]) -> Config:
+    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         layers, heads = given.layers("num_hidden_layers"), given.size("num_attention_heads")
         kind = given.word("model_type")
         bias = kind in ("llama", "qwen3") and given.flag("attention_bias", False)
@@ -91,7 +91,7 @@ class Llama(Layout):
             ),
             position=expect_whole_heads(rotary(given), given),
             norm=norm,
-            residual=PreNorm(),
+            norm_placement=PreNorm(),
             local=_window(given, kind, layers),
         )
         return DecoderOnly(
@@ -101,7 +101,7 @@ class Llama(Layout):
             output=NextToken(tied=given.flag("tie_word_embeddings", False)),
         )
 
-    def fields(self, config: Config) -> dict[str, Any]:
+    def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_decoder(config)
         stack = config.decoder
         kind = _kind(stack)
@@ -115,10 +115,10 @@ class Llama(Layout):
             **_window_fields(stack, kind),
         }
 
-    def table(self, config: Config) -> Table:
+    def table(self, config: ModelConfig) -> Table:
         return TABLE
 
-    def twins(self, config: Config) -> Mapping[str, str]:
+    def twins(self, config: ModelConfig) -> Mapping[str, str]:
         return tied_head(config, "embed_tokens.weight")
 
     def notes(self, given: Given) -> list[str]:

@@ -19,7 +19,7 @@ from qkv.files import read_json
 from qkv.files.safe_io import did_you_mean
 from qkv.gguf import Gguf, open_gguf
 from qkv.model import EncoderOnly
-from qkv.model.build import Config, Model, skeleton
+from qkv.model.build import Model, ModelConfig, skeleton
 from qkv.text import SpecialTokens, Tokenizer, has_tokenizer, read_tokenizer
 from qkv.weights import open_weights
 
@@ -198,7 +198,7 @@ def assemble(
     place: Path,
     layout: Layout,
     given: Given,
-    config: Config,
+    config: ModelConfig,
     weights: Stored,
     names: Mapping[str, str],
     tokenizer: Tokenizer | None,
@@ -228,7 +228,7 @@ def assemble(
     return Checkpoint(model.eval(), tokenizer, card)
 
 
-def described(layout: Layout, given: Given, names: Collection[str]) -> Config:
+def described(layout: Layout, given: Given, names: Collection[str]) -> ModelConfig:
     """Our config; an error names the place, also where two fields do not fit together."""
     if given.head is None:
         _expect_class(layout, given)
@@ -255,7 +255,7 @@ def _architecture(fields: Mapping[str, Any]) -> str:
     return ", ".join(map(str, said)) if isinstance(said, list) and said else "not said"
 
 
-def _check_tokenizer(place: Path, tokenizer: Tokenizer | None, config: Config) -> None:
+def _check_tokenizer(place: Path, tokenizer: Tokenizer | None, config: ModelConfig) -> None:
     if tokenizer is not None and tokenizer.size > config.embedding.vocabulary:
         raise BundleError(
             f"{place}: the tokenizer has {tokenizer.size:,} tokens but the model only "

@@ -7,7 +7,7 @@ from qkv.checkpoints.bart import Bart, stack_fields
 from qkv.checkpoints.families import stored_apart
 from qkv.checkpoints.format import Given, expect_translator
 from qkv.model import Embedding, Sinusoidal
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 
 
 class Marian(Bart):
@@ -34,7 +34,7 @@ class Marian(Bart):
     def position(self) -> Any:
         return Sinusoidal(interleaved=False)
 
-    def fields(self, config: Config) -> dict[str, Any]:
+    def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_translator(config)
         own = config.source
         return {
@@ -48,5 +48,5 @@ class Marian(Bart):
             **stack_fields(config),
         }
 
-    def copies(self, config: Config) -> Mapping[str, str]:
+    def copies(self, config: ModelConfig) -> Mapping[str, str]:
         return {}  # tables that are not shared leave no third one

@@ -46,11 +46,11 @@ from qkv.model import (
     Mean,
     MultiHead,
     PreNorm,
-    Rotary,
+    Rope,
     Stack,
     TextVector,
 )
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.model.output import Bend, Output, Pooling
 
 BODY: Table = {
@@ -88,7 +88,7 @@ class ModernBert(Layout):
     head = ("head.", "decoder.", "classifier.")
     architectures = ("Model", "ForMaskedLM", "ForSequenceClassification")
 
-    def config(self, given: Given, tensors: Collection[str]) -> Config:
+    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         norm = LayerNorm(eps=given.positive("norm_eps", 1e-5), bias=given.flag("norm_bias", False))
         width, inner = given.size("hidden_size"), given.size("intermediate_size")
         bias, mlp_bias = given.flag("attention_bias", False), given.flag("mlp_bias", False)
@@ -101,7 +101,7 @@ class ModernBert(Layout):
             feed_forward=feed_forward(given, "hidden_activation", inner, bias=mlp_bias, gated=True),
             position=turning(given, FULL),
             norm=norm,
-            residual=PreNorm(bare_first=True),
+            norm_placement=PreNorm(bare_first=True),
             input_norm=norm,
             local=window(given),
             dropout=given.share("mlp_dropout", 0.0),
@@ -137,7 +137,7 @@ class ModernBert(Layout):
             dropout=given.share("classifier_dropout", 0.0),
         )
 
-    def fields(self, config: Config) -> dict[str, Any]:
+    def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_encoder(config)
         stack = config.encoder
         return {
@@ -162,19 +162,19 @@ class ModernBert(Layout):
             **dict.fromkeys(NO_TOKENS),  # what the peer has instead may lie beyond the vocabulary
         }
 
-    def table(self, config: Config) -> Table:
+    def table(self, config: ModelConfig) -> Table:
         return BODY | HEADS
 
-    def twins(self, config: Config) -> Mapping[str, str]:
+    def twins(self, config: ModelConfig) -> Mapping[str, str]:
         tied = isinstance(config.output, MaskedToken) and config.output.tied
         return {"decoder.weight": "embeddings.tok_embeddings.weight"} if tied else {}
 
-    def unused(self, config: Config) -> tuple[str, ...]:
+    def unused(self, config: ModelConfig) -> tuple[str, ...]:
         if not isinstance(config.output, TextVector):
             return ()
         return tensors_of(HEADS.values())
 
-    def labels(self, config: Config, names: tuple[str, ...]) -> Classify:
+    def labels(self, config: ModelConfig, names: tuple[str, ...]) -> Classify:
         stack = expect_encoder(config).encoder
         return Classify(
             labels=names,
@@ -193,7 +193,7 @@ class ModernBert(Layout):
         return notes
 
 
-def turning(given: Given, kind: str) -> Rotary:
+def turning(given: Given, kind: str) -> Rope:
     """How layers of that kind turn queries and keys."""
     if not given.inner("rope_parameters").fields.keys() <= {FULL, SLIDING}:
         said = given.fields["rope_parameters"]

@@ -11,7 +11,7 @@ from qkv.checkpoints.families import Heads, head_of
 from qkv.checkpoints.format import Given, expect_encoder
 from qkv.errors import ConfigError
 from qkv.model import LayerNorm, Learned, MaskedToken
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.model.output import Output
 
 HEADS = Heads(
@@ -37,7 +37,7 @@ class Roberta(Bert):
     leftovers = (r"embeddings\.position_ids",)
     architectures = ("Model", "ForMaskedLM", "ForSequenceClassification")
 
-    def config(self, given: Given, tensors: Collection[str]) -> Config:
+    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         bert = expect_encoder(super().config(given, tensors))
         before = rows_before(given)
         if bert.length <= before:
@@ -51,7 +51,7 @@ class Roberta(Bert):
             return MaskedToken(tied=given.flag("tie_word_embeddings", True), norm=norm)
         return super().output(given, width, norm, dropout)
 
-    def fields(self, config: Config) -> dict[str, Any]:
+    def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_encoder(config)
         position = config.encoder.position
         if not isinstance(position, Learned):

@@ -20,7 +20,7 @@ from qkv.checkpoints.tensor_names import rows
 from qkv.errors import ConfigError
 from qkv.files import is_there, read_json
 from qkv.model import Classify, EncoderDecoder, EncoderOnly, Model, TextVector
-from qkv.model.build import Config, skeleton
+from qkv.model.build import ModelConfig, skeleton
 from qkv.text import Tokenizer
 
 # FOLDED layout/tokens: The tokenizer files of a public checkpoint: what they say of lengths,
@@ -88,7 +88,7 @@ class Written(NamedTuple):
     notes: list[str]
 
 
-def layout_for(config: Config, preferred: str | None = None) -> Layout:
+def layout_for(config: ModelConfig, preferred: str | None = None) -> Layout:
     """The layout that can say this model, the preferred one if it can."""
     ordered = sorted(LAYOUTS, key=lambda layout: layout.kinds[0] != preferred)
     reasons: list[tuple[float, str, str]] = []  # how far off, which layout, and why
@@ -110,7 +110,7 @@ def layout_for(config: Config, preferred: str | None = None) -> Layout:
     raise ConfigError(f"no public layout can say this model; {nearest} {why}")
 
 
-def public_labels(config: Config, names: tuple[str, ...]) -> Classify | None:
+def public_labels(config: ModelConfig, names: tuple[str, ...]) -> Classify | None:
     """The output for labels with which this body could be written back, if there is one."""
     try:
         return layout_for(config).labels(config, names)
@@ -182,7 +182,7 @@ def _is_sentence(config: EncoderOnly) -> bool:
     return isinstance(config.output, TextVector) and not config.output.dense
 
 
-def _again(layout: Layout, fields: dict[str, Any], config: Config) -> Config:
+def _again(layout: Layout, fields: dict[str, Any], config: ModelConfig) -> ModelConfig:
     """What the layout makes of its own config.json, and of the files of a sentence encoder."""
     output = config.output
     dense = isinstance(output, TextVector) and output.dense
@@ -194,7 +194,7 @@ def _again(layout: Layout, fields: dict[str, Any], config: Config) -> Config:
     return back.model_copy(update=carried | ({"output": output} if _is_sentence(config) else {}))
 
 
-def _stored(layout: Layout, config: Config) -> set[str]:
+def _stored(layout: Layout, config: ModelConfig) -> set[str]:
     """The public tensors of this model; none if the table has no place for some of ours, which
     then shows in what differs.
     """
@@ -204,7 +204,7 @@ def _stored(layout: Layout, config: Config) -> set[str]:
         return set()
 
 
-def _plain(config: Config) -> dict[str, Any]:
+def _plain(config: ModelConfig) -> dict[str, Any]:
     """Without what only training uses, and without sizes that only repeat what is usual."""
 
     def without(value: Any) -> Any:

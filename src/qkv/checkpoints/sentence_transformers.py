@@ -7,7 +7,7 @@ from qkv.checkpoints.format import Given
 from qkv.errors import ConfigError
 from qkv.files import is_there, read_json, read_json_list, within
 from qkv.model import EncoderOnly, First, Last, Max, Mean, TextVector
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.model.output import Pooling
 
 MODULES, LIMITS = "modules.json", "sentence_bert_config.json"
@@ -35,7 +35,7 @@ def is_sentence_encoder(place: Path) -> bool:
     return is_there(place / MODULES)
 
 
-def as_sentence_encoder(config: Config, place: Path) -> tuple[EncoderOnly, list[str]]:
+def as_sentence_encoder(config: ModelConfig, place: Path) -> tuple[EncoderOnly, list[str]]:
     """The encoder with the pooling, the length and the normalising its modules name; and what of
     them could not be carried.
     """

@@ -15,7 +15,7 @@ from qkv.checkpoints.tensor_names import Same, Sizes, rows
 from qkv.errors import BundleError
 from qkv.model import Translator
 from qkv.model.attention import Tap
-from qkv.model.build import Config, Model
+from qkv.model.build import Model, ModelConfig
 
 # FOLDED layout/self_test: A first proof that a model came over whole: two ways to compute one
 #   answer must agree.
@@ -81,7 +81,7 @@ def fill(model: Model, layout: Layout, weights: Stored, names: Mapping[str, str]
 
 
 def _sources(
-    layout: Layout, config: Config, placed: list[Same], names: Mapping[str, str]
+    layout: Layout, config: ModelConfig, placed: list[Same], names: Mapping[str, str]
 ) -> dict[str, str]:
     """Where each public tensor that is needed is found: under its name, or that of a twin."""
     twins: dict[str, list[str]] = {}
@@ -112,7 +112,7 @@ def _check_shapes(
 
 
 def _left_over(
-    layout: Layout, config: Config, placed: list[Same], names: Mapping[str, str]
+    layout: Layout, config: ModelConfig, placed: list[Same], names: Mapping[str, str]
 ) -> list[str]:
     """Tensors nothing is made of, all of them known ones; any other is refused."""
     used = {row.theirs for row in placed} | layout.twins(config).keys()
@@ -130,7 +130,9 @@ def _left_over(
     return sorted(ignored)
 
 
-def _check_twins(layout: Layout, config: Config, names: Mapping[str, str], weights: Stored) -> None:
+def _check_twins(
+    layout: Layout, config: ModelConfig, names: Mapping[str, str], weights: Stored
+) -> None:
     """What is said to be one tensor and is stored twice must be the same twice."""
     together: dict[str, list[str]] = {}
     for twin, first in layout.twins(config).items():

@@ -20,7 +20,7 @@ from qkv.model import (
     Stack,
     SwiGLU,
 )
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 
 PLACES = {  # of each part among a block's layers
     "encoder": {"attention": (0, "SelfAttention"), "feed_forward": (1, "DenseReluDense")},
@@ -46,7 +46,7 @@ class T5(Layout):
     leftovers = (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
     architectures = ("ForConditionalGeneration", "WithLMHeadModel", "Model")
 
-    def config(self, given: Given, tensors: Collection[str]) -> Config:
+    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         given.must_be("is_encoder_decoder", [True], "makes it one half, which cannot be carried")
         width, layers = given.size("d_model"), given.layers("num_layers")
         return EncoderDecoder(
@@ -60,7 +60,7 @@ class T5(Layout):
             ),
         )
 
-    def fields(self, config: Config) -> dict[str, Any]:
+    def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_translator(config)
         stack, heads, position = config.encoder, config.encoder.attention, config.encoder.position
         if not isinstance(position, RelativeBuckets):
@@ -90,11 +90,11 @@ class T5(Layout):
             "scale_decoder_outputs": config.output.multiplier != 1.0,
         }
 
-    def table(self, config: Config) -> Table:
+    def table(self, config: ModelConfig) -> Table:
         gated = _is_gated(expect_translator(config).encoder)
         return ends(config) | _blocks(GATED if gated else PLAIN)
 
-    def twins(self, config: Config) -> Mapping[str, str]:
+    def twins(self, config: ModelConfig) -> Mapping[str, str]:
         return ends_again(config)
 
     def notes(self, given: Given) -> list[str]:
@@ -120,7 +120,7 @@ def _stack(given: Given, layers: int, both_ways: bool) -> Stack:
             both_ways=both_ways,
         ),
         norm=RMSNorm(eps=given.positive("layer_norm_epsilon", 1e-6)),
-        residual=PreNorm(),
+        norm_placement=PreNorm(),
         dropout=given.share("dropout_rate", 0.1),
     )
 

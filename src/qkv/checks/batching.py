@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from qkv.attention import Rows
+from qkv.attention import RaggedCache
 from qkv.checks.divergence import Values, joined, last_ones, parting, passed, row, span
 from qkv.checks.masking import changed
 from qkv.checks.model_under_test import Reading, Subject, Writer, ask, one_row
@@ -49,8 +49,8 @@ def _written(model: Decoder, which: str, texts: list[Reading], tally: Tally) -> 
     prefill = Prefill(model, prompts, PrefixCache(0))
     vocabulary = model.config.embedding.vocabulary
     (read,) = passed(model, partial(prefill.step, vocabulary))
-    rows = Rows(model.empty_cache(1, 0))
-    rows.join(prefill.cache, dict(enumerate(prefill.lengths)))
+    rows = RaggedCache(model.empty_cache(1, 0))
+    rows.add(prefill.cache, dict(enumerate(prefill.lengths)))
     (written,) = passed(model, partial(_next, model, rows, [text.ids[-1] for text in texts]))
     for b, text in enumerate(texts):
         for said, ids, values in (
@@ -64,9 +64,9 @@ def _written(model: Decoder, which: str, texts: list[Reading], tally: Tally) -> 
             tally.add(found.worst, ", ".join(where))
 
 
-def _next(model: Decoder, rows: Rows, tokens: list[int]) -> Tensor:
+def _next(model: Decoder, rows: RaggedCache, tokens: list[int]) -> Tensor:
     ids = torch.tensor(tokens, device=model.embedding.weight.device)[:, None]  # (B, 1)
-    positions, mask = rows.show()
+    positions, mask = rows.prepare()
     return model.states(ids, mask=mask, positions=positions, cache=rows.cache)
 
 
@@ -113,7 +113,7 @@ def _in_steps(writer: Writer, sizes: tuple[int, ...], length: int) -> Values:
     cache = writer.empty_cache()
     runs = (partial(writer.read, *portion, cache) for portion in _portions(sizes, length))
     steps = passed(writer.model, *runs)
-    kept = (slot.k[:, :, : slot.length] for slot in cache.slots)
+    kept = (slot.k[:, :, : slot.length] for slot in cache.layers)
     keys = {f"decoder.{i}.attention.key_turned": k for i, k in enumerate(kept)}
     return joined(steps) | keys
 

@@ -29,7 +29,7 @@ from qkv.model import (
     Translator,
 )
 from qkv.model.norm import Dropout
-from qkv.model.position.rope import Turning
+from qkv.model.position.rope import RopePosition
 from qkv.tasks.text_tasks import ClassifyTask, EmbedTask, LabelledTexts, Twins
 from qkv.tasks.token_tasks import (
     Batch,
@@ -65,7 +65,7 @@ def shifts(model: Model) -> set[str]:
     for name, stack in model.named_children():
         if not isinstance(stack, Layers):
             continue
-        turned = any(isinstance(way.position, Turning) for way in stack.ways)
+        turned = any(isinstance(way.position, RopePosition) for way in stack.ways)
         for path, part in stack.named_modules():
             if not isinstance(part, Attention) or part.mix.cap is not None:
                 continue

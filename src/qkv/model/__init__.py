@@ -1,8 +1,15 @@
 """The Transformer as parts that compose: choices say what to build, modules compute it."""
 
-from qkv.model.attention import Attention, CrossAttention, Mix, MultiHead, SlicedHeads, Tap
-from qkv.model.build import Config, Model, build, read_config, skeleton
-from qkv.model.config import Choice
+from qkv.model.attention import (
+    Attention,
+    BlockDiagonalAttention,
+    CrossAttention,
+    Mix,
+    MultiHead,
+    Tap,
+)
+from qkv.model.build import Model, ModelConfig, build, read_config, skeleton
+from qkv.model.config import Config
 from qkv.model.cost import Cost, cost
 from qkv.model.decoder import Decoder, DecoderOnly
 from qkv.model.embedding import Embedding
@@ -11,26 +18,26 @@ from qkv.model.encoder_decoder import EncoderDecoder, Translator
 from qkv.model.feed_forward import GEGLU, GELU, ReLU, ReLU2, SiLU, SwiGLU
 from qkv.model.norm import (
     LayerNorm,
-    NotesNorm,
     ParallelNorm,
     PostNorm,
     PreNorm,
     RMSNorm,
     SandwichNorm,
+    SingleResidualNorm,
 )
 from qkv.model.output import Classify, First, Last, MaskedToken, Max, Mean, NextToken, TextVector
 from qkv.model.position import (
-    AlibiSlopes,
+    Alibi,
     Learned,
-    LinearStretch,
+    LinearScaling,
+    Llama3Scaling,
     NoPosition,
-    NtkStretch,
+    NoScaling,
+    NtkScaling,
     RelativeBuckets,
-    Rotary,
+    Rope,
     Sinusoidal,
-    TurnsStretch,
-    Unstretched,
-    WavelengthStretch,
+    YarnScaling,
 )
 from qkv.model.presets import preset, presets
 from qkv.model.stack import Block, Layers, Local, Stack
@@ -39,10 +46,10 @@ from qkv.model.view import View
 __all__ = [
     "GEGLU",
     "GELU",
-    "AlibiSlopes",
+    "Alibi",
     "Attention",
     "Block",
-    "Choice",
+    "BlockDiagonalAttention",
     "Classify",
     "Config",
     "Cost",
@@ -58,18 +65,20 @@ __all__ = [
     "LayerNorm",
     "Layers",
     "Learned",
-    "LinearStretch",
+    "LinearScaling",
+    "Llama3Scaling",
     "Local",
     "MaskedToken",
     "Max",
     "Mean",
     "Mix",
     "Model",
+    "ModelConfig",
     "MultiHead",
     "NextToken",
     "NoPosition",
-    "NotesNorm",
-    "NtkStretch",
+    "NoScaling",
+    "NtkScaling",
     "ParallelNorm",
     "PostNorm",
     "PreNorm",
@@ -77,20 +86,18 @@ __all__ = [
     "ReLU",
     "ReLU2",
     "RelativeBuckets",
-    "Rotary",
+    "Rope",
     "SandwichNorm",
     "SiLU",
+    "SingleResidualNorm",
     "Sinusoidal",
-    "SlicedHeads",
     "Stack",
     "SwiGLU",
     "Tap",
     "TextVector",
     "Translator",
-    "TurnsStretch",
-    "Unstretched",
     "View",
-    "WavelengthStretch",
+    "YarnScaling",
     "build",
     "cost",
     "preset",

@@ -17,7 +17,7 @@ from qkv.attention import (
     split_heads,
 )
 from qkv.errors import ConfigError, ShapeError
-from qkv.model.config import Choice, Size
+from qkv.model.config import Config, Size
 from qkv.model.norm import Norm, build_norm, norm_parameters
 from qkv.model.view import View
 
@@ -58,7 +58,7 @@ class CrossAttention(Attention):
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         q = self.query_norm(self.query(x))  # (B, H, T, E)
-        k, v = view.cross_slot.once(_present(view.memory), self._keys_and_values)
+        k, v = view.cross_slot.get_or_compute(_present(view.memory), self._keys_and_values)
         return self.output(join_heads(self.mix(q, k, v, view.memory_mask)))
 
     def _keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,7 +131,7 @@ class FactoredToHeads(nn.Module):
         return split_heads(project_factored(x, self.down, self.up), self.heads)
 
 
-class MultiHead(Choice):
+class MultiHead(Config):
     """The paper's heads; fewer key/value heads are shared by groups of query heads.
 
     One key/value head for all is multi-query attention (Shazeer 2019); in between is grouped-query
@@ -233,10 +233,10 @@ class MultiHead(Choice):
         return self.shared_heads * (2 * max(keys, values) + normed) + (self.value_rank or 0)
 
 
-class SlicedHeads(Choice):
+class BlockDiagonalAttention(Config):
     """The notes' heads: X_i (n × d_model/h) for head i, square weights, joined without a matrix."""
 
-    kind: Literal["sliced_heads"] = "sliced_heads"
+    kind: Literal["block_diagonal"] = "block_diagonal"
     heads: Size
     scale: float | None = None
 
@@ -282,7 +282,7 @@ class SlicedHeads(Choice):
         return 2 * width
 
 
-AttentionChoice = Annotated[MultiHead | SlicedHeads, Field(discriminator="kind")]
+AttentionChoice = Annotated[MultiHead | BlockDiagonalAttention, Field(discriminator="kind")]
 
 
 def _does_not_divide(name: str, parts: int, width: int) -> str:

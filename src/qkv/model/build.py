@@ -1,7 +1,8 @@
 """One of the three families, read from JSON or built with fresh weights."""
 
+import json
 import math
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field, RootModel, ValidationError
@@ -9,6 +10,7 @@ from torch import nn
 
 from qkv.device import resolve
 from qkv.errors import ConfigError
+from qkv.legacy import upgrade
 from qkv.model.attention import Attention
 from qkv.model.config import one_line
 from qkv.model.decoder import Decoder, DecoderOnly
@@ -66,12 +68,12 @@ def _quieten(layers: Layers) -> None:
             last.weight.mul_(len(parts) ** -0.5)
 
 
-Config = EncoderOnly | DecoderOnly | EncoderDecoder
+ModelConfig = EncoderOnly | DecoderOnly | EncoderDecoder
 
 Model = Encoder | Decoder | Translator
 
 
-def build(config: Config, seed: int = 0, device: torch.device | str = "cpu") -> Model:
+def build(config: ModelConfig, seed: int = 0, device: torch.device | str = "cpu") -> Model:
     """The model with fresh weights, the same for the same seed on every machine of one kind."""
     if isinstance(config, str):
         raise ConfigError(f'build takes a config; write build(preset("{config}"))')
@@ -80,21 +82,31 @@ def build(config: Config, seed: int = 0, device: torch.device | str = "cpu") -> 
     return model
 
 
-def skeleton(config: Config) -> Model:
+def skeleton(config: ModelConfig) -> Model:
     """The model without memory for its weights: shapes to count, or to fill from a file."""
     with torch.device("meta"):
         return config.build()
 
 
-def read_config(text: str | bytes) -> Config:
+def read_config(text: str | bytes) -> ModelConfig:
     """The model that this JSON describes."""
     try:
-        return _Described.model_validate_json(text).root
+        return _Described.model_validate(upgrade("config.json", _json_object(text))).root
     except ValidationError as error:
         raise ConfigError(one_line(error)) from None
 
 
-class _Described(RootModel[Config]):
+def _json_object(text: str | bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"Invalid JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ConfigError(f"Invalid JSON: an object is needed, not {fields!r:.40}")
+    return fields
+
+
+class _Described(RootModel[ModelConfig]):
     """Any of the three, told apart by `kind`."""
 
-    root: Annotated[Config, Field(discriminator="kind")]
+    root: Annotated[ModelConfig, Field(discriminator="kind")]

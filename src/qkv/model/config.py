@@ -1,6 +1,6 @@
 """A choice is a type: frozen values that say what to build, read from and written to JSON.
 
-`position=Rotary(base=1e6)`, `feed_forward=SwiGLU(width=1536)`: what does not fit together cannot
+`position=Rope(base=1e6)`, `feed_forward=SwiGLU(width=1536)`: what does not fit together cannot
 be written down. Each choice builds its own module, so that no `forward` asks which was made.
 """
 
@@ -14,14 +14,14 @@ from qkv.errors import ConfigError, unknown
 
 Size = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
 
 # Complaints that already tell what was given, or for which it does not matter.
 SAID = ("value_error", "missing", "extra_forbidden", "union_tag_invalid", "json_invalid")
 
 
-class Choice(BaseModel):
+class Config(BaseModel):
     """A frozen value; a field that does not exist or does not fit is a ConfigError."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
@@ -48,7 +48,7 @@ def _sentence(found: ErrorDetails, fields: Iterable[str]) -> str:
         name, known = str(found["loc"][-1]), [field for field in fields if field != "kind"]
         return unknown("field", name, known) if known else "there is no such field"
     if found["type"] == "model_attributes_type":
-        return "a choice is needed here, as in LayerNorm() or Rotary()"
+        return "a choice is needed here, as in LayerNorm() or Rope()"
     if found["type"] == "union_tag_invalid":
         kinds = [kind.strip(" '") for kind in found["ctx"]["expected_tags"].split(",")]
         return unknown("kind", found["ctx"]["tag"], kinds)

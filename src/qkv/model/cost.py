@@ -9,7 +9,7 @@ are what autograd keeps with the fused kernel and without dropout, in float32, l
 from dataclasses import dataclass
 
 from qkv.errors import ConfigError
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.model.encoder import EncoderOnly
 from qkv.model.encoder_decoder import EncoderDecoder
 from qkv.model.stack import Stack
@@ -32,7 +32,7 @@ class Cost:
         return FLOAT * self.parameters
 
 
-def cost(config: Config, length: int, source_length: int | None = None) -> Cost:
+def cost(config: ModelConfig, length: int, source_length: int | None = None) -> Cost:
     """What one token costs in texts of `length` tokens.
 
     For an encoder–decoder a token is a target token, and carries its share of a source text of
@@ -67,7 +67,7 @@ def _stack(stack: Stack, length: int) -> float:
     heads, width = stack.attention, stack.width
     projections = heads.own_multiplications(width) + heads.source_multiplications(width)
     pairs = heads.pair_multiplications(width) * length
-    widened = 0 if stack.table_width is None else stack.table_width * width
+    widened = 0 if stack.embedding_width is None else stack.embedding_width * width
     layer = projections + pairs + stack.feed_forward.multiplications(width)
     return stack.layers * layer + widened
 
@@ -85,16 +85,16 @@ def _kept(stack: Stack) -> int:
     heads, width = stack.attention, stack.width
     attention = width + heads.own_kept(width) + heads.source_kept(width)
     feed_forward = width + stack.feed_forward.kept()
-    norms = stack.residual.norms(stack.layers, cross=False) * stack.norm.kept(width)
+    norms = stack.norm_placement.norms(stack.layers, cross=False) * stack.norm.kept(width)
     first = 0 if stack.input_norm is None else stack.input_norm.kept(stack.embedded)
-    first += stack.table_width or 0
-    twice = width if stack.residual.parallel else 0  # two norms keep one and the same input
+    first += stack.embedding_width or 0
+    twice = width if stack.norm_placement.parallel else 0  # two norms keep one and the same input
     return stack.layers * (attention + feed_forward - twice) + norms + first
 
 
 def _kept_cross(stack: Stack, share: float) -> float:
     heads, width = stack.attention, stack.width
     reading = width + heads.own_kept(width) + heads.source_kept(width) * share
-    extra = stack.residual.norms(stack.layers, cross=True)
-    extra -= stack.residual.norms(stack.layers, cross=False)
+    extra = stack.norm_placement.norms(stack.layers, cross=True)
+    extra -= stack.norm_placement.norms(stack.layers, cross=False)
     return stack.layers * reading + extra * stack.norm.kept(width)

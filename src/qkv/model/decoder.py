@@ -6,14 +6,14 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from qkv.attention import KVCache, Mask
-from qkv.model.config import Choice, Size
+from qkv.model.config import Config, Size
 from qkv.model.embedding import Embedding
 from qkv.model.output import NextToken, Output
 from qkv.model.stack import Stack
 from qkv.model.view import real_lengths, refuse_lengths, visible
 
 
-class DecoderOnly(Choice):
+class DecoderOnly(Config):
     """The shape of a decoder-only model.
 
     `length` is the number of positions a learned table has and a cache sets aside if nothing else

@@ -5,25 +5,27 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qkv.errors import ShapeError
-from qkv.model.config import Choice, Count, Size
+from qkv.model.config import Config, Count, Size
 
 
-class Embedding(Choice):
+class Embedding(Config):
     """A vector for each of `vocabulary` tokens, times √D if `scaled`, plus one for its type."""
 
     vocabulary: Size
     scaled: bool = False
-    types: Count = 0
+    token_types: Count = 0
 
     def expect_no_types(self) -> None:
-        if self.types:
-            raise ValueError(f"types={self.types}: only an encoder-only model reads token types")
+        if self.token_types:
+            raise ValueError(
+                f"token_types={self.token_types}: only an encoder-only model reads token types"
+            )
 
     def build(self, width: int) -> "Table":
-        return TypedTable(self, width) if self.types else Table(self, width)
+        return TypedTable(self, width) if self.token_types else Table(self, width)
 
     def parameters(self, width: int) -> int:
-        return (self.vocabulary + self.types) * width
+        return (self.vocabulary + self.token_types) * width
 
 
 class Times(nn.Module):
@@ -76,7 +78,7 @@ class TypedTable(Table):
 
     def __init__(self, choice: Embedding, width: int) -> None:
         super().__init__(choice, width)
-        self.types = nn.Parameter(torch.empty(choice.types, width))
+        self.types = nn.Parameter(torch.empty(choice.token_types, width))
 
     def forward(self, ids: Tensor, types: Tensor | None = None) -> Tensor:
         types = torch.zeros_like(ids) if types is None else types

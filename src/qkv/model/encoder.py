@@ -6,14 +6,14 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from qkv.attention import Mask
-from qkv.model.config import Choice, Size
+from qkv.model.config import Config, Size
 from qkv.model.embedding import Embedding
 from qkv.model.output import Output
 from qkv.model.stack import Stack
 from qkv.model.view import real_lengths, visible
 
 
-class EncoderOnly(Choice):
+class EncoderOnly(Config):
     """The shape of an encoder-only model.
 
     `length` is the number of positions a learned table has; other schemes read further. Of a text

@@ -6,14 +6,14 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from qkv.attention import KVCache, Mask
-from qkv.model.config import Choice, Size
+from qkv.model.config import Config, Size
 from qkv.model.embedding import Embedding, Table
 from qkv.model.output import NextToken
 from qkv.model.stack import Stack
 from qkv.model.view import real_lengths, refuse_lengths, visible
 
 
-class EncoderDecoder(Choice):
+class EncoderDecoder(Config):
     """A decoder that also reads what an encoder made of another text: translation.
 
     Without `source` both texts share one embedding; with a tied output that makes three uses of
@@ -40,8 +40,9 @@ class EncoderDecoder(Choice):
             )
         if self.source is None and self.encoder.embedded != self.decoder.embedded:
             raise ValueError(
-                f"encoder.table_width={self.encoder.table_width} and "
-                f"decoder.table_width={self.decoder.table_width} must be equal to share one table"
+                f"encoder.embedding_width={self.encoder.embedding_width} and "
+                f"decoder.embedding_width={self.decoder.embedding_width} "
+                "must be equal to share one embedding"
             )
         self.output.fit(self.decoder.width, self.decoder.embedded)
         return self

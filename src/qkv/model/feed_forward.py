@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from qkv.model.config import Choice, Size
+from qkv.model.config import Config, Size
 from qkv.model.norm import Dropout
 
 
@@ -65,7 +65,7 @@ class _SquaredReLU(torch.autograd.Function):
         return slope
 
 
-class _Plain(Choice):
+class _Plain(Config):
     """One matrix up, one down."""
 
     width: Size

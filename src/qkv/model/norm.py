@@ -8,7 +8,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
 from qkv.errors import ConfigError
-from qkv.model.config import Choice
+from qkv.model.config import Config
 
 # FOLDED model/dropout: Dropout: in training some numbers become 0 and the others larger
 #   (Srivastava et al. 2014).
@@ -20,7 +20,7 @@ from qkv.model.config import Choice
 #   what came in, and a norm after.
 
 
-class LayerNorm(Choice):
+class LayerNorm(Config):
     """Mean 0, variance 1 over the features, then a gain and a shift (Ba et al. 2016)."""
 
     kind: Literal["layer_norm"] = "layer_norm"
@@ -38,7 +38,7 @@ class LayerNorm(Choice):
         return width + 2
 
 
-class RMSNorm(Choice):
+class RMSNorm(Config):
     """Root mean square 1 over the features, then a gain (Zhang and Sennrich 2019).
 
     Around one, the gain is 1 + weight, so that decay pulls it towards 1 (Gemma Team 2024).
@@ -149,7 +149,7 @@ class Joint(NamedTuple):
     after: nn.Module
 
 
-class Arrangement(Choice):
+class NormPlacement(Config):
     """Around attention, cross attention and feed-forward; all three alike unless it says so."""
 
     parallel: ClassVar[bool] = False  # attention and feed-forward both read what comes in
@@ -176,7 +176,7 @@ class Arrangement(Choice):
         return (3 if cross else 2) * layers
 
 
-class PostNorm(Arrangement):
+class PostNorm(NormPlacement):
     """norm(x + part(x)), as in the paper."""
 
     kind: Literal["post_norm"] = "post_norm"
@@ -185,7 +185,7 @@ class PostNorm(Arrangement):
         return Joint(nn.Identity(), Add(dropout), norm.build(width))
 
 
-class PreNorm(Arrangement):
+class PreNorm(NormPlacement):
     """x + part(norm(x)), and one norm after the last block (Xiong et al. 2020).
 
     Bare first: the first attention reads the embeddings as they are, as in ModernBERT, where an
@@ -209,7 +209,7 @@ class PreNorm(Arrangement):
         return super().norms(layers, cross) + 1 - self.bare_first
 
 
-class ParallelNorm(Arrangement):
+class ParallelNorm(NormPlacement):
     """x + attention(norm(x)) + feed_forward(norm(x)), each with a norm of its own, and one norm
     after the last block (Black et al. 2022, "GPT-NeoX-20B").
     """
@@ -230,7 +230,7 @@ class ParallelNorm(Arrangement):
         return super().norms(layers, cross) + 1
 
 
-class SandwichNorm(Arrangement):
+class SandwichNorm(NormPlacement):
     """x + norm(part(norm(x))), and one norm after the last block (Ding et al. 2021)."""
 
     kind: Literal["sandwich_norm"] = "sandwich_norm"
@@ -245,14 +245,14 @@ class SandwichNorm(Arrangement):
         return 2 * super().norms(layers, cross) + 1
 
 
-class NotesNorm(Arrangement):
+class SingleResidualNorm(NormPlacement):
     """norm(FFN(A) + A) with A = attention(x), as in the notes: one residual and one norm a block.
 
     The notes give no formula for a decoder. Here cross attention is added to A, without a norm of
     its own, so that a decoder keeps its own words beside what it reads.
     """
 
-    kind: Literal["notes_norm"] = "notes_norm"
+    kind: Literal["single_residual_norm"] = "single_residual_norm"
 
     def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
         return Joint(nn.Identity(), Replace(dropout), nn.Identity())
@@ -268,5 +268,6 @@ class NotesNorm(Arrangement):
 
 
 ArrangementChoice = Annotated[
-    PostNorm | PreNorm | ParallelNorm | SandwichNorm | NotesNorm, Field(discriminator="kind")
+    PostNorm | PreNorm | ParallelNorm | SandwichNorm | SingleResidualNorm,
+    Field(discriminator="kind"),
 ]

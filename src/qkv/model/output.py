@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from qkv.attention import soft_cap
 from qkv.errors import ConfigError
-from qkv.model.config import Choice, Share, Size
+from qkv.model.config import Config, Fraction, Size
 from qkv.model.embedding import Times
 from qkv.model.norm import Dropout, LayerNorm, Norm, build_norm, norm_parameters
 
@@ -22,7 +22,7 @@ from qkv.model.norm import Dropout, LayerNorm, Norm, build_norm, norm_parameters
 #   real positions only.
 
 
-class Mean(Choice):
+class Mean(Config):
     """The average of all positions."""
 
     kind: Literal["mean"] = "mean"
@@ -33,7 +33,7 @@ class Mean(Choice):
         return (states * real).sum(dim=1) / lengths.clamp(min=1)[:, None]  # (B, D)
 
 
-class First(Choice):
+class First(Config):
     """The first position, where BERT keeps its summary."""
 
     kind: Literal["first"] = "first"
@@ -42,7 +42,7 @@ class First(Choice):
         return states[:, 0] * (lengths > 0)[:, None]  # (B, D)
 
 
-class Last(Choice):
+class Last(Config):
     """The last real position: the only one of a decoder that has seen the whole text."""
 
     kind: Literal["last"] = "last"
@@ -52,7 +52,7 @@ class Last(Choice):
         return states[rows, lengths.clamp(min=1) - 1] * (lengths > 0)[:, None]  # (B, D)
 
 
-class Max(Choice):
+class Max(Config):
     """The largest value of each feature."""
 
     kind: Literal["max"] = "max"
@@ -81,7 +81,7 @@ BENDS: dict[Bend, Callable[[], nn.Module]] = {
 }
 
 
-class NextToken(Choice):
+class NextToken(Config):
     """A score for each token of the vocabulary at each position: (B, T, V).
 
     Tied: the embedding table itself is the matrix (Press and Wolf 2017). Capped: no score is
@@ -94,16 +94,16 @@ class NextToken(Choice):
     multiplier: float = 1.0
     cap: PositiveFloat | None = None
 
-    def fit(self, width: int, table_width: int) -> None:
+    def fit(self, width: int, embedding_width: int) -> None:
         """Raise a ConfigError if a tied table has another width than the states."""
-        if self.tied and width != table_width:
+        if self.tied and width != embedding_width:
             raise ConfigError(
                 f"a tied output scores states of width={width} with the embedding table, which "
-                f"has table_width={table_width}; they must be equal"
+                f"has embedding_width={embedding_width}; they must be equal"
             )
 
     def build(self, width: int, vocabulary: int) -> nn.Module:
-        kind = TiedScores if self.tied else OwnScores
+        kind = TiedLogits if self.tied else UntiedLogits
         return kind(width, vocabulary, self.bias, self.multiplier, self.cap)
 
     def parameters(self, width: int, vocabulary: int) -> int:
@@ -118,7 +118,7 @@ class NextToken(Choice):
         return width
 
 
-class MaskedToken(Choice):
+class MaskedToken(Config):
     """BERT's head: a dense layer, an activation and a norm, then a score for each token: (B, T, V).
 
     narrow: the width of the dense layer's result, where the embedding table has that width.
@@ -132,16 +132,16 @@ class MaskedToken(Choice):
     activation: Bend = "gelu"
     narrow: Size | None = None
 
-    def fit(self, width: int, table_width: int) -> None:
+    def fit(self, width: int, embedding_width: int) -> None:
         scored = self.narrow or width
-        if self.tied and scored != table_width:
+        if self.tied and scored != embedding_width:
             raise ConfigError(
                 f"a tied output scores vectors of width {scored} with the embedding table, which "
-                f"has width {table_width}; set narrow={table_width}"
+                f"has width {embedding_width}; set narrow={embedding_width}"
             )
 
     def build(self, width: int, vocabulary: int) -> nn.Module:
-        kind, scored = (TiedScores if self.tied else OwnScores), self.narrow or width
+        kind, scored = (TiedLogits if self.tied else UntiedLogits), self.narrow or width
         dense = nn.Linear(width, scored, self.bias)
         return Transformed(
             nn.Sequential(dense, BENDS[self.activation](), self.norm.build(scored)),
@@ -161,7 +161,7 @@ class MaskedToken(Choice):
         return width + 2 * scored + self.norm.kept(scored)
 
 
-class TextVector(Choice):
+class TextVector(Config):
     """One vector for the whole text: (B, D), of length 1 if `unit`.
 
     Dense: through a matrix and tanh first, as BERT's pooler does.
@@ -172,7 +172,7 @@ class TextVector(Choice):
     dense: bool = False
     unit: bool = True
 
-    def fit(self, width: int, table_width: int) -> None:
+    def fit(self, width: int, embedding_width: int) -> None:
         """Any width will do."""
 
     def build(self, width: int, vocabulary: int) -> nn.Module:
@@ -189,7 +189,7 @@ class TextVector(Choice):
         return 0
 
 
-class Classify(Choice):
+class Classify(Config):
     """A score for each label: (B, labels), by a small network on the text's vector.
 
     hidden: through a layer of that width first, with its activation and perhaps a norm.
@@ -202,7 +202,7 @@ class Classify(Choice):
     hidden_bias: bool = True
     activation: Bend = "tanh"
     norm: Norm | None = None
-    dropout: Share = 0.0
+    dropout: Fraction = 0.0
 
     @field_validator("labels")
     @classmethod
@@ -211,7 +211,7 @@ class Classify(Choice):
             raise ValueError(f"a classifier needs two or more different labels, given {labels}")
         return labels
 
-    def fit(self, width: int, table_width: int) -> None:
+    def fit(self, width: int, embedding_width: int) -> None:
         """Any width will do."""
 
     def build(self, width: int, vocabulary: int) -> nn.Module:
@@ -262,7 +262,7 @@ class Factors(NamedTuple):
         return plain if self.cap is None else soft_cap(plain, self.cap)
 
 
-class TiedScores(nn.Module):
+class TiedLogits(nn.Module):
     """states · tableᵀ, with the embedding's table."""
 
     def __init__(
@@ -285,7 +285,7 @@ class TiedScores(nn.Module):
         return Factors(self.scale(states), table, self.bias, self.cap)
 
 
-class OwnScores(TiedScores):
+class UntiedLogits(TiedLogits):
     """states · tableᵀ, with a table of its own."""
 
     def __init__(
@@ -306,7 +306,7 @@ class OwnScores(TiedScores):
 class Transformed(nn.Module):
     """Each state changed before it is scored."""
 
-    def __init__(self, change: nn.Module, output: TiedScores) -> None:
+    def __init__(self, change: nn.Module, output: TiedLogits) -> None:
         super().__init__()
         self.change, self.output = change, output
 

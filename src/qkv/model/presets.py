@@ -5,7 +5,7 @@ from functools import partial
 
 from qkv.errors import ConfigError, unknown
 from qkv.model.attention import MultiHead
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.model.decoder import DecoderOnly
 from qkv.model.embedding import Embedding
 from qkv.model.encoder import EncoderOnly
@@ -13,11 +13,11 @@ from qkv.model.encoder_decoder import EncoderDecoder
 from qkv.model.feed_forward import GELU, ReLU, ReLU2, SwiGLU
 from qkv.model.norm import LayerNorm, PostNorm, PreNorm, RMSNorm
 from qkv.model.output import Classify, First, MaskedToken, Mean, NextToken, Output, TextVector
-from qkv.model.position import Learned, NoPosition, RelativeBuckets, Rotary, Sinusoidal
+from qkv.model.position import Learned, NoPosition, RelativeBuckets, Rope, Sinusoidal
 from qkv.model.stack import Stack
 
 
-def preset(name: str) -> Config:
+def preset(name: str) -> ModelConfig:
     """The config of that name; `presets()` lists them."""
     if name not in _PRESETS:
         raise ConfigError(unknown("preset", name, _PRESETS))
@@ -37,7 +37,7 @@ def _paper(width: int, heads: int, feed_forward: int, dropout: float) -> Encoder
         attention=MultiHead(heads=heads, bias=False, output_bias=False),
         feed_forward=ReLU(width=feed_forward),
         position=Sinusoidal(),
-        residual=PostNorm(),
+        norm_placement=PostNorm(),
         dropout=dropout,
     )
     table = Embedding(vocabulary=37_000, scaled=True)
@@ -49,7 +49,7 @@ def _bert(layers: int, width: int, output: Output) -> EncoderOnly:
     norm = LayerNorm(eps=1e-12)
     return EncoderOnly(
         length=512,
-        embedding=Embedding(vocabulary=30_522, types=2),
+        embedding=Embedding(vocabulary=30_522, token_types=2),
         encoder=Stack(
             layers=layers,
             width=width,
@@ -57,7 +57,7 @@ def _bert(layers: int, width: int, output: Output) -> EncoderOnly:
             feed_forward=GELU(width=4 * width),
             position=Learned(),
             norm=norm,
-            residual=PostNorm(),
+            norm_placement=PostNorm(),
             input_norm=norm,
             dropout=0.1,
         ),
@@ -76,7 +76,7 @@ def _gpt2() -> DecoderOnly:
             attention=MultiHead(heads=12),
             feed_forward=GELU(width=3072, tanh=True),
             position=Learned(),
-            residual=PreNorm(),
+            norm_placement=PreNorm(),
             dropout=0.1,
         ),
     )
@@ -93,7 +93,7 @@ def _t5_small() -> EncoderDecoder:
             feed_forward=ReLU(width=2048, bias=False),
             position=RelativeBuckets(both_ways=both_ways),
             norm=RMSNorm(eps=1e-6),
-            residual=PreNorm(),
+            norm_placement=PreNorm(),
             dropout=0.1,
         )
 
@@ -119,7 +119,7 @@ def _llama(
             width=width,
             attention=MultiHead(heads=heads, kv_heads=kv_heads, bias=False, output_bias=False),
             feed_forward=SwiGLU(width=feed_forward),
-            position=Rotary(),
+            position=Rope(),
             norm=RMSNorm(eps=1e-5),
         ),
     )
@@ -138,7 +138,7 @@ def _own_stack(size: str, *, positions: bool = True, dropout: float = 0.1) -> St
         width=width,
         attention=MultiHead(heads=heads, bias=False, output_bias=False, qk_norm=norm),
         feed_forward=ReLU2(width=4 * width, bias=False),
-        position=Rotary() if positions else NoPosition(),
+        position=Rope() if positions else NoPosition(),
         norm=norm,
         dropout=dropout,
     )
@@ -161,7 +161,7 @@ def _own_translate(size: str) -> EncoderDecoder:
     return EncoderDecoder(length=256, embedding=table, encoder=stack, decoder=stack)
 
 
-_JOBS: dict[str, Callable[[str], Config]] = {
+_JOBS: dict[str, Callable[[str], ModelConfig]] = {
     "language": _own_language,
     "masked": lambda size: _own_encoder(size, MaskedToken(norm=LayerNorm(bias=False))),
     "classify": lambda size: _own_encoder(
@@ -171,7 +171,7 @@ _JOBS: dict[str, Callable[[str], Config]] = {
     "embed": lambda size: _own_encoder(size, TextVector()),
 }
 
-_PRESETS: dict[str, Callable[[], Config]] = {
+_PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "paper-base": lambda: _paper(512, 8, 2048, dropout=0.1),
     "paper-big": lambda: _paper(1024, 16, 4096, dropout=0.3),
     "bert-base": lambda: _bert(12, 768, TextVector(pooling=First(), dense=True, unit=False)),

@@ -7,10 +7,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from qkv.attention import NO_SLOT, SEE_ALL, KVCache, Mask
+from qkv.attention import NO_CACHE, SEE_ALL, KVCache, Mask
 from qkv.errors import CacheError, ConfigError, ShapeError
 from qkv.model.attention import AttentionChoice
-from qkv.model.config import Choice, Count, Share, Size
+from qkv.model.config import Config, Count, Fraction, Size
 from qkv.model.feed_forward import FeedForwardChoice
 from qkv.model.norm import (
     ArrangementChoice,
@@ -23,7 +23,7 @@ from qkv.model.norm import (
     build_norm,
     norm_parameters,
 )
-from qkv.model.position import Position, PositionChoice, Room, Rotary
+from qkv.model.position import Position, PositionChoice, Room, Rope
 from qkv.model.view import View
 
 # FOLDED model/block: One layer of every family: attention, in some decoders cross attention,
@@ -97,7 +97,7 @@ class Way(NamedTuple):
     position: Position
 
 
-class Local(Choice):
+class Local(Config):
     """A position sees itself, `before` positions before it and `after` positions after it.
 
     layers: those it holds for, all of them if not given. position: how these layers turn queries
@@ -107,7 +107,7 @@ class Local(Choice):
     before: Count
     after: Count = 0
     layers: Annotated[tuple[Count, ...], Field(strict=False)] | None = None  # JSON has lists
-    position: Rotary | None = None
+    position: Rope | None = None
 
     def fit(self, layers: int, room: Room) -> None:
         if self.layers == ():
@@ -126,32 +126,33 @@ class Local(Choice):
         return Way(Mask.window(self.before, self.after), turning)
 
 
-class Stack(Choice):
+class Stack(Config):
     """The shape of an encoder or a decoder.
 
-    distinct: so many blocks have weights of their own and share out the layers, neighbours
-    together; table_width: embeddings are narrower and widened by a matrix (both Lan et al. 2020).
+    unique_layers: so many blocks have weights of their own and share out the layers, neighbours
+    together; embedding_width: embeddings are narrower and widened by a matrix (both from
+    Lan et al. 2020).
     """
 
     layers: Size
-    distinct: Size | None = None
+    unique_layers: Size | None = None
     width: Size
-    table_width: Size | None = None
+    embedding_width: Size | None = None
     attention: AttentionChoice
     feed_forward: FeedForwardChoice
     position: PositionChoice
     norm: Norm = LayerNorm()
-    residual: ArrangementChoice = PreNorm()
+    norm_placement: ArrangementChoice = PreNorm()
     input_norm: Norm | None = None
     local: Local | None = None
-    dropout: Share = 0.0
+    dropout: Fraction = 0.0
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "Stack":
         self.attention.fit(self.width)
         self.position.fit(self.room(length=1))
         if self.layers % self.blocks:
-            raise ValueError(f"distinct={self.distinct} must divide layers={self.layers}")
+            raise ValueError(f"unique_layers={self.unique_layers} must divide layers={self.layers}")
         if self.local is not None:
             self.local.fit(self.layers, self.room(length=1))
         return self
@@ -159,12 +160,12 @@ class Stack(Choice):
     @property
     def blocks(self) -> int:
         """Blocks with weights of their own."""
-        return self.distinct or self.layers
+        return self.unique_layers or self.layers
 
     @property
     def embedded(self) -> int:
         """The width of the embeddings it reads."""
-        return self.table_width or self.width
+        return self.embedding_width or self.width
 
     def room(self, length: int) -> Room:
         heads = self.attention
@@ -176,12 +177,12 @@ class Stack(Choice):
     def parameters(self, length: int, cross: bool = False) -> int:
         attention = self.attention.parameters(self.width) * (2 if cross else 1)
         block = attention + self.feed_forward.parameters(self.width)
-        norms = self.residual.norms(self.blocks, cross) * self.norm.parameters(self.width)
+        norms = self.norm_placement.norms(self.blocks, cross) * self.norm.parameters(self.width)
         ends = norm_parameters(self.input_norm, self.embedded) + self.position.parameters(
             self.room(length)
         )
-        if self.table_width is not None:
-            ends += (self.table_width + 1) * self.width
+        if self.embedding_width is not None:
+            ends += (self.embedding_width + 1) * self.width
         return self.blocks * block + norms + ends
 
     def empty_cache(
@@ -212,14 +213,21 @@ class Layers(nn.Module):
         self.position = s.position.build(s.room(length))
         self.norm_in = build_norm(s.input_norm, s.embedded)
         self.dropout = Dropout(s.dropout)
-        self.widen = nn.Identity() if s.table_width is None else nn.Linear(s.embedded, s.width)
-        kind = ParallelBlock if s.residual.parallel else Block
+        self.widen = nn.Identity() if s.embedding_width is None else nn.Linear(s.embedded, s.width)
+        kind = ParallelBlock if s.norm_placement.parallel else Block
         for i in range(s.blocks):
             block = kind(
-                s.width, s.attention, s.feed_forward, s.norm, s.residual, s.dropout, cross, i == 0
+                s.width,
+                s.attention,
+                s.feed_forward,
+                s.norm,
+                s.norm_placement,
+                s.dropout,
+                cross,
+                i == 0,
             )
             self.add_module(str(i), block)
-        self.norm_out = s.residual.final(s.norm, s.width)
+        self.norm_out = s.norm_placement.final(s.norm, s.width)
         self.count = s.layers
         self.runs = [i * s.blocks // s.layers for i in range(s.layers)]  # the block of each layer
         self.ways = [Way(SEE_ALL, self.position)]  # to look around
@@ -245,16 +253,16 @@ class Layers(nn.Module):
         memory_mask: Mask | None = None,
     ) -> Tensor:
         """x (B, T, D) through all blocks; with a cache, x follows what the cache holds."""
-        if cache is not None and len(cache.slots) != self.count:
-            raise CacheError(f"the cache has {len(cache.slots)} layers, the model {self.count}")
+        if cache is not None and len(cache.layers) != self.count:
+            raise CacheError(f"the cache has {len(cache.layers)} layers, the model {self.count}")
         positions = self._positions(x, positions, 0 if cache is None else cache.length)
         x = self.widen(self.dropout(self.norm_in(self.position.embed(x, positions))))
         views = [
             View(  # named in full: torch.compile cannot trace a default that is an object
                 mask=mask & way.window & self.position.mask(x.dtype),
                 rotation=way.position.rotation(positions, x.dtype),
-                slot=NO_SLOT,
-                cross_slot=NO_SLOT,
+                slot=NO_CACHE,
+                cross_slot=NO_CACHE,
                 memory=memory,
                 memory_mask=SEE_ALL if memory_mask is None else memory_mask,
             )

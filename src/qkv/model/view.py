@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from qkv.attention import (
-    NO_SLOT,
+    NO_CACHE,
     SEE_ALL,
     UNTURNED,
-    CrossSlot,
+    CrossLayerCache,
     KVCache,
+    LayerCache,
     Mask,
-    NoSlot,
+    NoLayerCache,
     Rotation,
-    Slot,
     Unturned,
 )
 from qkv.errors import CacheError, ShapeError
@@ -29,8 +29,8 @@ class View:
 
     mask: Mask = SEE_ALL
     rotation: Rotation | Unturned = UNTURNED
-    slot: Slot | NoSlot = NO_SLOT
-    cross_slot: CrossSlot | NoSlot = NO_SLOT
+    slot: LayerCache | NoLayerCache = NO_CACHE
+    cross_slot: CrossLayerCache | NoLayerCache = NO_CACHE
     memory: Tensor | None = None  # (B, S, D), the encoder's output
     memory_mask: Mask = SEE_ALL
 
@@ -38,7 +38,7 @@ class View:
         """This view with that layer's slots of the cache."""
         if cache is None:
             return self
-        slots = cache.slots[layer], cache.cross[layer]
+        slots = cache.layers[layer], cache.cross[layer]
         return View(self.mask, self.rotation, *slots, self.memory, self.memory_mask)
 
 

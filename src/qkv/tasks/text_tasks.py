@@ -11,7 +11,7 @@ from torch import Tensor
 from qkv.engine.batching import PaddedBatch
 from qkv.errors import ConfigError
 from qkv.model import Encoder
-from qkv.model.config import Choice, NotNegative, Share
+from qkv.model.config import Config, Fraction, NotNegative
 from qkv.model.output import Pooled
 from qkv.tasks.loss import disagreement, twice
 
@@ -70,7 +70,7 @@ class LabelledVectors:
         )
 
 
-class ClassifyTask(Choice):
+class ClassifyTask(Config):
     """The task: how surprised the model is by each text's label.
 
     balance: how far rare labels count for more, from 0 (every text alike) to 1 (every label
@@ -83,11 +83,11 @@ class ClassifyTask(Choice):
 
     kind: Literal["classify"] = "classify"
     frozen: bool = False
-    label_smoothing: Share = 0.0
+    label_smoothing: Fraction = 0.0
     balance: NotNegative = 0.5
     r_drop: NotNegative = 0.0
-    word_dropout: Share = 0.0
-    distillation_weight: Share = 0.0
+    word_dropout: Fraction = 0.0
+    distillation_weight: Fraction = 0.0
     cutmix: NotNegative = 0.0
 
     def loss(self, model: Encoder, batch: LabelledTexts | LabelledVectors) -> Tensor:
@@ -144,7 +144,7 @@ class Twins:
         return Twins(self.one.to(device), self.other.to(device), labels, scores)
 
 
-class EmbedTask(Choice):
+class EmbedTask(Config):
     """The task, by what is known of the texts.
 
     pairs: the twin of a text is nearer than every other text of the batch (van den Oord et al.

@@ -14,8 +14,8 @@ from qkv.data.encoded import Encoded
 from qkv.engine.batching import PaddedBatch
 from qkv.errors import ConfigError, DataError
 from qkv.model import Decoder, Encoder, Translator
-from qkv.model.config import Choice, NotNegative, Share
-from qkv.model.output import Factors, TiedScores, Transformed
+from qkv.model.config import Config, Fraction, NotNegative
+from qkv.model.output import Factors, TiedLogits, Transformed
 from qkv.tasks.loss import IGNORED, scored_cross_entropy, side_by_side, twice
 
 # FOLDED task/language: The next token: documents packed into windows that do not see each
@@ -129,17 +129,17 @@ def epoch_windows(stream: Encoded, length: int) -> int:
     return count
 
 
-class LanguageTask(Choice):
+class LanguageTask(Config):
     """The task: how surprised the model is by each token that really follows."""
 
     kind: Literal["language"] = "language"
-    label_smoothing: Share = 0.0
+    label_smoothing: Fraction = 0.0
 
     def loss(self, model: Decoder, batch: Windows) -> Tensor:
         mask = None if batch.documents is None else Mask.documents(batch.documents)
         states = model.states(batch.ids, mask=mask, positions=batch.positions)
         score = model.output
-        if not isinstance(score, TiedScores | Transformed):
+        if not isinstance(score, TiedLogits | Transformed):
             raise ConfigError("to learn the next token, a model needs the output NextToken")
         factors = score.factors(states.flatten(0, 1), model.embedding.weight)
         return scored_cross_entropy(factors, batch.following.flatten(), self.label_smoothing)
@@ -171,7 +171,7 @@ class Hidden:
         return Hidden(self.windows.to(device), self.places.to(device), self.wanted.to(device))
 
 
-class MaskedTask(Choice):
+class MaskedTask(Config):
     """The task: how surprised the model is by each hidden token.
 
     Of the hidden ones `covered` become the mask, `changed` a random token, and the rest stay as
@@ -179,9 +179,9 @@ class MaskedTask(Choice):
     """
 
     kind: Literal["masked"] = "masked"
-    mask_prob: Share = 0.2
-    mask_replace_prob: Share = 0.8
-    random_replace_prob: Share = 0.1
+    mask_prob: Fraction = 0.2
+    mask_replace_prob: Fraction = 0.8
+    random_replace_prob: Fraction = 0.1
 
     def hide(
         self, windows: Windows, mask: int, words_only: Flags, draws: np.random.Generator
@@ -219,7 +219,7 @@ class MaskedTask(Choice):
 
     def _scored(self, model: Encoder, batch: Hidden) -> Factors:
         output, w = model.output, batch.windows
-        if not isinstance(output, TiedScores | Transformed):
+        if not isinstance(output, TiedLogits | Transformed):
             raise ConfigError("to learn hidden tokens, a model needs the output MaskedToken")
         mask = None if w.documents is None else Mask.documents(w.documents)
         states = model.encode(w.ids, mask=mask, positions=w.positions)
@@ -267,14 +267,14 @@ class PairBatch:
         return PairBatch(self.source.to(device), self.target.to(device), self.following.to(device))
 
 
-class TranslateTask(Choice):
+class TranslateTask(Config):
     """The task: how surprised the model is by each token of the translation.
 
     r_drop: what it costs that two passes with other dropout disagree (R-Drop, Wu et al. 2021).
     """
 
     kind: Literal["translate"] = "translate"
-    label_smoothing: Share = 0.1
+    label_smoothing: Fraction = 0.1
     r_drop: NotNegative = 0.0
 
     def loss(self, model: Translator, batch: PairBatch) -> Tensor:
@@ -302,6 +302,6 @@ def _states(
     return model.states(target, memory, lengths, read=target_lengths)
 
 
-def _scores(model: Translator) -> TiedScores:
-    assert isinstance(model.output, TiedScores)
+def _scores(model: Translator) -> TiedLogits:
+    assert isinstance(model.output, TiedLogits)
     return model.output

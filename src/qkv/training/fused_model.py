@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from qkv.attention import NO_SLOT, KVCache, Mask, Rotation
+from qkv.attention import NO_CACHE, KVCache, Mask, Rotation
 from qkv.attention.mask import Causal, Documents, Ending, Padding, Part
 from qkv.attention.reference import scale_factor
 from qkv.engine.optimized.fused import same_weights
@@ -23,7 +23,7 @@ from qkv.model import Layers, Model
 from qkv.model.attention import Attention, CrossAttention, ToHeads
 from qkv.model.feed_forward import FeedForward
 from qkv.model.norm import Add, Dropout
-from qkv.model.output import OwnScores, TiedScores
+from qkv.model.output import TiedLogits, UntiedLogits
 from qkv.model.stack import Absent
 from qkv.model.view import View
 from qkv.training.fused_ops import (
@@ -248,8 +248,8 @@ class VarlenLayers(Layers):
         view = View(
             mask=Mask((row,)),
             rotation=self.position.rotation(positions, x.dtype),
-            slot=NO_SLOT,
-            cross_slot=NO_SLOT,
+            slot=NO_CACHE,
+            cross_slot=NO_CACHE,
             memory=None if memory is None or read is None else read.packed(memory),
             memory_mask=Mask() if read is None else Mask((read,)),
         )
@@ -308,8 +308,8 @@ Kind = TypeVar("Kind", bound=Model)
 FUSED_CLASSES: dict[type[nn.Module], type[nn.Module]] = {
     Add: FusedDropoutAdd,
     Dropout: FusedDropout,
-    OwnScores: FusedUntiedLogits,
-    TiedScores: FusedTiedLogits,
+    UntiedLogits: FusedUntiedLogits,
+    TiedLogits: FusedTiedLogits,
     nn.LayerNorm: FusedLayerNorm,
     nn.Linear: FusedLinear,
 }

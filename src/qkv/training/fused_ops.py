@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from qkv.kernels.training import LANES, Chance, Heads, training_kernels
-from qkv.model.output import Factors, LossAndSlopes, OwnScores, TiedScores
+from qkv.model.output import Factors, LossAndSlopes, TiedLogits, UntiedLogits
 
 # FOLDED train/looped/scores: Scores whose loss and slopes are made together, a few rows at a
 #   time.
@@ -156,12 +156,12 @@ def _side_by_side(weights: list[Tensor], biases: list[Tensor | None]) -> Tensor:
     )
 
 
-class FusedTiedLogits(TiedScores):
+class FusedTiedLogits(TiedLogits):
     def factors(self, states: Tensor, table: Tensor) -> Factors:
         return _quicker(super().factors(states, table))
 
 
-class FusedUntiedLogits(OwnScores):
+class FusedUntiedLogits(UntiedLogits):
     def factors(self, states: Tensor, table: Tensor) -> Factors:
         return _quicker(super().factors(states, table))
 

@@ -9,9 +9,9 @@ import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
-from qkv.model.config import Choice, Count, NotNegative, Share
+from qkv.model.config import Config, Count, Fraction, NotNegative
 from qkv.model.embedding import Table
-from qkv.model.output import TiedScores
+from qkv.model.output import TiedLogits
 
 # FOLDED train/muon: Muon: momentum whose matrices are made orthogonal before they are applied
 #   (Jordan et al. 2024).
@@ -106,14 +106,14 @@ def _by_squares(x: Tensor, steps: int) -> Tensor:
     return x if product is None else product @ x
 
 
-class AdamW(Choice):
+class AdamW(Config):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019), fused, for everything."""
 
     copies: ClassVar[int] = 2  # of the weights, that it keeps: their mean slope and its square
     kind: Literal["adamw"] = "adamw"
     lr: PositiveFloat = 1e-3
-    beta1: Share = 0.9
-    beta2: Share = 0.95
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.95
     weight_decay: NotNegative = 0.1
 
     def build(self, model: nn.Module) -> list[torch.optim.Optimizer]:
@@ -121,17 +121,17 @@ class AdamW(Choice):
         return [_adamw([*matrices, *tables], self, self.weight_decay), _adamw(rest, self, 0.0)]
 
 
-class MuonAdamW(Choice):
+class MuonAdamW(Config):
     """Muon for the matrices inside the layers, AdamW for tables, norms and biases."""
 
     copies: ClassVar[int] = 2  # at most
     kind: Literal["muon"] = "muon"
     matrix_lr: PositiveFloat = 0.02
-    momentum: Share = 0.95
+    momentum: Fraction = 0.95
     matrix_weight_decay: NotNegative = 0.1
     lr: PositiveFloat = 5e-3
-    beta1: Share = 0.9
-    beta2: Share = 0.95
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.95
     weight_decay: NotNegative = 0.0
 
     def build(self, model: nn.Module) -> list[torch.optim.Optimizer]:
@@ -161,7 +161,7 @@ def _groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter], l
             continue  # frozen
         if parameter.dim() < 2:
             rest.append(parameter)
-        elif isinstance(owner, Table | TiedScores) or name.endswith("position.weight"):
+        elif isinstance(owner, Table | TiedLogits) or name.endswith("position.weight"):
             tables.append(parameter)
         elif parameter.dim() == 2:
             matrices.append(parameter)
@@ -173,7 +173,7 @@ def _groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter], l
 Part = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class Schedule(Choice):
+class Schedule(Config):
     """Up from 0 in `warmup` steps, then as each kind says."""
 
     warmup: Count = 50

@@ -12,7 +12,7 @@ import torch
 from qkv.bundle import Bundle, hash_of
 from qkv.errors import TrainingError, UsageError, unknown
 from qkv.model import Classify, EncoderOnly, Learned, Model, Stack, build, preset
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.model.output import Output
 from qkv.model.presets import SIZES
 from qkv.text import KINDS, Tokenizer
@@ -208,7 +208,7 @@ def _refuse_other_data(data: Data, sha256: str) -> None:
         raise TrainingError("the data is not what the recipe was made for; it has changed since")
 
 
-def _refuse_other_output(recipe: Recipe, fitted: Config) -> None:
+def _refuse_other_output(recipe: Recipe, fitted: ModelConfig) -> None:
     said, needed = recipe.model.output, fitted.output
     if said.kind != needed.kind:
         raise UsageError(f"{recipe.task.kind} needs the output {needed.kind}, not {said.kind}")
@@ -247,12 +247,12 @@ def _origin(args: TrainArgs) -> Origin | None:
     return None if said is None else Origin(**said)
 
 
-def _shape(job: Job[Any], args: TrainArgs) -> Config:
+def _shape(job: Job[Any], args: TrainArgs) -> ModelConfig:
     return preset(args.preset or f"{job.name}-{args.size or SIZE}")
 
 
 def _tokenizer(
-    job: Job[Any], args: TrainArgs, config: Config, bundle: Bundle | None, parts: Any
+    job: Job[Any], args: TrainArgs, config: ModelConfig, bundle: Bundle | None, parts: Any
 ) -> tuple[Tokens | None, Tokenizer]:
     said = args.settings.get("tokens", {})
     if bundle is not None:
@@ -289,11 +289,11 @@ def _check_able(job: Job[Any], setting: str, able: Callable[[Job[Any]], bool]) -
 def _fitted(
     job: Job[Any],
     args: TrainArgs,
-    config: Config,
+    config: ModelConfig,
     tokens: Tokens | None,
     tokenizer: Tokenizer,
     parts: Any,
-) -> Config:
+) -> ModelConfig:
     length = args.context or config.length
     learnt = tokens is None or tokens.kind is None  # with the model to go on from
     if learnt and length > config.length and _learned(config):
@@ -310,13 +310,13 @@ def _fitted(
     return fitted.model_copy(update={"length": length})
 
 
-def _learned(config: Config) -> bool:
+def _learned(config: ModelConfig) -> bool:
     stacks = (getattr(config, name, None) for name in ("encoder", "decoder"))
     return any(isinstance(s.position, Learned) for s in stacks if s is not None)
 
 
 def _learning(
-    job: Job[Any], args: TrainArgs, model: Config, bundle: Bundle | None
+    job: Job[Any], args: TrainArgs, model: ModelConfig, bundle: Bundle | None
 ) -> dict[str, Any]:
     """The optimizer and its schedule: careful steps where something was learnt before."""
     if bundle is not None and args.optimizer != "muon":

@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat, ValidationError
 from qkv.errors import TrainingError, UsageError, unknown
 from qkv.legacy import upgrade
 from qkv.model import DecoderOnly, EncoderDecoder, EncoderOnly
-from qkv.model.config import Choice, Count, Share, Size, one_line
+from qkv.model.config import Config, Count, Fraction, Size, one_line
 from qkv.model.stack import Stack
 from qkv.tasks.text_tasks import ClassifyTask, EmbedTask
 from qkv.tasks.token_tasks import LanguageTask, MaskedTask, TranslateTask
@@ -31,7 +31,7 @@ ModelChoice = Annotated[EncoderOnly | DecoderOnly | EncoderDecoder, Field(discri
 EVALUATIONS = 10  # in a run
 
 
-class Data(Choice):
+class Data(Config):
     """Which examples: a built-in corpus or files, and what they held when the recipe was made.
 
     A column is a name or a number from 1. Without files, source and target are two parallel files.
@@ -49,22 +49,22 @@ class Data(Choice):
     sha256: str = ""  # not yet read
 
 
-class Tokens(Choice):
+class Tokens(Config):
     """How text becomes tokens: one of qkv.text.KINDS, with at most so many of them."""
 
     kind: str | None = None  # none: that of the origin
     vocab_size: Size | None = None  # none: that of the origin
-    bpe_dropout: Share = 0.0  # of merges left out while a word is cut for training
+    bpe_dropout: Fraction = 0.0  # of merges left out while a word is cut for training
 
 
-class Origin(Choice):
+class Origin(Config):
     """The bundle that is trained further, and the hash of its manifest."""
 
     path: str
     sha256: str
 
 
-class Recipe(Choice):
+class Recipe(Config):
     """Everything that decides the result of `qkv train`."""
 
     data: Data
@@ -78,7 +78,7 @@ class Recipe(Choice):
     batch: Size  # tokens a step, padding included
     accumulate: Size = 1  # parts each step is computed in
     grad_clip: PositiveFloat = 1.0
-    ema: Share = 0.0  # of the weights before, in the running mean that is kept; 0: no mean
+    ema: Fraction = 0.0  # of the weights before, in the running mean that is kept; 0: no mean
     patience: Count = 0  # evaluations without a better one before training ends; 0: to the end
     activation_checkpointing: bool = False  # layers again in the backward pass, to save memory
     compile: bool = False

@@ -18,7 +18,7 @@ from tests.engine.generate.tiny_writers import (
 from tests.kernels.native import needs_compiler
 from torch import Tensor
 
-from qkv.attention import Rows, RowSlot, Slot
+from qkv.attention import LayerCache, RaggedCache, RaggedLayerCache
 from qkv.engine.generate import GREEDY, LogitsProcessor, Request, Sampling, Scheduler
 from qkv.engine.generate.decode import write_one
 from qkv.engine.generate.scheduler import Sequence
@@ -366,12 +366,12 @@ def test_one_by_itself_stands_in_a_plain_cache_until_another_joins(kind: str) ->
             assert event.choice is not None
             written[event.running].append(event.choice.id)
         if batch.running:
-            kinds.append(type(batch.rows.cache.slots[0]))
+            kinds.append(type(batch.rows.cache.layers[0]))
     assert list(written.values()) == [
         slow_greedy(model, request.ids, request.max_tokens) for request in (first, second)
     ]
     turns = [kind for kind, before in zip(kinds, [None, *kinds], strict=False) if kind != before]
-    assert turns == [RowSlot, Slot, RowSlot, Slot]
+    assert turns == [RaggedLayerCache, LayerCache, RaggedLayerCache, LayerCache]
 
 
 def test_one_that_is_seldom_by_itself_stays_where_it_is() -> None:
@@ -384,7 +384,7 @@ def test_one_that_is_seldom_by_itself_stays_where_it_is() -> None:
         elif len(batch.running) == 1:
             return
         batch.step()
-        assert type(batch.rows.cache.slots[0]) is RowSlot
+        assert type(batch.rows.cache.layers[0]) is RaggedLayerCache
 
 
 @pytest.mark.parametrize(
@@ -421,14 +421,14 @@ def test_one_by_itself_takes_the_short_way_of_one_sequence(int8: bool, compiled:
 
 
 def test_rows_are_shown_in_multiples_so_that_kernels_meet_few_shapes() -> None:
-    rows = Rows(MODEL.empty_cache(1, 0))
+    rows = RaggedCache(MODEL.empty_cache(1, 0))
     with torch.inference_mode():
         cache = MODEL.empty_cache(2, 9)
         MODEL.states(torch.tensor([ids(1, 9), ids(2, 9)]), cache=cache)
-        rows.join(cache, {1: 9, 0: 5})
+        rows.add(cache, {1: 9, 0: 5})
         shapes = set()
         for _ in range(40):
-            positions, mask = rows.show()
+            positions, mask = rows.prepare()
             keys = mask.dense(1, rows.lengths[0] + -rows.lengths[0] % 16)
             shapes.add(keys.shape[-1])
             assert keys.sum(dim=-1).flatten().tolist() == rows.lengths
@@ -437,7 +437,7 @@ def test_rows_are_shown_in_multiples_so_that_kernels_meet_few_shapes() -> None:
         with pytest.raises(CacheError, match="call show"):
             MODEL.states(torch.tensor([[1]]), cache=rows.cache)
         with pytest.raises(CacheError, match="a row of 99 keys cannot come from a cache of 9"):
-            rows.join(cache, {0: 99})
+            rows.add(cache, {0: 99})
     assert shapes == {16, 32, 48, 64}
     assert rows.lengths == [49, 45]
     assert LENGTH > 49

@@ -9,7 +9,7 @@ from torch import Tensor
 from qkv.engine.generate import LogitsProcessor, Sampling
 from qkv.engine.generate.sampling import Greedy
 from qkv.model import (
-    AlibiSlopes,
+    Alibi,
     Decoder,
     DecoderOnly,
     Embedding,
@@ -21,7 +21,7 @@ from qkv.model import (
     RelativeBuckets,
     ReLU,
     RMSNorm,
-    Rotary,
+    Rope,
     Sinusoidal,
     Stack,
     SwiGLU,
@@ -30,19 +30,19 @@ from qkv.model import (
 
 VOCABULARY, LENGTH = 29, 61
 KINDS: dict[str, dict[str, object]] = {
-    "rotary": {"position": Rotary(), "norm": RMSNorm()},
-    "llama": {"position": Rotary(), "norm": RMSNorm(), "feed_forward": SwiGLU(width=17)},
+    "rotary": {"position": Rope(), "norm": RMSNorm()},
+    "llama": {"position": Rope(), "norm": RMSNorm(), "feed_forward": SwiGLU(width=17)},
     "learned": {"position": Learned(offset=2)},
     "waves": {"position": Sinusoidal()},
-    "alibi": {"position": AlibiSlopes()},
+    "alibi": {"position": Alibi()},
     "buckets": {"position": RelativeBuckets(buckets=8, farthest=11, both_ways=False)},
     "no positions": {"position": NoPosition()},
     "windows": {
-        "position": Rotary(),
-        "local": Local(before=4, layers=(1,), position=Rotary(base=7.0)),
+        "position": Rope(),
+        "local": Local(before=4, layers=(1,), position=Rope(base=7.0)),
     },
     "capped": {
-        "position": Rotary(share=0.5),
+        "position": Rope(fraction=0.5),
         "attention": MultiHead(heads=3, kv_heads=1, head_width=8, cap=0.7),
     },
 }

@@ -18,11 +18,11 @@ from qkv.engine.optimized.quantized import Int8, PackedQuantizedLinear
 from qkv.errors import CacheError
 from qkv.model import (
     GEGLU,
-    Config,
+    ModelConfig,
     MultiHead,
     PreNorm,
     RMSNorm,
-    Rotary,
+    Rope,
     SwiGLU,
     build,
 )
@@ -42,7 +42,7 @@ COMPILED = pytest.mark.parametrize(
 COMPILED_INT8 = pytest.mark.parametrize("compiled", INT8_WAYS)
 
 
-def lively(config: Config) -> nn.Module:
+def lively(config: ModelConfig) -> nn.Module:
     """A model with no norm at 1 and no bias at 0."""
     model = build(config, seed=3).eval()
     generator = torch.Generator().manual_seed(5)
@@ -56,7 +56,7 @@ def ids(rows: int, columns: int, below: int, seed: int = 7) -> Tensor:
     return torch.randint(below, (rows, columns), generator=torch.Generator().manual_seed(seed))
 
 
-def answer(model: nn.Module, config: Config, rows: int = B) -> Tensor:
+def answer(model: nn.Module, config: ModelConfig, rows: int = B) -> Tensor:
     """What the model says of some texts, whichever family it is of."""
     text = ids(B, T, VOCABULARY)[:rows]
     if config.kind != "encoder_decoder":
@@ -65,12 +65,12 @@ def answer(model: nn.Module, config: Config, rows: int = B) -> Tensor:
     return model(source, text, torch.tensor([7, S, 1])[:rows], LENGTHS[:rows])
 
 
-def with_llama_parts(config: Config) -> Config:
+def with_llama_parts(config: ModelConfig) -> ModelConfig:
     """The same with plain heads, root mean squares before and a gated feed-forward."""
     parts = {
         "attention": GROUPED,
         "norm": RMSNorm(eps=1e-5),
-        "residual": PreNorm(),
+        "norm_placement": PreNorm(),
         "feed_forward": SwiGLU(width=37),
         "input_norm": None,
         "local": None,
@@ -160,7 +160,7 @@ def test_the_short_way_of_a_single_token_gives_what_the_general_way_gives(
         {"attention": MultiHead(heads=4, head_width=26, bias=False, scale=0.3)},  # wider
         {"feed_forward": GEGLU(width=29, bias=True)},
         {"feed_forward": GEGLU(width=29, tanh=True)},
-        {"position": Rotary(adjacent=True)},
+        {"position": Rope(interleaved=True)},
     ],
     ids=["narrow heads", "wide heads", "gelu", "tanh", "neighbours turn"],
 )
@@ -282,7 +282,7 @@ def test_in_8_bits_the_answers_are_near_and_no_row_depends_on_another(
 
 @COMPILED
 @pytest.mark.parametrize("config", [ENCODERS["bert"], DECODERS["llama"]], ids=["bert", "llama"])
-def test_in_8_bits_only_small_tables_are_kept_in_more(config: Config, compiled: bool) -> None:
+def test_in_8_bits_only_small_tables_are_kept_in_more(config: ModelConfig, compiled: bool) -> None:
     twin = optimize(lively(config), True, compiled)
     matrices = {name: t for name, t in twin.state_dict().items() if t.dim() == 2}
     kept = {name for name, t in matrices.items() if t.dtype == torch.float32}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from qkv.interpret.trace import TokenizedInput, Trace, capture_trace
 from qkv.model import (
-    AlibiSlopes,
+    Alibi,
     DecoderOnly,
     Embedding,
     EncoderDecoder,
@@ -45,5 +45,5 @@ def _stack() -> Stack:
         width=12,
         attention=MultiHead(heads=3),
         feed_forward=ReLU(width=7),
-        position=AlibiSlopes(),
+        position=Alibi(),
     )

@@ -123,6 +123,6 @@ def _stack(heads: int, layers: int = 2) -> Stack:
         attention=MultiHead(heads=heads, head_width=P, bias=False, output_bias=False),
         feed_forward=ReLU(width=5),
         position=Learned(),
-        residual=PreNorm(),
+        norm_placement=PreNorm(),
         norm=RMSNorm(),
     )

@@ -19,7 +19,7 @@ from qkv.model import (
     Learned,
     MultiHead,
     ReLU,
-    Rotary,
+    Rope,
     Stack,
     TextVector,
     build,
@@ -27,7 +27,7 @@ from qkv.model import (
 from qkv.text import Tokenizer
 
 
-def stack(position=Rotary()) -> Stack:  # noqa: B008
+def stack(position=Rope()) -> Stack:  # noqa: B008
     return Stack(
         layers=2, width=24, attention=MultiHead(heads=3), feed_forward=ReLU(width=17),
         position=position,

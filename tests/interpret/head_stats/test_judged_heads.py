@@ -9,7 +9,7 @@ from qkv.errors import UsageError
 from qkv.interpret.head_stats import HeadReport, measure_heads_on_ids
 from qkv.interpret.trace import TokenizedInput
 from qkv.model import (
-    AlibiSlopes,
+    Alibi,
     Embedding,
     EncoderDecoder,
     MultiHead,
@@ -94,7 +94,7 @@ def test_the_next_token_and_marks_are_found_in_an_encoder() -> None:
 
 def test_every_attention_of_an_encoder_decoder_is_judged() -> None:
     stack = Stack(layers=2, width=12, attention=MultiHead(heads=3), feed_forward=ReLU(width=7),
-                  position=AlibiSlopes())  # fmt: skip
+                  position=Alibi())  # fmt: skip
     config = EncoderDecoder(
         length=47, embedding=Embedding(vocabulary=37), encoder=stack, decoder=stack
     )

@@ -13,14 +13,14 @@ from qkv.interpret.operation import figure
 from qkv.interpret.page import write_page
 from qkv.interpret.page.payload import as_matrix
 from qkv.interpret.trace import TokenizedInput, Trace, capture_trace
-from qkv.model import Config, Rotary, SwiGLU, Translator
+from qkv.model import ModelConfig, Rope, SwiGLU, Translator
 
 WORDS = ("write", "a", "short", "poem", "today")
-SMALL = decoder(attention=GROUPED, position=Rotary(), feed_forward=SwiGLU(width=11))
+SMALL = decoder(attention=GROUPED, position=Rope(), feed_forward=SwiGLU(width=11))
 
 
 def traced(
-    config: Config = SMALL,
+    config: ModelConfig = SMALL,
     words: tuple[str, ...] = WORDS,
     outputs: tuple[str, ...] = (),
     **more: object,

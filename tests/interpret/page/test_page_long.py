@@ -12,7 +12,7 @@ from tests.model.odd_models import decoder
 
 from qkv.interpret.page.attentions import pooled
 from qkv.interpret.trace import Trace
-from qkv.model import LayerNorm, MultiHead, ReLU, Rotary
+from qkv.model import LayerNorm, MultiHead, ReLU, Rope
 
 LENGTH, LAYERS, HEADS = 512, 12, 12
 ROOM = 2 << 20
@@ -27,7 +27,7 @@ def long_trace() -> Trace:
         width=48,
         attention=MultiHead(heads=HEADS, head_width=16, qk_norm=LayerNorm()),
         feed_forward=ReLU(width=7),
-        position=Rotary(),
+        position=Rope(),
     ).model_copy(update={"length": LENGTH})
     words = tuple(f"w{at}" for at in range(LENGTH))
     return traced(config, words, keep=KEPT)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qkv.attention import CrossSlot, KVCache, Mask, Slot
+from qkv.attention import CrossLayerCache, KVCache, LayerCache, Mask
 from qkv.data.encoded import near_length
 from qkv.engine.batching import PaddedBatch
 from qkv.model import Translator
@@ -84,12 +84,12 @@ class Sources:
         return logs.index_fill_(-1, self.forbidden, -torch.inf) if len(self.forbidden) else logs
 
 
-def taken(slot: CrossSlot, rows: Tensor) -> CrossSlot:
+def taken(slot: CrossLayerCache, rows: Tensor) -> CrossLayerCache:
     """The keys and values of these rows' sources."""
-    if slot.kept is None:
+    if slot.entry is None:
         return slot
-    k, v = slot.kept
-    return CrossSlot((k.index_select(0, rows), v.index_select(0, rows)))
+    k, v = slot.entry
+    return CrossLayerCache((k.index_select(0, rows), v.index_select(0, rows)))
 
 
 def _encoded(
@@ -148,7 +148,7 @@ class Rows:
             self.width = self.beams
             self._take(rows)
         else:
-            for slot in self.cache.slots:
+            for slot in self.cache.layers:
                 slot.reorder(rows)
 
     def take(self, sources: Tensor) -> None:
@@ -158,8 +158,8 @@ class Rows:
     def _take(self, rows: Tensor) -> None:
         """Row b becomes what row rows[b] was; there may be more or fewer rows than before."""
         slots = [
-            Slot(slot.k.index_select(0, rows), slot.v.index_select(0, rows), slot.length)
-            for slot in self.cache.slots
+            LayerCache(slot.k.index_select(0, rows), slot.v.index_select(0, rows), slot.length)
+            for slot in self.cache.layers
         ]
         self.cache = KVCache(slots, [taken(slot, rows) for slot in self.cache.cross])
         self.sources.take(rows)
@@ -234,7 +234,7 @@ class Tree:
             return fresh
 
         cross = self.cache.cross
-        if len(sources) < len(self.cache.slots[0].k):
+        if len(sources) < len(self.cache.layers[0].k):
             cross = [taken(slot, sources) for slot in cross]
-        slots = [Slot(moved(slot.k), moved(slot.v), most) for slot in self.cache.slots]
+        slots = [LayerCache(moved(slot.k), moved(slot.v), most) for slot in self.cache.layers]
         self.cache = KVCache(slots, cross)

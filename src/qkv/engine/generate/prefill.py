@@ -57,7 +57,9 @@ class PrefixCache:
         for kept in [kept for kept in like_it if in_common(ids, kept.ids) == len(kept.ids)]:
             self._forget(kept)
         columns = slice(cache.length - n, cache.length)
-        layers = [(s.k[row, :, columns].clone(), s.v[row, :, columns].clone()) for s in cache.slots]
+        layers = [
+            (s.k[row, :, columns].clone(), s.v[row, :, columns].clone()) for s in cache.layers
+        ]
         new = Kept(ids, layers)
         self._kept[new] = None
         self._by_head.setdefault(head(ids), []).append(new)
@@ -104,7 +106,7 @@ class Prefill:
         S, device = max(self.lengths), model.embedding.weight.device
         self.cache = model.empty_cache(len(prompts), S)
         self.computed = 0  # real tokens read so far
-        for slot in self.cache.slots:
+        for slot in self.cache.layers:
             slot.length = S - T
         for row, (ids, (_, kept)) in enumerate(zip(prompts, known, strict=True)):
             if kept is not None and len(ids) > T:
@@ -131,7 +133,7 @@ class Prefill:
 
     def _copy(self, kept: Kept, row: int, count: int) -> None:
         """The first `count` keys and values of a kept prompt, as the last ones known of a row."""
-        for slot, (k, v) in zip(self.cache.slots, kept.layers, strict=True):
+        for slot, (k, v) in zip(self.cache.layers, kept.layers, strict=True):
             columns = slice(slot.length - count, slot.length)
             slot.k[row, :, columns] = k[:, :count]
             slot.v[row, :, columns] = v[:, :count]

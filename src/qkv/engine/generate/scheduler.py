@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from qkv.attention import Rows
+from qkv.attention import RaggedCache
 from qkv.engine.generate.decode import Choice, Chooser, choose_many, following
 from qkv.engine.generate.prefill import Prefill, PrefixCache, as_array, together
 from qkv.engine.generate.request import Request, expect_writer, last_token_logits, reading
@@ -213,7 +213,7 @@ class Scheduler:
     def _next_choices(self) -> list[Choice | Exception]:
         device = self.model.embedding.weight.device
         ids = torch.tensor([[member.last] for member in self.running], device=device)
-        positions, mask = self.rows.show()
+        positions, mask = self.rows.prepare()
         states = self.model.states(ids, mask=mask, positions=positions, cache=self.rows.cache)
         choosers = [member.chooser for member in self.running]
         if len(choosers) == 1:
@@ -234,7 +234,7 @@ class Scheduler:
         if staying:
             try:
                 lengths = {row: read.prefill.lengths[row] for row in staying}
-                self.rows.join(read.prefill.cache, lengths)
+                self.rows.add(read.prefill.cache, lengths)
             except Exception as error:
                 events += self._lost(error)
         return events
@@ -247,10 +247,10 @@ class Scheduler:
     def _leave(self, members: list[Sequence]) -> None:
         for member in members:
             row = self.running.index(member)
-            self.rows.leave(row)
+            self.rows.remove(row)
             self.running[row] = self.running[-1]
             self.running.pop()
 
-    def _no_rows(self) -> Rows:
+    def _no_rows(self) -> RaggedCache:
         with reading(self.model):
-            return Rows(self.model.empty_cache(1, 0))
+            return RaggedCache(self.model.empty_cache(1, 0))

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from qkv.attention import KVCache, Mask, Rotation, Slot, Unturned
+from qkv.attention import KVCache, LayerCache, Mask, Rotation, Unturned
 from qkv.attention.reference import scale_factor
 from qkv.engine.optimized.fused import (
     FastRMSNorm,
@@ -36,7 +36,7 @@ from qkv.engine.optimized.linear import Plain
 from qkv.engine.optimized.quantized import Int8
 from qkv.kernels import Layer, Matrix, Norm, Shape, floats, inference_kernels
 from qkv.model.attention import Tap
-from qkv.model.position.rope import Turning
+from qkv.model.position.rope import RopePosition
 from qkv.model.stack import Block, Layers
 
 # FOLDED engine/quick/stepped: One more token of one sequence, in one call of a compiled loop.
@@ -69,7 +69,7 @@ class DecodeStepLayers(Layers):
             or positions is not None
             or x.shape[:2] != (1, 1)
             or cache.length < self.first
-            or type(cache.slots[0]) is not Slot
+            or type(cache.layers[0]) is not LayerCache
             or not mask.only_causal()
             or torch.is_grad_enabled()
             or any(tap.watched for tap in self.taps)
@@ -92,7 +92,7 @@ class DecodeStepLayers(Layers):
         """x (D,) through all blocks and the last norm; its keys and values join the cache."""
         at = torch.tensor([cache.length], device=x.device)
         rotation = self.position.rotation(at, x.dtype)
-        for slot, line in zip(cache.slots, self.lines, strict=True):
+        for slot, line in zip(cache.layers, self.lines, strict=True):
             x = line.fed_forward(line.attended(x, slot, rotation))
         normed: Tensor = self.norm_out(x)
         return normed
@@ -111,7 +111,7 @@ class Line:
     narrow: Product
     wide_norm: FastRMSNorm
 
-    def attended(self, x: Tensor, slot: Slot, rotation: Rotation | Unturned) -> Tensor:
+    def attended(self, x: Tensor, slot: LayerCache, rotation: Rotation | Unturned) -> Tensor:
         part = self.attention
         H, K, _ = part.heads
         asked, v = torch.split(_normed(self.norm, x, self.project), part.asked_and_values)
@@ -137,7 +137,7 @@ def fits(layers: Layers) -> bool:
     return (
         isinstance(layers.norm_in, nn.Identity)
         and isinstance(layers.widen, nn.Identity)
-        and isinstance(layers.position, Turning)
+        and isinstance(layers.position, RopePosition)
         and len(layers.ways) == 1
         and all(line_of(block) is not None for block in layers.blocks())
     )
@@ -180,10 +180,10 @@ class Bound:
     @classmethod
     def of(cls, cache: KVCache, layers: ctypes.Array[Layer], shape: Shape) -> Bound:
         own = type(layers).from_buffer_copy(layers)
-        for layer, slot in zip(own, cache.slots, strict=True):
+        for layer, slot in zip(own, cache.layers, strict=True):
             layer.keys, layer.values = slot.k.data_ptr(), slot.v.data_ptr()
         sized = Shape.from_buffer_copy(shape)
-        sized.capacity = cache.slots[0].capacity
+        sized.capacity = cache.layers[0].capacity
         return cls(own, sized, _tensors(cache), inference_kernels().room(shape))
 
     def holds(self, cache: KVCache) -> bool:
@@ -203,7 +203,7 @@ class KernelDecodeStepLayers(DecodeStepLayers):
         x = x.clone()
         turns = self._turns(position)
         inference_kernels().decode(bound.layers, bound.shape, x, turns, position, bound.room)
-        for slot in cache.slots:
+        for slot in cache.layers:
             slot.length += 1
         return x
 
@@ -231,13 +231,13 @@ class KernelDecodeStepLayers(DecodeStepLayers):
     @cached_property
     def shape(self) -> Shape:
         line, position = self.lines[0], self.position
-        assert isinstance(position, Turning)
+        assert isinstance(position, RopePosition)
         heads, kv_heads, _ = line.attention.heads
         E = line.attention.widths[0] // heads
         return Shape(
             width=len(line.norm.gain), heads=heads, kv_heads=kv_heads, head_width=E,
             hidden=_matrix(line.widen).rows // 2, turned=position.turned,
-            adjacent=position.choice.adjacent, activation=activation_number(line.activation),
+            adjacent=position.choice.interleaved, activation=activation_number(line.activation),
             scale=scale_factor(E, line.attention.mix.scale), last=_norm(self.norm_out),
         )  # fmt: skip
 
@@ -263,13 +263,13 @@ def steps(layers: Layers) -> bool:
 
 
 def _tensors(cache: KVCache) -> list[Tensor]:
-    return [t for slot in cache.slots for t in (slot.k, slot.v)]
+    return [t for slot in cache.layers for t in (slot.k, slot.v)]
 
 
 def _fits(cache: KVCache, shape: Shape, layers: int) -> bool:
     """Whether all keys and values of one sequence lie there in pieces of one size."""
-    room = (1, shape.kv_heads, cache.slots[0].capacity, shape.head_width)
-    return len(cache.slots) == layers and all(
+    room = (1, shape.kv_heads, cache.layers[0].capacity, shape.head_width)
+    return len(cache.layers) == layers and all(
         t.shape == room and t.dtype == torch.float32 and t.is_contiguous() for t in _tensors(cache)
     )
 

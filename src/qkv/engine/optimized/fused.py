@@ -10,7 +10,7 @@ from qkv.engine.optimized.linear import Applied, Build, Packed
 from qkv.model.attention import Attention, ToHeads
 from qkv.model.feed_forward import FeedForward, GatedFeedForward, SquaredReLU
 from qkv.model.norm import Add, RMSNormAroundOne
-from qkv.model.output import TiedScores
+from qkv.model.output import TiedLogits
 from qkv.model.stack import Absent, Block
 from qkv.model.view import View
 
@@ -228,7 +228,7 @@ class LinearToHeads(nn.Module):
 class Scores(nn.Module):
     """Equal to `TiedScores` or `OwnScores`, whichever table the product was made of."""
 
-    def __init__(self, plain: TiedScores, product: nn.Module) -> None:
+    def __init__(self, plain: TiedLogits, product: nn.Module) -> None:
         super().__init__()
         self.scale, self.product, self.cap = plain.scale, product, plain.cap
 

@@ -45,7 +45,7 @@ from qkv.model import Encoder, Model
 from qkv.model.attention import Attention, ToHeads
 from qkv.model.embedding import Table
 from qkv.model.feed_forward import FeedForward, GatedFeedForward
-from qkv.model.output import OwnScores, Pooled, TiedScores
+from qkv.model.output import Pooled, TiedLogits, UntiedLogits
 from qkv.model.stack import Block, Layers
 
 Kind = TypeVar("Kind", bound=Model)
@@ -114,7 +114,7 @@ class OptimizedBuilder:
                 part
             ):
                 return TiledFeedForward(part)
-            case TiedScores():
+            case TiedLogits():
                 return Scores(part, self._scoring(part))
             case nn.RMSNorm():
                 return FastRMSNorm(part)
@@ -126,8 +126,8 @@ class OptimizedBuilder:
             return self.build(part)
         return part
 
-    def _scoring(self, plain: TiedScores) -> nn.Module:
-        if isinstance(plain, OwnScores):
+    def _scoring(self, plain: TiedLogits) -> nn.Module:
+        if isinstance(plain, UntiedLogits):
             return self.build(plain)
         tied = Matrix(self.table.weight, plain.bias)
         if not self.int8:
@@ -165,7 +165,7 @@ class KernelOptimizedBuilder(OptimizedBuilder):
     def _quicker(self, part: nn.Module) -> nn.Module:
         if type(part) is FeedForward and activation_number(part.activation) is not None:
             return KernelQuantizedFeedForward(part) if self.int8 else KernelFeedForward(part)
-        if isinstance(part, TiedScores) and part.cap is None:
+        if isinstance(part, TiedLogits) and part.cap is None:
             return KernelLogits(part, self._scoring(part))
         return super()._quicker(part)
 

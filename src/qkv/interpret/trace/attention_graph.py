@@ -90,14 +90,14 @@ def add_output(b: GraphBuilder, module: nn.Module, states: str, sequence: str) -
     if isinstance(module, output.Transformed):
         states = _chain(b, "output.change", module.change, states, {"T": sequence})
         module, path = module.output, "output.output"
-    if not isinstance(module, output.TiedScores):
+    if not isinstance(module, output.TiedLogits):
         raise unsupported_module(module)
     sequences = {"T": sequence}
     if not is_identity(module.scale):
         hook_point = HookPoint(f"{path}.scale")
         times = operation_of(module.scale).operation
         states = b.add("output.scale", times, (states,), ("B", "T", "D"), sequences, hook_point)
-    own = isinstance(module, output.OwnScores)
+    own = isinstance(module, output.UntiedLogits)
     bias = () if module.bias is None else (f"{path}.bias",)
     inputs = (states, f"{path}.weight" if own else "embedding.weight", *bias)
     operation = TokenLogits(module.bias is not None, module.cap)

@@ -25,7 +25,7 @@ from qkv.model.attention import Attention
 from qkv.model.feed_forward import FeedForward, GatedFeedForward
 from qkv.model.norm import Add, AddNormed, Keep, Replace
 from qkv.model.position import Position
-from qkv.model.position.rope import Turning
+from qkv.model.position.rope import RopePosition
 from qkv.model.position.schemes import PositionTable, Waves
 from qkv.model.stack import Block, Layers, ParallelBlock
 
@@ -63,7 +63,7 @@ def add_stack(
             causal=causal,
             window=window[0] if window else None,
             waves=waves if turned[way] else None,
-            adjacent=isinstance(position, Turning) and position.choice.adjacent,
+            adjacent=isinstance(position, RopePosition) and position.choice.interleaved,
             distances=stack.position,
             stack=name,
             memory=memory,
@@ -193,12 +193,12 @@ def _angles(
     b: GraphBuilder, name: str, position: Position, sequence: str, hook_point: HookPoint
 ) -> bool:
     """How far positions turn queries and keys; False where they do not."""
-    if not isinstance(position, Turning):
+    if not isinstance(position, RopePosition):
         return False
     c, cpu = position.choice, torch.device("cpu")
-    speeds = tuple(c.stretch.speeds(c.base, position.turned, torch.float64, cpu).tolist())
+    speeds = tuple(c.scaling.speeds(c.base, position.turned, torch.float64, cpu).tolist())
     for side in ("cos", "sin"):
-        operation = RopeAngles(side, speeds, c.adjacent, c.stretch.lengthening())
+        operation = RopeAngles(side, speeds, c.interleaved, c.scaling.lengthening())
         where = HookPoint(hook_point.module, hook_point.call, "rotation", side)
         inputs, sequences = (positions(sequence),), {"T": sequence}
         b.add(f"{name}.{side}", operation, inputs, ("T", "E"), sequences, where)

@@ -5,15 +5,15 @@ from typing import Annotated
 from pydantic import Field
 
 from qkv.model.position.rope import (
-    LinearStretch,
-    NtkStretch,
-    Rotary,
-    TurnsStretch,
-    Unstretched,
-    WavelengthStretch,
+    LinearScaling,
+    Llama3Scaling,
+    NoScaling,
+    NtkScaling,
+    Rope,
+    YarnScaling,
 )
 from qkv.model.position.schemes import (
-    AlibiSlopes,
+    Alibi,
     Learned,
     NoPosition,
     Position,
@@ -23,23 +23,23 @@ from qkv.model.position.schemes import (
 )
 
 PositionChoice = Annotated[
-    NoPosition | Sinusoidal | Learned | Rotary | AlibiSlopes | RelativeBuckets,
+    NoPosition | Sinusoidal | Learned | Rope | Alibi | RelativeBuckets,
     Field(discriminator="kind"),
 ]
 
 __all__ = [
-    "AlibiSlopes",
+    "Alibi",
     "Learned",
-    "LinearStretch",
+    "LinearScaling",
+    "Llama3Scaling",
     "NoPosition",
-    "NtkStretch",
+    "NoScaling",
+    "NtkScaling",
     "Position",
     "PositionChoice",
     "RelativeBuckets",
     "Room",
-    "Rotary",
+    "Rope",
     "Sinusoidal",
-    "TurnsStretch",
-    "Unstretched",
-    "WavelengthStretch",
+    "YarnScaling",
 ]

@@ -15,18 +15,18 @@ from qkv.attention.positions import (
     stretch_linear,
 )
 from qkv.errors import ConfigError
-from qkv.model.config import Choice, Size
+from qkv.model.config import Config, Size
 from qkv.model.position.schemes import Position, Room, Scheme, exact
 
 
-class _Stretch(Choice):
+class _Stretch(Config):
     """How fast each pair turns, and how much longer turning makes it."""
 
     def lengthening(self) -> float:
         return 1.0
 
 
-class Unstretched(_Stretch):
+class NoScaling(_Stretch):
     """The speeds of the paper."""
 
     kind: Literal["none"] = "none"
@@ -36,7 +36,7 @@ class Unstretched(_Stretch):
         return frequencies(width, base, device, dtype)
 
 
-class LinearStretch(_Stretch):
+class LinearScaling(_Stretch):
     """Every pair turns `factor` times slower."""
 
     kind: Literal["linear"] = "linear"
@@ -46,7 +46,7 @@ class LinearStretch(_Stretch):
         return stretch_linear(frequencies(width, base, device, dtype), self.factor)
 
 
-class NtkStretch(_Stretch):
+class NtkScaling(_Stretch):
     """A larger base: slow pairs turn slower, fast ones hardly change."""
 
     kind: Literal["ntk"] = "ntk"
@@ -56,17 +56,17 @@ class NtkStretch(_Stretch):
         return frequencies(width, stretch_base(base, self.factor, width), device, dtype)
 
 
-class WavelengthStretch(_Stretch):
+class Llama3Scaling(_Stretch):
     """Llama 3's rule: only what turned fewer than `high` times in training turns slower."""
 
-    kind: Literal["by_wavelength"] = "by_wavelength"
+    kind: Literal["llama3"] = "llama3"
     factor: PositiveFloat
     low: PositiveFloat = 1.0
     high: PositiveFloat = 4.0
     trained_length: Size
 
     @model_validator(mode="after")
-    def _ordered(self) -> "WavelengthStretch":
+    def _ordered(self) -> "Llama3Scaling":
         if self.low >= self.high:
             raise ValueError(f"low={self.low} must be below high={self.high}")
         return self
@@ -76,13 +76,13 @@ class WavelengthStretch(_Stretch):
         return stretch_by_wavelength(plain, self.factor, self.low, self.high, self.trained_length)
 
 
-class TurnsStretch(_Stretch):
+class YarnScaling(_Stretch):
     """YaRN: what turned often in training stays, what hardly turned is slowed (Peng et al. 2023).
 
     Queries and keys also grow, by `length` or, if that is not given, by the paper's rule.
     """
 
-    kind: Literal["by_turns"] = "by_turns"
+    kind: Literal["yarn"] = "yarn"
     factor: PositiveFloat
     fast: PositiveFloat = 32.0
     slow: PositiveFloat = 1.0
@@ -100,48 +100,48 @@ class TurnsStretch(_Stretch):
 
 
 Stretch = Annotated[
-    Unstretched | LinearStretch | NtkStretch | WavelengthStretch | TurnsStretch,
+    NoScaling | LinearScaling | NtkScaling | Llama3Scaling | YarnScaling,
     Field(discriminator="kind"),
 ]
 
 
-class Rotary(Scheme):
+class Rope(Scheme):
     """`share` of each head's features turn, neighbours (`adjacent`) or halves paired."""
 
-    kind: Literal["rotary"] = "rotary"
+    kind: Literal["rope"] = "rope"
     base: PositiveFloat = 10_000.0
-    adjacent: bool = False
-    share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    stretch: Stretch = Unstretched()
+    interleaved: bool = False
+    fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    scaling: Stretch = NoScaling()
 
     def turned(self, room: Room) -> int:
         """How many features of a head turn."""
-        return int(room.head_width * self.share)
+        return int(room.head_width * self.fraction)
 
     def fit(self, room: Room) -> None:
-        if isinstance(self.stretch, TurnsStretch) and self.base <= 1.0:
+        if isinstance(self.scaling, YarnScaling) and self.base <= 1.0:
             raise ConfigError(f"base={self.base} turns all pairs alike; YaRN needs one above 1")
         turned = self.turned(room)
         fewest = (
-            4 if isinstance(self.stretch, NtkStretch) else 2
+            4 if isinstance(self.scaling, NtkScaling) else 2
         )  # a base stretches between two pairs
         if turned < fewest or turned % 2:
             raise ConfigError(
-                f"rotary positions turn pairs of features, but share={self.share} of "
+                f"rotary positions turn pairs of features, but fraction={self.fraction} of "
                 f"head_width={room.head_width} is {turned}; it must be an even number of "
                 f"{fewest} or more"
             )
 
     def build(self, room: Room) -> Position:
-        return Turning(self, self.turned(room))
+        return RopePosition(self, self.turned(room))
 
 
-class Turning(Position):
-    def __init__(self, choice: Rotary, turned: int) -> None:
+class RopePosition(Position):
+    def __init__(self, choice: Rope, turned: int) -> None:
         super().__init__()
         self.choice, self.turned = choice, turned
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
         c = self.choice
-        speeds = c.stretch.speeds(c.base, self.turned, exact(dtype), positions.device)
-        return rotation(positions, speeds, c.adjacent, c.stretch.lengthening())
+        speeds = c.scaling.speeds(c.base, self.turned, exact(dtype), positions.device)
+        return rotation(positions, speeds, c.interleaved, c.scaling.lengthening())

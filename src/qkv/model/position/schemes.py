@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from qkv.attention import (
     SEE_ALL,
     UNTURNED,
-    Alibi,
-    Buckets,
+    AlibiBias,
+    BucketBias,
     Mask,
     Rotation,
     Unturned,
     alibi_slopes,
     sinusoids,
 )
-from qkv.model.config import Choice, Count, Size
+from qkv.model.config import Config, Count, Size
 
 # FOLDED model/position/learned: A trained vector for each position, added to the embeddings.
 # FOLDED model/position/sinusoidal: Waves added to the embeddings (Vaswani et al. 2017).
@@ -55,7 +55,7 @@ class Position(nn.Module):
         return SEE_ALL
 
 
-class Scheme(Choice):
+class Scheme(Config):
     """The choice of a scheme: it builds the module and counts what that will learn."""
 
     def fit(self, room: Room) -> None:
@@ -126,7 +126,7 @@ class Waves(Position):
         return x + sinusoids(places, width, c.base, c.interleaved, c.endpoint, dtype).to(x.dtype)
 
 
-class AlibiSlopes(Scheme):
+class Alibi(Scheme):
     """Scores lose a fixed amount for each position of distance (Press et al. 2022)."""
 
     kind: Literal["alibi"] = "alibi"
@@ -141,7 +141,7 @@ class FixedSlopes(Position):
         self.heads = heads
 
     def mask(self, dtype: torch.dtype) -> Mask:
-        return Mask((Alibi(alibi_slopes(self.heads, exact(dtype))),))
+        return Mask((AlibiBias(alibi_slopes(self.heads, exact(dtype))),))
 
 
 class RelativeBuckets(Scheme):
@@ -178,4 +178,4 @@ class LearnedDistances(Position):
         self.choice = choice
 
     def mask(self, dtype: torch.dtype) -> Mask:
-        return Mask((Buckets(self.weight, self.choice.farthest, self.choice.both_ways),))
+        return Mask((BucketBias(self.weight, self.choice.farthest, self.choice.both_ways),))

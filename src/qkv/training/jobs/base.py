@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from qkv.bundle import Bundle
 from qkv.errors import DataError, TrainingError
-from qkv.model import Config, Model
+from qkv.model import Model, ModelConfig
 from qkv.report import Table
 from qkv.tasks.token_tasks import Batch
 from qkv.text import Tokenizer
@@ -149,7 +149,7 @@ class Job(ABC, Generic[P]):
         """The task with its defaults for such examples."""
 
     @abstractmethod
-    def fit(self, config: Config, vocabulary: int, parts: P) -> Config:
+    def fit(self, config: ModelConfig, vocabulary: int, parts: P) -> ModelConfig:
         """The model for these examples: its vocabulary, and an output for this job."""
 
     @abstractmethod
@@ -208,7 +208,7 @@ FAMILY = {
 }
 
 
-def unsuited(job: str, needs: str, config: Config) -> TrainingError:
+def unsuited(job: str, needs: str, config: ModelConfig) -> TrainingError:
     """What the job needs, what the model is, and what it can learn."""
     it_is, suits = FAMILY[config.kind]
     return TrainingError(

@@ -21,7 +21,7 @@ from qkv.engine.classify import labels_of
 from qkv.errors import ConfigError, DataError, UsageError
 from qkv.metrics.classification import WordCounts, bag_of_words, counted_by_others, score_labels
 from qkv.model import Classify, Encoder, EncoderOnly, Model, TextVector
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.report import Table
 from qkv.tasks.text_tasks import ClassifyTask, LabelledTexts, LabelledVectors
 from qkv.text import Tokenizer
@@ -116,7 +116,7 @@ class Classifying(Job[Parts[Labelled]]):
     def task(self, parts: Parts[Labelled]) -> TaskChoice:
         return ClassifyTask()
 
-    def fit(self, config: Config, vocabulary: int, parts: Parts[Labelled]) -> Config:
+    def fit(self, config: ModelConfig, vocabulary: int, parts: Parts[Labelled]) -> ModelConfig:
         labels = tuple(sorted({example.label for example in parts.train}, key=_natural))
         output = config.output
         if isinstance(output, Classify):
@@ -359,7 +359,7 @@ def split_by_label(
     return train, [e for i, e in enumerate(examples) if i in held]
 
 
-def with_output(job: str, config: Config, vocabulary: int, output: Any) -> EncoderOnly:
+def with_output(job: str, config: ModelConfig, vocabulary: int, output: Any) -> EncoderOnly:
     """That encoder with another vocabulary and output."""
     if not isinstance(config, EncoderOnly):
         raise unsuited(job, "encoder_only", config)

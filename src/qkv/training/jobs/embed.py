@@ -28,7 +28,7 @@ from qkv.engine.batching import PaddedBatch, batched_outputs
 from qkv.errors import DataError, UsageError
 from qkv.metrics.text_scores import bag_of_words_vectors, score_clusters, spearman
 from qkv.model import Encoder, EncoderOnly, Model, TextVector
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.report import Table
 from qkv.tasks.text_tasks import EmbedTask, Twins, contrast, vectors
 from qkv.text import Tokenizer
@@ -101,7 +101,7 @@ class Embedding(Job[Parts[Related]]):
     def task(self, parts: Parts[Related]) -> TaskChoice:
         return EmbedTask(supervision=known_of(parts.train))
 
-    def fit(self, config: Config, vocabulary: int, parts: Parts[Related]) -> Config:
+    def fit(self, config: ModelConfig, vocabulary: int, parts: Parts[Related]) -> ModelConfig:
         output = config.output if isinstance(config.output, TextVector) else TextVector()
         return with_output(self.name, config, vocabulary, output)
 

@@ -11,7 +11,7 @@ from qkv.bundle import Bundle
 from qkv.data.encoded import Encoded
 from qkv.engine.batching import inference
 from qkv.model import Decoder, DecoderOnly, Model
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.report import Table
 from qkv.tasks.token_tasks import Ids, LanguageTask, Windows, in_order
 from qkv.text import Tokenizer
@@ -26,7 +26,7 @@ class Language(OnRunningText):
     def task(self, parts: Corpus) -> TaskChoice:
         return LanguageTask()
 
-    def fit(self, config: Config, vocabulary: int, parts: Corpus) -> Config:
+    def fit(self, config: ModelConfig, vocabulary: int, parts: Corpus) -> ModelConfig:
         if not isinstance(config, DecoderOnly):
             raise unsuited("language", "decoder_only", config)
         embedding = config.embedding.model_copy(update={"vocabulary": vocabulary})

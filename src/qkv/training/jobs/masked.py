@@ -9,7 +9,7 @@ from qkv.bundle import Bundle
 from qkv.data.encoded import Encoded
 from qkv.engine.batching import inference
 from qkv.model import Encoder, EncoderOnly, MaskedToken, Model
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.report import Table
 from qkv.tasks.token_tasks import Hidden, Ids, MaskedTask, Windows, in_order
 from qkv.text import Tokenizer
@@ -32,11 +32,11 @@ class Masked(OnRunningText):
     def task(self, parts: Corpus) -> TaskChoice:
         return MaskedTask()
 
-    def fit(self, config: Config, vocabulary: int, parts: Corpus) -> Config:
+    def fit(self, config: ModelConfig, vocabulary: int, parts: Corpus) -> ModelConfig:
         output = config.output
         if not isinstance(output, MaskedToken) and isinstance(config, EncoderOnly):
             stack = config.encoder
-            narrow = None if stack.table_width is None else stack.embedded
+            narrow = None if stack.embedding_width is None else stack.embedded
             output = MaskedToken(norm=stack.norm, narrow=narrow)
         return with_output(self.name, config, vocabulary, output)
 

@@ -14,7 +14,7 @@ from qkv.engine.translate import Marking as Marks
 from qkv.errors import DataError
 from qkv.metrics.text_scores import score_translations
 from qkv.model import EncoderDecoder, Model, Translator
-from qkv.model.build import Config
+from qkv.model.build import ModelConfig
 from qkv.report import Table
 from qkv.tasks.token_tasks import PairBatch, TranslateTask
 from qkv.text import Tokenizer
@@ -91,7 +91,7 @@ class Translating(Job[Parts[Pair]]):
     def schedule(self) -> Schedule:
         return Linear(hold=0.3)
 
-    def fit(self, config: Config, vocabulary: int, parts: Parts[Pair]) -> Config:
+    def fit(self, config: ModelConfig, vocabulary: int, parts: Parts[Pair]) -> ModelConfig:
         if not isinstance(config, EncoderDecoder):
             raise unsuited("translate", "encoder_decoder", config)
         embedding = config.embedding.model_copy(update={"vocabulary": vocabulary})
