@@ -3,7 +3,7 @@
 import torch
 
 from qkv.bundle import Bundle
-from qkv.checks import Check, Result, check
+from qkv.checks import Check, CheckResult, check
 from qkv.engine.engine import Engine
 from qkv.model import (
     Classify,
@@ -83,16 +83,16 @@ def engine(model: Model, tokenizer: Tokenizer | None = READER) -> Engine:
     return Engine(Bundle(model, tokenizer))
 
 
-def result_of(each: Check, model: Model, tokenizer: Tokenizer | None = READER) -> Result:
+def result_of(each: Check, model: Model, tokenizer: Tokenizer | None = READER) -> CheckResult:
     """What one check says of the model, in the quick form."""
     (result,) = check(engine(model, tokenizer), quick=True, checks=[each]).checks
     return result
 
 
-def assert_red(each: Check, model: Model, *where: str) -> Result:
+def assert_red(each: Check, model: Model, *where: str) -> CheckResult:
     """The check fails, and its place holds all these words."""
     result = result_of(each, model)
     assert not result.ok, result
     for words in where:
-        assert words in result.place, result
+        assert words in result.location, result
     return result

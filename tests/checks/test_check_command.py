@@ -12,7 +12,7 @@ from tests.kernels.native import needs_int8
 from qkv.bundle import Bundle
 from qkv.checks import CHECKS, check
 from qkv.checks.batching import BATCH
-from qkv.checks.model_under_test import MOST, Subject
+from qkv.checks.model_under_test import MAX_TEXTS, ModelUnderTest
 from qkv.checks.optimized import INT8
 from qkv.cli.check import quick_check
 from qkv.engine.engine import Engine
@@ -79,7 +79,7 @@ def test_a_broken_model_shows_the_first_violation_with_its_place_and_exits_1(
 def test_the_guide_lists_every_check_with_what_it_proves_and_allows() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "guide" / "check.md").read_text("utf-8")
     for each in CHECKS:
-        assert f"| {each.name} | {each.proves} | {each.tolerance:g} |" in guide
+        assert f"| {each.name} | {each.invariant} | {each.tolerance:g} |" in guide
 
 
 def test_json_has_the_fields_of_the_design(qkv: Qkv, writer: Path) -> None:
@@ -108,17 +108,17 @@ def test_json_names_the_place_too(qkv: Qkv, writer: Path) -> None:
 
 def test_texts_of_one_s_own_are_tried(qkv: Qkv, writer: Path, tmp_path: Path) -> None:
     file = tmp_path / "texts.txt"
-    file.write_text("\n".join(f"text {i} " + "x" * i for i in range(MOST + 5)) + "\n", "utf-8")
+    file.write_text("\n".join(f"text {i} " + "x" * i for i in range(MAX_TEXTS + 5)) + "\n", "utf-8")
     code, _, err = qkv("check", writer, "--quick", "--file", file)
     assert code == 0
     assert "read 3 texts" in err
-    assert f"only the first {MOST} of {MOST + 5} texts" in err
+    assert f"only the first {MAX_TEXTS} of {MAX_TEXTS + 5} texts" in err
 
 
 def test_many_texts_are_not_too_many_for_a_batch() -> None:
-    texts = [f"{i} and so on and on, as long as it will be read" for i in range(MOST)]
+    texts = [f"{i} and so on and on, as long as it will be read" for i in range(MAX_TEXTS)]
     report = check(engine(sound("gpt")), texts, checks=[BATCH])
-    assert report.ok, report.first
+    assert report.ok, report.first_failure
     assert report.remarks == ("read 32 texts, the first 38 tokens at most of each",)
 
 
@@ -165,7 +165,7 @@ def test_at_the_end_of_another_command_a_violation_is_a_warning(
 
 
 def test_of_a_large_model_the_quick_form_makes_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qkv.checks.model_under_test.LARGE", 1000)
+    monkeypatch.setattr("qkv.checks.model_under_test.LARGE_MODEL_PARAMETERS", 1000)
     report = check(engine(sound("gpt")), quick=True)
     left_out = {result.name for result in report.checks if not result.applies}
     assert report.ok
@@ -176,6 +176,6 @@ def test_of_a_large_model_the_quick_form_makes_no_copies(monkeypatch: pytest.Mon
         "twin = model",
         "int8 close to fp32",
     }
-    subject = Subject.of(engine(sound("gpt")))
-    assert subject.too_large == ""
-    assert subject.twin is not None
+    subject = ModelUnderTest.of(engine(sound("gpt")))
+    assert subject.too_large_reason == ""
+    assert subject.optimized is not None

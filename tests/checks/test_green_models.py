@@ -27,7 +27,7 @@ from tests.model.test_gpt_nano_sort import load as load_sorter
 from tests.model.test_gpt_nano_sort import nano
 
 from qkv.checkpoints import LAYOUTS
-from qkv.checks import CHECKS, Report, check
+from qkv.checks import CHECKS, CheckReport, check
 from qkv.engine.engine import Engine
 from qkv.engine.optimized import int8_supported
 from qkv.model import (
@@ -49,12 +49,12 @@ CASES = {
 }  # fmt: skip
 
 
-def assert_green(report: Report) -> None:
-    assert report.ok, report.first
+def assert_green(report: CheckReport) -> None:
+    assert report.ok, report.first_failure
     assert [result.name for result in report.checks] == [each.name for each in CHECKS]
 
 
-def assert_all_apply(report: Report, *but: str) -> None:
+def assert_all_apply(report: CheckReport, *but: str) -> None:
     """Nothing is silently left out."""
     left_out = {result.name for result in report.checks if not result.applies}
     assert left_out == {*but, *([] if int8_supported() else ["int8 close to fp32"])}
@@ -93,7 +93,7 @@ def test_a_model_that_is_being_trained_is_checked_at_rest() -> None:
 
 
 @cache
-def fresh(config: ModelConfig) -> Report:
+def fresh(config: ModelConfig) -> CheckReport:
     """Of presets that differ in their sizes only, one is checked."""
     return check(build(config).eval(), quick=True)
 

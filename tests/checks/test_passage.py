@@ -1,4 +1,4 @@
-"""Two passes compared part by part: places are named by layer, and the first parting is found."""
+"""Two recorded forward passes compared: layers are numbered, and the first divergence is located."""
 
 from functools import partial
 
@@ -9,18 +9,26 @@ from hypothesis import strategies as st
 from tests.checks.sound_models import sound
 from tests.model.odd_models import DECODERS, ENCODERS, TRANSLATORS
 
-from qkv.checks.divergence import beginnings, joined, last_ones, parting, passed, row, span
-from qkv.checks.model_under_test import Reading, ask
-from qkv.checks.result import Finding, Report, Result, Tally
+from qkv.checks.divergence import (
+    align_ends,
+    align_starts,
+    concat_steps,
+    first_divergence,
+    record_forwards,
+    select_row,
+    slice_positions,
+)
+from qkv.checks.model_under_test import ProbeInput, forward
+from qkv.checks.result import CheckReport, CheckResult, DeviationTracker, Finding
 from qkv.model import build
 
-TEXT = Reading((5, 3, 8, 1, 13, 2, 7))
+TEXT = ProbeInput((5, 3, 8, 1, 13, 2, 7))
 T = len(TEXT.ids)
 
 
 def test_layers_that_share_a_block_are_numbered_as_they_are_computed() -> None:
     model = build(ENCODERS["albert"]).eval()
-    (values,) = passed(model, partial(ask, model, [TEXT]))
+    (values,) = record_forwards(model, partial(forward, model, [TEXT]))
     layers = [place.split(".")[1] for place in values if place.endswith(".attention.mix")]
     assert layers == ["0", "1", "2", "3", "4", "5"]
     assert not torch.equal(values["encoder.0.attention.mix"], values["encoder.1.attention.mix"])
@@ -37,8 +45,8 @@ def test_layers_that_share_a_block_are_numbered_as_they_are_computed() -> None:
 )
 def test_places_come_in_the_order_of_computation(config: object, stacks: list[str]) -> None:
     model = build(config).eval()
-    text = Reading(TEXT.ids, TEXT.ids[:5])
-    (values,) = passed(model, partial(ask, model, [text]))
+    text = ProbeInput(TEXT.ids, TEXT.ids[:5])
+    (values,) = record_forwards(model, partial(forward, model, [text]))
     places = list(values)
     for stack in stacks:
         order = [
@@ -58,7 +66,7 @@ def test_places_come_in_the_order_of_computation(config: object, stacks: list[st
 def test_a_watched_pass_takes_the_kernel_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qkv.model.attention.reference", None)  # calling it would be an error
     model = sound("llama")
-    passed(model, partial(ask, model, [TEXT]))
+    record_forwards(model, partial(forward, model, [TEXT]))
 
 
 @settings(deadline=None, max_examples=25)
@@ -71,7 +79,7 @@ def test_a_change_in_any_part_at_any_position_is_found_there(
     layer: int, part: str, position: int
 ) -> None:
     model = SOUND
-    ((right,), place) = passed(model, RUN), f"decoder.{layer}.{part}"
+    ((right,), place) = record_forwards(model, RUN), f"decoder.{layer}.{part}"
     axis = 2 if part in ("attention.query", "attention.mix") else 1
 
     def touched(module: object, given: object, value: torch.Tensor) -> torch.Tensor:
@@ -81,61 +89,61 @@ def test_a_change_in_any_part_at_any_position_is_found_there(
 
     hook = model.get_submodule(place).register_forward_hook(touched)
     try:
-        (other,) = passed(model, RUN)
+        (other,) = record_forwards(model, RUN)
     finally:
         hook.remove()
-    found = parting(right, other, 1e-4)
+    found = first_divergence(right, other, 1e-4)
     assert (found.place, found.position) == (place, position)
     assert found.worst > 1e-4
-    assert parting(right, right, 1e-4).worst == 0.0
+    assert first_divergence(right, right, 1e-4).worst == 0.0
 
 
 SOUND = sound("gpt")
-RUN = partial(ask, SOUND, [TEXT])
+RUN = partial(forward, SOUND, [TEXT])
 
 
 def test_passes_are_cut_joined_and_aligned_by_their_positions() -> None:
     whole = {"a": torch.arange(2 * 5 * 3.0).view(2, 5, 3), "pooled": torch.ones(2, 3)}
-    assert span(whole, 1, 4)["a"].equal(whole["a"][:, 1:4])
-    assert "pooled" not in span(whole, 1, 4)
-    assert row(whole, 1)["a"].equal(whole["a"][1:])
+    assert slice_positions(whole, 1, 4)["a"].equal(whole["a"][:, 1:4])
+    assert "pooled" not in slice_positions(whole, 1, 4)
+    assert select_row(whole, 1)["a"].equal(whole["a"][1:])
     parts = [{"a": whole["a"][:, :2]}, {"a": whole["a"][:, 2:3]}, {}, {"a": whole["a"][:, 4:]}]
-    assert joined(parts)["a"].equal(whole["a"][:, :3])  # what is missing is not closed up
+    assert concat_steps(parts)["a"].equal(whole["a"][:, :3])  # what is missing is not closed up
     longer = torch.zeros(2, 7, 3)
-    assert [t.shape[1] for t in beginnings(whole["a"], longer)] == [5, 5]
-    assert last_ones(whole["a"], longer)[0].equal(whole["a"][:, 4:])
+    assert [t.shape[1] for t in align_starts(whole["a"], longer)] == [5, 5]
+    assert align_ends(whole["a"], longer)[0].equal(whole["a"][:, 4:])
 
 
 def test_where_nothing_can_be_compared_nothing_is_proved() -> None:
-    found = parting({"a": torch.ones(1, 2, 3)}, {"b": torch.ones(1, 2, 3)}, 1.0)
+    found = first_divergence({"a": torch.ones(1, 2, 3)}, {"b": torch.ones(1, 2, 3)}, 1.0)
     assert found.worst == float("inf")
 
 
 def test_numbers_that_are_none_are_infinitely_far_apart() -> None:
     right, wrong = torch.ones(1, 4, 3), torch.ones(1, 4, 3)
     wrong[0, 2, 1] = torch.nan
-    found = parting({"a": right}, {"a": wrong}, 1e-4)
+    found = first_divergence({"a": right}, {"a": wrong}, 1e-4)
     assert (found.worst, found.position) == (float("inf"), 2)
-    assert parting({"a": wrong}, {"a": wrong}, 1e-4).worst == float("inf")
+    assert first_divergence({"a": wrong}, {"a": wrong}, 1e-4).worst == float("inf")
 
 
 def test_a_tally_keeps_the_largest_and_the_first_beyond_the_tolerance() -> None:
-    tally = Tally(0.1)
+    tally = DeviationTracker(0.1)
     for value, place in ((0.01, "a"), (0.2, "b"), (0.7, "c"), (0.3, "d")):
         tally.add(value, place, f"at {place}")
     assert tally.finding("unsaid") == Finding(0.7, "b", "at b")
-    quiet = Tally(0.1)
+    quiet = DeviationTracker(0.1)
     quiet.add(0.05, "a", "at a")
     assert quiet.finding("said") == Finding(0.05, "a", "said")
 
 
 def test_a_report_tells_what_does_not_apply_from_what_passed() -> None:
-    passed_, absent = Result("a", 0.0, 0.1), Result("b", None, 0.1, remark="why")
-    broken = Result("c", float("inf"), 0.1, "there")
-    assert Report((passed_, absent)).ok
-    assert Report((passed_, absent)).first is None
-    report = Report((passed_, absent, broken))
-    assert report.first == broken
+    passed_, absent = CheckResult("a", 0.0, 0.1), CheckResult("b", None, 0.1, remark="why")
+    broken = CheckResult("c", float("inf"), 0.1, "there")
+    assert CheckReport((passed_, absent)).ok
+    assert CheckReport((passed_, absent)).first_failure is None
+    report = CheckReport((passed_, absent, broken))
+    assert report.first_failure == broken
     fields = report.fields()
     assert not fields["ok"]
     assert [each["applies"] for each in fields["checks"]] == [True, False, True]

@@ -39,7 +39,7 @@ Patch = pytest.MonkeyPatch
 @pytest.mark.parametrize("name", CONFIGS)
 def test_without_a_bug_all_is_well(name: str) -> None:
     report = check(engine(sound(name)), quick=True)
-    assert report.ok, report.first
+    assert report.ok, report.first_failure
     assert {result.name for result in report.checks} == {each.name for each in CHECKS}
 
 
@@ -84,7 +84,7 @@ def test_a_token_that_is_copied_from_the_future_leaks_at_its_own_position(
     plain = table.forward
     table.forward = lambda ids: plain(torch.cat((ids[:, 1:], ids[:, -1:]), dim=1))
     result = assert_red(CAUSAL, model, "embedding, text 1")
-    *_, position = result.place.split()
+    *_, position = result.location.split()
     assert result.remark == (f"position {position} moved when position {int(position) + 1} changed")
 
 
@@ -337,19 +337,19 @@ def test_a_tokenizer_that_drops_a_letter_is_told_with_the_first_that_is_lost() -
     backend.normalizer = normalizers.Replace("d", "")
     result = result_of(ROUND_TRIP, sound("gpt"), Tokenizer(backend))
     assert not result.ok
-    assert result.place == "text 1, character 25 ('d')"
+    assert result.location == "text 1, character 25 ('d')"
 
 
 def test_a_lossy_tokenizer_that_drops_a_letter_is_told_too() -> None:
-    from qkv.checks.model_under_test import TEXTS
+    from qkv.checks.model_under_test import SAMPLE_TEXTS
 
-    learned = Tokenizer.train("wordpiece", TEXTS, 120)
+    learned = Tokenizer.train("wordpiece", SAMPLE_TEXTS, 120)
     assert result_of(ROUND_TRIP, sound("gpt"), learned).ok
     backend = Backend.from_str(learned.json())
     dropping = normalizers.Replace("o", "")
     backend.normalizer = normalizers.Sequence([backend.normalizer, dropping])
     result = result_of(ROUND_TRIP, sound("gpt"), Tokenizer(backend))
-    assert result.place.startswith("text 1, character 0 ('o')")
+    assert result.location.startswith("text 1, character 0 ('o')")
 
 
 # The twin and 8 bits
@@ -361,7 +361,7 @@ def test_a_twin_with_another_weight_is_told_with_its_layer() -> None:
     made.optimized.get_submodule("encoder.1.attention.project").weight.mul_(1.01)
     (result,) = check(made, quick=True, checks=[TWIN]).checks
     assert not result.ok
-    assert result.place.startswith("encoder.1.attention.")
+    assert result.location.startswith("encoder.1.attention.")
 
 
 @needs_int8
@@ -386,5 +386,5 @@ def test_weights_that_are_no_numbers_pass_nothing_that_compares() -> None:
     red = {result.name for result in report.checks if not result.ok}
     same = {SAVED.name, ROUND_TRIP.name}
     assert red == {result.name for result in report.checks if result.applies} - same
-    assert report.first is not None
-    assert report.first.place.startswith("decoder.1.attention.query")
+    assert report.first_failure is not None
+    assert report.first_failure.location.startswith("decoder.1.attention.query")

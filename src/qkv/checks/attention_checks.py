@@ -11,18 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from qkv.attention import Steps, reference
-from qkv.checks.divergence import Parting, Places, parting
-from qkv.checks.model_under_test import Reading, Subject, Writer, ask
-from qkv.checks.result import Check, Finding, Tally
+from qkv.checks.divergence import Divergence, Places, first_divergence
+from qkv.checks.model_under_test import ModelUnderTest, ProbeInput, Writer, forward
+from qkv.checks.result import Check, DeviationTracker, Finding
 from qkv.engine.batching import inference
 from qkv.model import Encoder, Mix, Model, Tap
 
 LONG = 300  # positions: more than the fused kernel takes at a time
 
 
-def find_fused(subject: Subject, tolerance: float) -> Finding:
+def find_fused(subject: ModelUnderTest, tolerance: float) -> Finding:
     """Both kernels on the very queries, keys, values and mask that each layer gets."""
-    tally = Tally(tolerance)
+    tally = DeviationTracker(tolerance)
 
     def compare(
         which: str, place: str, mix: nn.Module, given: tuple[Any, ...], mixed: Tensor
@@ -30,7 +30,7 @@ def find_fused(subject: Subject, tolerance: float) -> Finding:
         assert isinstance(mix, Mix)
         q, k, v, mask = given
         right = {place: reference(q, k, v, mask, mix.scale, mix.cap).output}
-        found = parting(right, {place: mixed}, tolerance)
+        found = first_divergence(right, {place: mixed}, tolerance)
         tally.add(found.worst, found.told(which))
 
     for which, model in subject.models():
@@ -39,9 +39,9 @@ def find_fused(subject: Subject, tolerance: float) -> Finding:
     return tally.finding()
 
 
-def find_rows(subject: Subject, tolerance: float) -> Finding:
+def find_rows(subject: ModelUnderTest, tolerance: float) -> Finding:
     """The weights of every layer, head and query; zeros where a query may see nothing."""
-    tally = Tally(tolerance)
+    tally = DeviationTracker(tolerance)
 
     def add_up(
         which: str, place: str, tap: nn.Module, given: tuple[Any, ...], steps: Steps
@@ -50,7 +50,7 @@ def find_rows(subject: Subject, tolerance: float) -> Finding:
         wanted = (~blind).float()
         gap = (steps.weights.float().sum(dim=-1) - wanted).abs().amax(dim=(0, 1))  # (T,)
         negative = float((-steps.weights.float()).clamp(min=0).max())
-        found = Parting(max(float(gap.max()), negative), place, int(gap.argmax()))
+        found = Divergence(max(float(gap.max()), negative), place, int(gap.argmax()))
         tally.add(found.worst, found.told(which))
 
     for which, model in subject.models():
@@ -59,11 +59,11 @@ def find_rows(subject: Subject, tolerance: float) -> Finding:
     return tally.finding()
 
 
-def _exercise(subject: Subject, model: Model) -> None:
+def _exercise(subject: ModelUnderTest, model: Model) -> None:
     """Every kind of call: texts side by side, one alone, one with a cache, and a long one."""
-    texts = subject.readings
-    ask(model, texts)
-    ask(model, texts[:1])
+    texts = subject.inputs
+    forward(model, texts)
+    forward(model, texts[:1])
     if not isinstance(model, Encoder):
         writer, half = Writer(model, texts[0]), len(texts[0].ids) // 2
         cache = writer.empty_cache()
@@ -71,10 +71,10 @@ def _exercise(subject: Subject, model: Model) -> None:
             if stop > start:
                 writer.read(start, stop, cache)
     if not subject.quick:
-        ask(model, [_long(model, texts[0])])
+        forward(model, [_long(model, texts[0])])
 
 
-def _long(model: Model, text: Reading) -> Reading:
+def _long(model: Model, text: ProbeInput) -> ProbeInput:
     """The text over and over, as long as the model reads but not without end."""
     most = min(LONG, model.config.reads if isinstance(model, Encoder) else model.config.length)
     return replace(

@@ -33,7 +33,7 @@ UNSEEN = (Tap, nn.Identity)  # a tap that is hooked changes the kernel, and the 
 AXES = {3: 1, 4: 2}  # of positions: (B, T, D) between modules, (B, H, T, E) inside attention
 
 
-def passed(model: Model, *runs: Callable[[], object]) -> list[Values]:
+def record_forwards(model: Model, *runs: Callable[[], object]) -> list[Values]:
     """Everything that came out of the parts of the model in each of these runs."""
     watcher, found = Watcher(model), list[Values]()
     with inference(model), watcher.watching():
@@ -106,12 +106,12 @@ class Places:
         return ".".join(filter(None, (stack, str(layers[call % len(layers)]), part)))
 
 
-def row(values: Values, b: int) -> Values:
+def select_row(values: Values, b: int) -> Values:
     """Of texts side by side, one."""
     return {place: value[b : b + 1] for place, value in values.items()}
 
 
-def span(values: Values, start: int, stop: int) -> Values:
+def slice_positions(values: Values, start: int, stop: int) -> Values:
     """Some of the positions, at every place that has positions."""
     return {
         place: value.narrow(AXES[value.dim()], start, stop - start)
@@ -120,7 +120,7 @@ def span(values: Values, start: int, stop: int) -> Values:
     }
 
 
-def joined(steps: list[Values]) -> Values:
+def concat_steps(steps: list[Values]) -> Values:
     """Passes one after the other as one, as far as a place was come by in all of them.
 
     What was computed in the first step alone, as the keys of a source, stays as it is.
@@ -139,7 +139,7 @@ Align = Callable[[Tensor, Tensor], Pair]
 
 
 @dataclass(frozen=True)
-class Parting:
+class Divergence:
     """How far two passes are apart at most, and at which place and position first.
 
     Distances are in parts of the largest number at that place. If nothing is beyond the tolerance
@@ -156,7 +156,7 @@ class Parting:
         return ", ".join(filter(None, (self.place, *where, *position)))
 
 
-def beginnings(one: Tensor, other: Tensor) -> Pair:
+def align_starts(one: Tensor, other: Tensor) -> Pair:
     """The positions that both have, counted from the first."""
     axis = AXES.get(one.dim())
     if axis is None or other.dim() != one.dim():
@@ -165,7 +165,7 @@ def beginnings(one: Tensor, other: Tensor) -> Pair:
     return one.narrow(axis, 0, both), other.narrow(axis, 0, both)
 
 
-def last_ones(one: Tensor, other: Tensor) -> Pair:
+def align_ends(one: Tensor, other: Tensor) -> Pair:
     """The last position of both."""
     axis = AXES.get(one.dim())
     if axis is None or other.dim() != one.dim():
@@ -173,11 +173,13 @@ def last_ones(one: Tensor, other: Tensor) -> Pair:
     return one.narrow(axis, one.shape[axis] - 1, 1), other.narrow(axis, other.shape[axis] - 1, 1)
 
 
-def parting(one: Values, other: Values, tolerance: float, align: Align = beginnings) -> Parting:
+def first_divergence(
+    one: Values, other: Values, tolerance: float, align: Align = align_starts
+) -> Divergence:
     """Where `other` departs from `one`, which is taken to be right; places that only one of them
     has, or where they have other shapes, are passed over.
     """
-    furthest, first = Parting(-1.0, ""), None
+    furthest, first = Divergence(-1.0, ""), None
     for place, value in one.items():
         if place not in other:
             continue
@@ -185,13 +187,13 @@ def parting(one: Values, other: Values, tolerance: float, align: Align = beginni
         if a.shape != b.shape or not a.numel():
             continue
         distance, position = _distance(a, b, tolerance)
-        found = Parting(distance, place, position)
-        furthest = max(furthest, found, key=lambda parting: parting.worst)
+        found = Divergence(distance, place, position)
+        furthest = max(furthest, found, key=lambda first_divergence: first_divergence.worst)
         first = found if first is None and distance > tolerance else first
     if furthest.worst < 0:
-        return Parting(math.inf, "no part of the model could be compared")
+        return Divergence(math.inf, "no part of the model could be compared")
     told = furthest if first is None else first
-    return Parting(furthest.worst, told.place, told.position)
+    return Divergence(furthest.worst, told.place, told.position)
 
 
 def distance(one: Tensor, other: Tensor) -> float:

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from qkv.checks.model_under_test import Reading, Subject
-from qkv.checks.result import Check, Finding, Tally
+from qkv.checks.model_under_test import ModelUnderTest, ProbeInput
+from qkv.checks.result import Check, DeviationTracker, Finding
 from qkv.data.encoded import Encoded
 from qkv.engine.batching import PaddedBatch
 from qkv.model import (
@@ -88,7 +88,7 @@ class Lesson:
     remark: str = ""
 
 
-def lesson_for(model: Model, texts: Sequence[Reading]) -> Lesson:
+def lesson_for(model: Model, texts: Sequence[ProbeInput]) -> Lesson:
     """What suits the model's family and output."""
     output = model.config.output
     if isinstance(model, Translator):
@@ -117,29 +117,29 @@ def _parted(texts: Sequence[Any]) -> list[Sequence[Any]]:
     return [texts, texts[:1], texts[1:]] if len(texts) > 1 else [texts, texts]
 
 
-def _numbered(texts: Sequence[Reading]) -> list[Sequence[tuple[int, Reading]]]:
+def _numbered(texts: Sequence[ProbeInput]) -> list[Sequence[tuple[int, ProbeInput]]]:
     return _parted([*enumerate(texts)])
 
 
-def _pairs(texts: Sequence[Reading], start: Sequence[int]) -> PairBatch:
+def _pairs(texts: Sequence[ProbeInput], start: Sequence[int]) -> PairBatch:
     sources, targets = [text.source for text in texts], [text.ids[1:] for text in texts]
     return PairBatch.of(sources, targets, start, end=0, pad=0)
 
 
-def _labelled(part: Sequence[tuple[int, Reading]], labels: Tensor) -> LabelledTexts:
+def _labelled(part: Sequence[tuple[int, ProbeInput]], labels: Tensor) -> LabelledTexts:
     numbers = torch.tensor([number for number, _ in part])
     texts = PaddedBatch.of([text.ids for _, text in part], 0)
     return LabelledTexts(texts, labels[numbers], 0.5 + numbers.float())
 
 
-def _twins(part: Sequence[tuple[int, Reading]], texts: Sequence[Reading]) -> Twins:
+def _twins(part: Sequence[tuple[int, ProbeInput]], texts: Sequence[ProbeInput]) -> Twins:
     """Each text and its neighbour; how alike they should be is as good as random."""
     one = PaddedBatch.of([text.ids for _, text in part], 0)
     other = PaddedBatch.of([texts[(number + 1) % len(texts)].ids for number, _ in part], 0)
     return Twins(one, other, scores=torch.tensor([(7 * n % 10) / 10 for n, _ in part]))
 
 
-def _rows(model: Model, texts: Sequence[Reading]) -> Windows:
+def _rows(model: Model, texts: Sequence[ProbeInput]) -> Windows:
     """The texts packed into windows of equal length."""
     ids = [text.ids for text in texts]
     while sum(map(len, ids)) < 4 * ROWS:
@@ -166,9 +166,9 @@ Gradients = dict[str, Tensor | None]
 TINY = 0.01  # of the largest gradient: what is smaller is compared with that
 
 
-def find_sums(subject: Subject, tolerance: float) -> Finding:
-    model, tally = subject.model, Tally(tolerance)
-    lesson = lesson_for(model, subject.readings)
+def find_sums(subject: ModelUnderTest, tolerance: float) -> Finding:
+    model, tally = subject.model, DeviationTracker(tolerance)
+    lesson = lesson_for(model, subject.inputs)
     whole, parts = (
         _gradients(model, lesson, batches) for batches in ([lesson.whole], lesson.parts)
     )
@@ -188,10 +188,10 @@ def find_sums(subject: Subject, tolerance: float) -> Finding:
     return tally.finding(f"{sizes} targets{', ' * bool(lesson.remark)}{lesson.remark}")
 
 
-def find_missing(subject: Subject, tolerance: float) -> Finding:
+def find_missing(subject: ModelUnderTest, tolerance: float) -> Finding:
     """How many tensors of parameters receive none, or one that is not finite."""
     model = subject.model
-    lesson = lesson_for(model, subject.readings)
+    lesson = lesson_for(model, subject.inputs)
     found = _gradients(model, lesson, [lesson.whole])
     if not found:
         return Finding(math.inf, "the loss", "it is not a finite number")
@@ -246,8 +246,8 @@ def _ready(model: Model) -> Iterator[None]:
             parameter.requires_grad_(did)
 
 
-def lacks(subject: Subject) -> str:
-    return subject.too_large
+def lacks(subject: ModelUnderTest) -> str:
+    return subject.too_large_reason
 
 
 ACCUMULATED = Check(

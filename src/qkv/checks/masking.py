@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from qkv.attention import Mask
-from qkv.checks.divergence import distance, parting, passed, span
-from qkv.checks.model_under_test import Reading, Subject, ask, one_row
-from qkv.checks.result import Check, Finding, Tally
+from qkv.checks.divergence import distance, first_divergence, record_forwards, slice_positions
+from qkv.checks.model_under_test import ModelUnderTest, ProbeInput, forward, one_row
+from qkv.checks.result import Check, DeviationTracker, Finding
 from qkv.data.encoded import Encoded
 from qkv.engine.batching import batched_outputs, inference
 from qkv.model import Decoder, Encoder, Model, Translator
@@ -29,17 +29,19 @@ from qkv.tasks.token_tasks import windows
 CUTS = 6  # places of each text after which everything is changed
 
 
-def find_future_leak(subject: Subject, tolerance: float) -> Finding:
-    tally = Tally(tolerance)
+def find_future_leak(subject: ModelUnderTest, tolerance: float) -> Finding:
+    tally = DeviationTracker(tolerance)
     for which, model in subject.models():
         vocabulary = model.config.embedding.vocabulary
-        for number, text in enumerate(subject.readings, start=1):
+        for number, text in enumerate(subject.inputs, start=1):
             cuts = _cuts(len(text.ids), 2 if subject.quick else CUTS)
             others = (replace(text, ids=changed(text.ids, cut, vocabulary)) for cut in cuts)
-            runs = (partial(ask, model, [each]) for each in (text, *others))
-            right, *moved = passed(model, *runs)
+            runs = (partial(forward, model, [each]) for each in (text, *others))
+            right, *moved = record_forwards(model, *runs)
             for cut, values in zip(cuts, moved, strict=True):
-                found = parting(span(right, 0, cut), span(values, 0, cut), tolerance)
+                found = first_divergence(
+                    slice_positions(right, 0, cut), slice_positions(values, 0, cut), tolerance
+                )
                 remark = f"position {found.position} moved when position {cut} changed"
                 tally.add(found.worst, found.told(which, f"text {number}"), remark)
     return tally.finding()
@@ -58,10 +60,10 @@ def _cuts(length: int, count: int) -> list[int]:
     )
 
 
-def lacks_causal(subject: Subject) -> str:
+def lacks_causal(subject: ModelUnderTest) -> str:
     if isinstance(subject.model, Encoder):
         return "every position of an encoder may see the whole text"
-    if all(len(text.ids) < 2 for text in subject.readings):
+    if all(len(text.ids) < 2 for text in subject.inputs):
         return "no text has two tokens"
     return ""
 
@@ -77,18 +79,18 @@ CAUSAL = Check(
 MORE = 3  # columns
 
 
-def find_padding(subject: Subject, tolerance: float) -> Finding:
-    tally = Tally(tolerance)
+def find_padding(subject: ModelUnderTest, tolerance: float) -> Finding:
+    tally = DeviationTracker(tolerance)
     for which, model in subject.models():
-        for number, text in enumerate(subject.readings, start=1):
+        for number, text in enumerate(subject.inputs, start=1):
             room = model.config.length - max(len(text.ids), len(text.source))
             if room < 1:
                 continue
             fills, more = (0, _last_token(model)), min(MORE, room)
-            padded = (partial(ask, model, [text], more, fill) for fill in fills)
-            alone, *others = passed(model, partial(ask, model, [text]), *padded)
+            padded = (partial(forward, model, [text], more, fill) for fill in fills)
+            alone, *others = record_forwards(model, partial(forward, model, [text]), *padded)
             for fill, values in zip(fills, others, strict=True):
-                found = parting(alone, values, tolerance)
+                found = first_divergence(alone, values, tolerance)
                 remark = f"the padding was token {fill}"
                 tally.add(found.worst, found.told(which, f"text {number}"), remark)
     return tally.finding()
@@ -101,9 +103,9 @@ def _last_token(model: Model) -> int:
     return min(table.vocabulary for table in tables) - 1
 
 
-def lacks(subject: Subject) -> str:
+def lacks(subject: ModelUnderTest) -> str:
     length = subject.model.config.length
-    full = all(max(len(t.ids), len(t.source)) >= length for t in subject.readings)
+    full = all(max(len(t.ids), len(t.source)) >= length for t in subject.inputs)
     return f"the model reads {length} positions, so there is no room for padding" if full else ""
 
 
@@ -116,22 +118,22 @@ PADDING = Check(
 )
 
 
-def find_packed(subject: Subject, tolerance: float) -> Finding:
-    tally = Tally(tolerance)
+def find_packed(subject: ModelUnderTest, tolerance: float) -> Finding:
+    tally = DeviationTracker(tolerance)
     for which, model in subject.models():
         assert not isinstance(model, Translator)
-        texts = subject.readings
+        texts = subject.inputs
         ways = {"training's documents": documents(model, texts)}
         if isinstance(model, Encoder):
             ways["packed texts"] = neighbours(texts)
         runs = (partial(states, model, one_row(model, text.ids)) for text in texts)
-        each = passed(model, *runs)
+        each = record_forwards(model, *runs)
         for how, (ids, mask, positions) in ways.items():
             read = partial(states, model, one_row(model, ids), mask, positions)
-            (together,), start = passed(model, read), 0
+            (together,), start = record_forwards(model, read), 0
             for number, (text, alone) in enumerate(zip(texts, each, strict=True), start=1):
                 stop = start + len(text.ids)
-                found = parting(alone, span(together, start, stop), tolerance)
+                found = first_divergence(alone, slice_positions(together, start, stop), tolerance)
                 tally.add(found.worst, found.told(which, f"text {number} of {how}"))
                 start = stop
         if isinstance(model, Encoder) and isinstance(model.output, Pooled):
@@ -142,14 +144,14 @@ def find_packed(subject: Subject, tolerance: float) -> Finding:
 Packing = tuple[list[int], Mask | None, Tensor | None]
 
 
-def neighbours(texts: list[Reading]) -> Packing:
+def neighbours(texts: list[ProbeInput]) -> Packing:
     """All texts in one row, as they are answered."""
     lengths = [len(text.ids) for text in texts]
     places = torch.cat([torch.arange(length) for length in lengths])
     return [token for text in texts for token in text.ids], Mask.packed(lengths), places
 
 
-def documents(model: Encoder | Decoder, texts: list[Reading]) -> Packing:
+def documents(model: Encoder | Decoder, texts: list[ProbeInput]) -> Packing:
     """All texts in one window, as they are learned from; one more stands behind them."""
     stream = Encoded.of([*(text.ids for text in texts), (0, 0)], model.config.embedding.vocabulary)
     window = windows(stream, np.array([0]), len(stream.ids) - 2)
@@ -167,20 +169,20 @@ def states(
     return model.states(ids, mask=mask, positions=positions)
 
 
-def _answers(model: Encoder, which: str, texts: list[Reading], tally: Tally) -> None:
+def _answers(model: Encoder, which: str, texts: list[ProbeInput], tally: DeviationTracker) -> None:
     """What is said of the texts in the end, by the function that commands use."""
     found = batched_outputs(model, [text.ids for text in texts])
     for number, (text, answer) in enumerate(zip(texts, found, strict=True), start=1):
         with inference(model):
-            alone = ask(model, [text])[0].float().cpu()
+            alone = forward(model, [text])[0].float().cpu()
         where = filter(None, ("output", which, f"text {number} of all answers"))
         tally.add(distance(alone, answer), ", ".join(where))
 
 
-def lacks_packed(subject: Subject) -> str:
+def lacks_packed(subject: ModelUnderTest) -> str:
     if isinstance(subject.model, Translator):
         return "pairs of texts are never packed, but padded"
-    return "there is only one text" if len(subject.readings) < 2 else ""
+    return "there is only one text" if len(subject.inputs) < 2 else ""
 
 
 PACKED = Check(

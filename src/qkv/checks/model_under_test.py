@@ -27,7 +27,7 @@ from qkv.text import Tokenizer
 #   other with a cache.
 
 # Lengths, alphabets and blanks of all kinds; the first is long, so that much can go wrong in it.
-TEXTS = (
+SAMPLE_TEXTS = (
     "Once upon a time a small dog sat on a mat and looked at the moon, and the moon looked back "
     "at the dog as if there were nothing else to look at in the whole wide world that night.",
     "no",
@@ -39,7 +39,7 @@ TEXTS = (
     "",
 )
 
-MOST = 32  # of the user's own texts
+MAX_TEXTS = 32  # of the user's own texts
 
 LENGTHS = (29, 2, 11, 7, 17)  # of random ones
 
@@ -47,7 +47,7 @@ SPARE = 3  # positions left free, for padding
 
 
 @dataclass(frozen=True)
-class Reading:
+class ProbeInput:
     """A text as the model reads it; for an encoder–decoder a source, and the target as `ids`."""
 
     ids: tuple[int, ...]
@@ -56,7 +56,7 @@ class Reading:
 
 def readings(
     model: Model, tokenizer: Tokenizer | None, texts: Sequence[str], longest: int
-) -> list[Reading]:
+) -> list[ProbeInput]:
     """What the model reads of each text: at most `longest` tokens, as it was trained to read them.
 
     Texts of no token are left out.
@@ -68,12 +68,12 @@ def readings(
     ids = tokenizer.encode_many(texts)
     if not isinstance(model, Translator):
         wrapped = [_marked(model, tokenizer, text, longest) for text in ids]
-        found = [Reading(text) for text in wrapped if text]
+        found = [ProbeInput(text) for text in wrapped if text]
     else:
         marks, told = Marking.of(tokenizer, model.config), tokenizer.encode_many(texts, target=True)
         room = max(1, min(marks.room, longest - len(marks.source(()))))
         found = [
-            Reading((*marks.start, *target)[:longest], tuple(marks.source(source[:room])))
+            ProbeInput((*marks.start, *target)[:longest], tuple(marks.source(source[:room])))
             for source, target in zip(ids, _turned(told), strict=True)
             if marks.source(source)
         ]
@@ -97,7 +97,7 @@ def _turned(texts: list[list[int]]) -> list[list[int]]:
     return texts[1:] + texts[:1]
 
 
-def _random(model: Model, longest: int) -> list[Reading]:
+def _random(model: Model, longest: int) -> list[ProbeInput]:
     config, draws = model.config, torch.Generator().manual_seed(0)
 
     def some(vocabulary: int, length: int) -> tuple[int, ...]:
@@ -105,16 +105,16 @@ def _random(model: Model, longest: int) -> list[Reading]:
         return tuple(torch.randint(vocabulary, size, generator=draws).tolist())
 
     if not isinstance(model, Translator):
-        return [Reading(some(config.embedding.vocabulary, length)) for length in LENGTHS]
+        return [ProbeInput(some(config.embedding.vocabulary, length)) for length in LENGTHS]
     table = model.config.source or model.config.embedding
     turned = LENGTHS[1:] + LENGTHS[:1]
     return [
-        Reading(some(config.embedding.vocabulary, length), some(table.vocabulary, other))
+        ProbeInput(some(config.embedding.vocabulary, length), some(table.vocabulary, other))
         for length, other in zip(LENGTHS, turned, strict=True)
     ]
 
 
-LARGE = 200_000_000  # parameters; of a larger model the quick form makes no copies
+LARGE_MODEL_PARAMETERS = 200_000_000  # parameters; of a larger model the quick form makes no copies
 
 KEPT = 40_000_000  # numbers of one pass that are kept, to be compared with another
 
@@ -124,7 +124,7 @@ QUICK_TEXTS, QUICK_TOKENS, TOKENS = 3, 20, 40
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class ModelUnderTest:
     """A model and all that is needed to check it.
 
     texts: the user's own, else built-in ones. quick: fewer and shorter texts, and of a large
@@ -132,13 +132,13 @@ class Subject:
     """
 
     engine: Engine
-    texts: tuple[str, ...] = TEXTS
+    texts: tuple[str, ...] = SAMPLE_TEXTS
     quick: bool = False
 
     @classmethod
     def of(
         cls, given: Engine | Bundle | Model, texts: Sequence[str] = (), quick: bool = False
-    ) -> Subject:
+    ) -> ModelUnderTest:
         """Of a loaded model, or of a bare one without a tokenizer."""
         if not isinstance(given, Engine):
             given = Engine(given if isinstance(given, Bundle) else Bundle(given))
@@ -148,7 +148,7 @@ class Subject:
             )
         if texts and given.bundle.tokenizer is None:
             raise UsageError(f"{given.name} has no tokenizer, so it cannot read texts")
-        return cls(given, tuple(texts)[:MOST] or TEXTS, quick)
+        return cls(given, tuple(texts)[:MAX_TEXTS] or SAMPLE_TEXTS, quick)
 
     @property
     def model(self) -> Model:
@@ -159,33 +159,33 @@ class Subject:
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     @property
-    def too_large(self) -> str:
+    def too_large_reason(self) -> str:
         """Why the quick form leaves out what copies the model; nothing if it does not."""
-        if not self.quick or self.parameters <= LARGE:
+        if not self.quick or self.parameters <= LARGE_MODEL_PARAMETERS:
             return ""
         return f"left out by the quick form: the model has {self.parameters:,} parameters"
 
     @property
-    def twin(self) -> Model | None:
+    def optimized(self) -> Model | None:
         """The twin that answers, if there is one and it is looked at."""
-        if self.too_large or self.engine.optimized is self.model:
+        if self.too_large_reason or self.engine.optimized is self.model:
             return None
         return self.engine.optimized
 
     def models(self) -> Iterator[tuple[str, Model]]:
         """The model and the twin that answers, each with what to call it where it matters."""
         yield "", self.model
-        if self.twin is not None:
-            yield "in the twin that answers", self.twin
+        if self.optimized is not None:
+            yield "in the twin that answers", self.optimized
 
     @cached_property
     def tokens(self) -> int:
         """The most tokens of a text that are read: fewer of a large model, to spare memory."""
         most = QUICK_TOKENS if self.quick else TOKENS
-        return max(FEWEST, min(most, KEPT // (len(TEXTS) * _numbers_a_token(self.model))))
+        return max(FEWEST, min(most, KEPT // (len(SAMPLE_TEXTS) * _numbers_a_token(self.model))))
 
     @cached_property
-    def readings(self) -> list[Reading]:
+    def inputs(self) -> list[ProbeInput]:
         """The texts as the model reads them; in the quick form a few."""
         found = readings(self.model, self.engine.bundle.tokenizer, self.texts, self.tokens)
         return found[:QUICK_TEXTS] if self.quick else found
@@ -194,8 +194,8 @@ class Subject:
     def remarks(self) -> tuple[str, ...]:
         """How much was looked at, for a person to judge what the results are worth."""
         kind = "random texts" if self.engine.bundle.tokenizer is None else "texts"
-        most = max(max(len(text.ids), len(text.source)) for text in self.readings)
-        return (f"read {len(self.readings)} {kind}, the first {most} tokens at most of each",)
+        most = max(max(len(text.ids), len(text.source)) for text in self.inputs)
+        return (f"read {len(self.inputs)} {kind}, the first {most} tokens at most of each",)
 
 
 def _numbers_a_token(model: Model) -> int:
@@ -209,7 +209,7 @@ def _numbers_a_token(model: Model) -> int:
     return numbers if pools else numbers + config.embedding.vocabulary
 
 
-def ask(model: Model, readings: Sequence[Reading], more: int = 0, fill: int = 0) -> Tensor:
+def forward(model: Model, readings: Sequence[ProbeInput], more: int = 0, fill: int = 0) -> Tensor:
     """What the model says of texts side by side.
 
     more: so many columns of padding beyond the longest; fill: the token that pads.
@@ -231,7 +231,7 @@ def one_row(model: Model, ids: Sequence[int]) -> Tensor:
 class Writer:
     """A decoder, or an encoder–decoder that has read its source, as it writes one text."""
 
-    def __init__(self, model: Decoder | Translator, reading: Reading) -> None:
+    def __init__(self, model: Decoder | Translator, reading: ProbeInput) -> None:
         self.model, self.ids = model, one_row(model, reading.ids)
         self.memory: Tensor | None = None
         if isinstance(model, Translator):
@@ -254,7 +254,7 @@ class Writer:
         return said
 
 
-def pooled(model: Encoder | Decoder, reading: Reading) -> Tensor:
+def pooled(model: Encoder | Decoder, reading: ProbeInput) -> Tensor:
     """The vector of a text before anything is made of it, (1, D)."""
     ids = one_row(model, reading.ids)
     states = model.encode(ids) if isinstance(model, Encoder) else model.states(ids)

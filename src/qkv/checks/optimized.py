@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qkv.checks.divergence import parting, passed, row
-from qkv.checks.model_under_test import Reading, Subject, ask, pooled
-from qkv.checks.result import Check, Finding, Tally
+from qkv.checks.divergence import first_divergence, record_forwards, select_row
+from qkv.checks.model_under_test import ModelUnderTest, ProbeInput, forward, pooled
+from qkv.checks.result import Check, DeviationTracker, Finding
 from qkv.engine.batching import inference
 from qkv.engine.optimized import int8_supported, optimize
 from qkv.model import Model, Translator
@@ -18,21 +18,21 @@ from qkv.model.output import Pooled
 #   itself.
 
 
-def find_optimized(subject: Subject, tolerance: float) -> Finding:
-    twin, texts, tally = subject.twin, subject.readings, Tally(tolerance)
+def find_optimized(subject: ModelUnderTest, tolerance: float) -> Finding:
+    twin, texts, tally = subject.optimized, subject.inputs, DeviationTracker(tolerance)
     assert twin is not None
-    (right,) = passed(subject.model, partial(ask, subject.model, texts))
-    (other,) = passed(twin, partial(ask, twin, texts))
+    (right,) = record_forwards(subject.model, partial(forward, subject.model, texts))
+    (other,) = record_forwards(twin, partial(forward, twin, texts))
     for b in range(len(texts)):
-        found = parting(row(right, b), row(other, b), tolerance)
+        found = first_divergence(select_row(right, b), select_row(other, b), tolerance)
         tally.add(found.worst, found.told(f"text {b + 1}"))
     return tally.finding()
 
 
-def lacks_optimized(subject: Subject) -> str:
-    if subject.too_large:
-        return subject.too_large
-    return "" if subject.twin is not None else "the model answers itself"
+def lacks_optimized(subject: ModelUnderTest) -> str:
+    if subject.too_large_reason:
+        return subject.too_large_reason
+    return "" if subject.optimized is not None else "the model answers itself"
 
 
 TWIN = Check(
@@ -44,15 +44,15 @@ TWIN = Check(
 )
 
 
-def find_int8(subject: Subject, tolerance: float) -> Finding:
+def find_int8(subject: ModelUnderTest, tolerance: float) -> Finding:
     """1 − cosine of each text's vector, or of the scores of all its tokens, less their mean."""
-    model, tally = subject.model, Tally(tolerance)
+    model, tally = subject.model, DeviationTracker(tolerance)
     twin = optimize(model, int8=True)
     same, largest, count = 0, 0.0, 0
-    for number, text in enumerate(subject.readings, start=1):
+    for number, text in enumerate(subject.inputs, start=1):
         with inference(model), inference(twin):  # each has parts of its own
             right, other = _vector(model, text), _vector(twin, text)
-            first, again = ask(model, [text]), ask(twin, [text])
+            first, again = forward(model, [text]), forward(twin, [text])
         cosine = float(F.cosine_similarity(right.flatten(), other.flatten(), dim=0))
         tally.add(1.0 - cosine, f"output, text {number}")
         same += int((first.argmax(dim=-1) == again.argmax(dim=-1)).sum())
@@ -64,10 +64,10 @@ def find_int8(subject: Subject, tolerance: float) -> Finding:
     return tally.finding(remark)
 
 
-def _vector(model: Model, text: Reading) -> Tensor:
+def _vector(model: Model, text: ProbeInput) -> Tensor:
     if not isinstance(model, Translator) and isinstance(model.output, Pooled):
         return pooled(model, text).double()
-    scores = ask(model, [text]).double()  # (1, T, V)
+    scores = forward(model, [text]).double()  # (1, T, V)
     return scores - scores.mean(dim=-1, keepdim=True)  # what all have in common says nothing
 
 
@@ -76,9 +76,9 @@ def _chooses(model: Model) -> bool:
     return model.config.output.kind != "text_vector"
 
 
-def lacks(subject: Subject) -> str:
-    if subject.too_large:
-        return subject.too_large
+def lacks(subject: ModelUnderTest) -> str:
+    if subject.too_large_reason:
+        return subject.too_large_reason
     table = subject.model.embedding
     if table.weight.device.type != "cpu" or table.weight.dtype != torch.float32:
         return "8 bits need float32 weights on a CPU"

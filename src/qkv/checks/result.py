@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from qkv.checks.model_under_test import Subject
+    from qkv.checks.model_under_test import ModelUnderTest
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,11 @@ class Finding:
     """The largest deviation, and where it is: the first place that is beyond what is allowed."""
 
     worst: float
-    place: str = ""
+    location: str = ""
     remark: str = ""
 
 
-def always(subject: Subject) -> str:
+def always(subject: ModelUnderTest) -> str:
     """Nothing stands in the way of the check."""
     return ""
 
@@ -34,14 +34,14 @@ class Check:
     """
 
     name: str
-    proves: str
+    invariant: str
     tolerance: float
-    find: Callable[[Subject, float], Finding]
-    lacks: Callable[[Subject], str] = always
+    measure: Callable[[ModelUnderTest, float], Finding]
+    skip_reason: Callable[[ModelUnderTest], str] = always
 
 
 @dataclass(frozen=True)
-class Result:
+class CheckResult:
     """What came out of one check; `worst` is None where it does not apply, and `remark` says why.
 
     A check that does not apply is not violated, so it is `ok`, but it does not count as passed.
@@ -50,7 +50,7 @@ class Result:
     name: str
     worst: float | None
     tolerance: float
-    place: str = ""
+    location: str = ""
     remark: str = ""
 
     @property
@@ -70,24 +70,24 @@ class Result:
             "applies": self.applies,
             "worst": self.worst if known else None,
             "tolerance": self.tolerance,
-            "place": self.place,
+            "place": self.location,
             "remark": self.remark,
         }
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """All results in their order, and what a person should know of how they were found."""
 
-    checks: tuple[Result, ...]
+    checks: tuple[CheckResult, ...]
     remarks: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        return self.first is None
+        return self.first_failure is None
 
     @property
-    def first(self) -> Result | None:
+    def first_failure(self) -> CheckResult | None:
         """The first violation."""
         return next((result for result in self.checks if not result.ok), None)
 
@@ -97,7 +97,7 @@ class Report:
 
 
 @dataclass
-class Tally:
+class DeviationTracker:
     """Deviations as they come: the largest, and the place of the first beyond the tolerance."""
 
     tolerance: float

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from qkv.bundle import Bundle
-from qkv.checks.model_under_test import Subject, ask
+from qkv.checks.model_under_test import ModelUnderTest, forward
 from qkv.checks.result import Check, Finding
 from qkv.engine.batching import inference
 from qkv.errors import QkvError
@@ -22,7 +22,7 @@ from qkv.text.special_tokens import DEFAULT_SPECIAL_TOKENS
 ROOM = 1.5  # times the size of the model that must be free on the disk
 
 
-def find_saved(subject: Subject, tolerance: float) -> Finding:
+def find_saved(subject: ModelUnderTest, tolerance: float) -> Finding:
     """How many tensors and other things differ; the first is named."""
     bundle = subject.engine.bundle
     with tempfile.TemporaryDirectory(prefix="qkv-check-") as folder:
@@ -37,7 +37,7 @@ def find_saved(subject: Subject, tolerance: float) -> Finding:
     return Finding(float(len(different)), different[0] if different else "")
 
 
-def _different(subject: Subject, one: Bundle, other: Bundle) -> list[str]:
+def _different(subject: ModelUnderTest, one: Bundle, other: Bundle) -> list[str]:
     found = ["the config"] if one.model.config != other.model.config else []
     left, right = one.model.state_dict(), other.model.state_dict()
     for name in sorted(left.keys() | right.keys()):
@@ -54,7 +54,7 @@ def _different(subject: Subject, one: Bundle, other: Bundle) -> list[str]:
         found.append("the import card")
     if not found:
         with inference(one.model), inference(other.model):
-            said = [ask(bundle.model, subject.readings[:2]) for bundle in (one, other)]
+            said = [forward(bundle.model, subject.inputs[:2]) for bundle in (one, other)]
         found += [] if _bits_equal(*said) else ["output"]
     return found
 
@@ -68,9 +68,9 @@ def _bits_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(one.contiguous().view(kind), other.contiguous().view(kind))
 
 
-def lacks_saved(subject: Subject) -> str:
-    if subject.too_large:
-        return subject.too_large
+def lacks_saved(subject: ModelUnderTest) -> str:
+    if subject.too_large_reason:
+        return subject.too_large_reason
     size = sum(t.nbytes for t in subject.model.state_dict().values())
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < ROOM * size:
@@ -89,7 +89,7 @@ SAVED = Check(
 EXACT = ("bpe", "bytes")  # kinds that, learned here, give back every text as it was
 
 
-def find(subject: Subject, tolerance: float) -> Finding:
+def find(subject: ModelUnderTest, tolerance: float) -> Finding:
     """How many texts do not come back; those with a character that is not known are left out."""
     tokenizer = subject.engine.tokenizer
     exact = tokenizer.kind in EXACT and tokenizer.special_tokens == DEFAULT_SPECIAL_TOKENS
@@ -129,7 +129,7 @@ def _unknown(tokenizer: Tokenizer) -> int | None:
     return None if tokenizer.special_tokens.unk is None else tokenizer.unk_id
 
 
-def lacks(subject: Subject) -> str:
+def lacks(subject: ModelUnderTest) -> str:
     return "the model has no tokenizer" if subject.engine.bundle.tokenizer is None else ""
 
 

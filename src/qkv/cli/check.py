@@ -11,7 +11,7 @@ from qkv.cli.options import File, ModelPath, Threads, opened
 from qkv.cli.progress import say
 
 if TYPE_CHECKING:
-    from qkv.checks import Report, Result
+    from qkv.checks import CheckReport, CheckResult
     from qkv.engine.engine import Engine
 
 WIDTH = 80  # columns
@@ -40,17 +40,17 @@ def check(
     """
     from json import dumps
 
-    from qkv.checks.model_under_test import MOST
+    from qkv.checks.model_under_test import MAX_TEXTS
     from qkv.cli.options import given_texts
     from qkv.errors import UsageError
 
     given = iter(()) if file is None else given_texts(None, file)
-    texts = list(islice(given, MOST))
+    texts = list(islice(given, MAX_TEXTS))
     if file is not None and not any(texts):
         raise UsageError(f"{file} holds no text to check with")
     rest = sum(1 for _ in given)
     if rest:
-        say(f"note: only the first {MOST} of {MOST + rest:,} texts are tried")
+        say(f"note: only the first {MAX_TEXTS} of {MAX_TEXTS + rest:,} texts are tried")
     report = run(opened(model, threads=threads), texts, quick, show=not json)
     if json:
         typer.echo(dumps(report.fields(), ensure_ascii=False))
@@ -58,14 +58,14 @@ def check(
         raise typer.Exit(1)
 
 
-def run(engine: "Engine", texts: list[str], quick: bool, show: bool) -> "Report":
+def run(engine: "Engine", texts: list[str], quick: bool, show: bool) -> "CheckReport":
     """All checks, told as they come: lines on standard output, or signs of life beside it."""
     from qkv.checks import CHECKS
     from qkv.checks import check as prove
 
     names = [each.name for each in CHECKS]
 
-    def tell(result: "Result") -> None:
+    def tell(result: "CheckResult") -> None:
         _sign("")
         if show:
             typer.echo(lines(result, max(map(len, names))))
@@ -73,36 +73,36 @@ def run(engine: "Engine", texts: list[str], quick: bool, show: bool) -> "Report"
         _sign(f"{following[0]} …" if following else "")
 
     _sign(f"{names[0]} …")
-    report = prove(engine, texts, quick=quick, tell=tell)
+    report = prove(engine, texts, quick=quick, on_result=tell)
     if show:
         tell_end(report)
     return report
 
 
-def tell_end(report: "Report") -> None:
+def tell_end(report: "CheckReport") -> None:
     """What all of it comes to; the first violation with its place."""
     from qkv.checks import CHECKS
 
     for remark in report.remarks:
         say(f"note: {remark}")
-    first = report.first
+    first = report.first_failure
     if first is None:
         typer.echo(verdict(report))
         return
-    proves = next(each.proves for each in CHECKS if each.name == first.name)
+    proves = next(each.invariant for each in CHECKS if each.name == first.name)
     for told in (
         f"{first.name} does not hold: it is not so that {proves}",
-        f"first at: {first.place}",
+        f"first at: {first.location}",
     ):
         typer.echo("\n".join(wrap(told, WIDTH)))
 
 
-def verdict(report: "Report") -> str:
+def verdict(report: "CheckReport") -> str:
     count = sum(result.applies for result in report.checks)
     return f"all {count} checks that apply hold"
 
 
-def lines(result: "Result", width: int) -> str:
+def lines(result: "CheckResult", width: int) -> str:
     """Whether it holds, how far off it is and how far is allowed; below that what is to be said."""
     if result.worst is None:
         head = f"– {result.name:<{width}}  does not apply"
@@ -122,11 +122,11 @@ def quick_check(engine: "Engine") -> bool:
     except QkvError as error:
         say(f"note: the model was not checked: {error}")
         return True
-    first = report.first
+    first = report.first_failure
     if first is None:
         say(f"checked: {verdict(report)}")
     else:
-        say(f"warning: {first.name} does not hold, first at {first.place}; see qkv check")
+        say(f"warning: {first.name} does not hold, first at {first.location}; see qkv check")
     return report.ok
 
 

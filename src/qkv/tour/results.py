@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qkv.checks import Report
+from qkv.checks import CheckReport
 from qkv.data import Labelled, Pair
 from qkv.engine.cluster import Clustering, cluster
 from qkv.engine.generate import Sampling
@@ -246,7 +246,7 @@ class Told:
     paragraph: str
     renderings: Sequence[Rendering]
     groups: Groups
-    reports: Mapping[str, Report]
+    reports: Mapping[str, CheckReport]
 
     @property
     def outcomes(self) -> tuple[Outcome, Outcome, Outcome]:

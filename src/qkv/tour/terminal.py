@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
 
-from qkv.checks import Report
+from qkv.checks import CheckReport
 from qkv.files import one_line
 from qkv.interpret.attribution.label import LabelWord
 from qkv.interpret.examples import POEM
@@ -89,13 +89,13 @@ def grouped(found: Groups) -> Iterator[str]:
             yield f"  {_cut(found.clustering.texts[number], WIDTH - 2)}"
 
 
-def proved(name: str, report: Report) -> str:
+def proved(name: str, report: CheckReport) -> str:
     """One line; the first violation with its place, if there is one."""
     applying = [result for result in report.checks if result.applies]
     holding = sum(result.ok for result in applying)
     line = f"{name:<12} {holding} of {len(applying)} checks hold"
-    first = report.first
-    return line if first is None else f"{line}; {first.name} does not, first at {first.place}"
+    first = report.first_failure
+    return line if first is None else f"{line}; {first.name} does not, first at {first.location}"
 
 
 def ending(folder: Path, page: Path) -> Iterator[str]:

@@ -10,7 +10,7 @@ import torch
 
 import qkv
 from qkv.bundle.manifest import MANIFEST, recover
-from qkv.checks import Report, check
+from qkv.checks import CheckReport, check
 from qkv.errors import UsageError
 from qkv.files import listed, read_json, replace_file, unwritten
 from qkv.tour import results as looks
@@ -257,7 +257,7 @@ class _Guide:
         yield from text.trained(found)
         return found
 
-    def report(self, number: int, outcome: Outcome) -> Report:
+    def report(self, number: int, outcome: Outcome) -> CheckReport:
         """What must hold for every model, tried on this one."""
         if number == 0:
             self.clock.begin("checks", f"proofs on {outcome.part.name}")

@@ -4,7 +4,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import qkv
-from qkv.checks import Report
+from qkv.checks import CheckReport
 from qkv.engine.cluster.cluster_page import picture, places, sampled
 from qkv.interpret.attribution.attribution_text import format_signed
 from qkv.interpret.attribution.label import LabelAttribution, LabelWord
@@ -246,7 +246,7 @@ def _proofs(told: Told) -> list[str]:
     ]
 
 
-def _result(report: Report, at: int) -> str:
+def _result(report: CheckReport, at: int) -> str:
     result = report.checks[at]
     if result.worst is None:
         return "does not apply"
