@@ -1,4 +1,4 @@
-"""Two recorded forward passes compared: layers are numbered, and the first divergence is located."""
+"""Two recorded forward passes compared: layers are numbered, the first divergence is located."""
 
 from functools import partial
 
