@@ -26,9 +26,9 @@ def draw_all(folder: Path = PICTURES) -> None:
 
 
 def lemma(path: Path) -> None:
-    from qkv.interpret.lemma import draw_lemma, measure
+    from qkv.interpret.lemma import plot_lemma, measure_lemma
 
-    draw_lemma(measure(), path)
+    plot_lemma(measure_lemma(), path)
 
 
 def worked(example: str, mask: bool = False, steps: Sequence[str] = ("weights",)) -> Callable:

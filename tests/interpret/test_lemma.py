@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from qkv.errors import UsageError
-from qkv.interpret.lemma import KEYS, WIDTHS, Lemma, draw_lemma, lemma_text, measure
+from qkv.interpret.lemma import KEYS, WIDTHS, Lemma, plot_lemma, lemma_text, measure_lemma
 
 
 @pytest.fixture(scope="module")
 def lemma() -> Lemma:
-    return measure(seed=0, samples=20_000)
+    return measure_lemma(seed=0, samples=20_000)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_every_row_lies_inside_its_joint_interval(seed: int) -> None:
-    for row in measure(seed, samples=5_000).rows:
+    for row in measure_lemma(seed, samples=5_000).rows:
         assert row.low <= row.variance / row.d_k <= row.high, row
         assert row.mean_low <= 0 <= row.mean_high, row
         assert row.variance_low <= row.d_k <= row.variance_high, row
@@ -58,13 +58,13 @@ def test_without_the_division_softmax_hardens_and_its_gradient_fades(lemma: Lemm
 
 
 def test_the_same_seed_gives_the_same_table_and_another_seed_another(lemma: Lemma) -> None:
-    assert measure(seed=0, samples=20_000) == lemma
-    assert measure(seed=1, samples=20_000).rows != lemma.rows
+    assert measure_lemma(seed=0, samples=20_000) == lemma
+    assert measure_lemma(seed=1, samples=20_000).rows != lemma.rows
 
 
 def test_too_few_samples_are_refused() -> None:
     with pytest.raises(UsageError, match="samples=10 is too few"):
-        measure(samples=10)
+        measure_lemma(samples=10)
 
 
 def test_the_table_shows_each_width_beside_its_theory(lemma: Lemma) -> None:
@@ -88,12 +88,12 @@ def test_the_picture_is_written_in_the_format_of_its_name(
     lemma: Lemma, tmp_path: Path, ending: str, magic: bytes
 ) -> None:
     path = tmp_path / f"lemma.{ending}"
-    draw_lemma(lemma, path)
+    plot_lemma(lemma, path)
     assert path.read_bytes().startswith(magic)
 
 
 def test_a_picture_that_cannot_be_drawn_is_one_clear_line(lemma: Lemma, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"end it with one of \.png, \.svg, \.pdf"):
-        draw_lemma(lemma, tmp_path / "lemma.bmp")
+        plot_lemma(lemma, tmp_path / "lemma.bmp")
     with pytest.raises(UsageError, match="is not a folder"):
-        draw_lemma(lemma, tmp_path / "nowhere" / "lemma.png")
+        plot_lemma(lemma, tmp_path / "nowhere" / "lemma.png")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from qkv.interpret.examples import EXAMPLES, POEM
-from qkv.interpret.render.sections import Look, cell_lines, sections
-from qkv.interpret.render.terminal_text import text
+from qkv.interpret.render.sections import WalkView, cell_lines, sections
+from qkv.interpret.render.terminal_text import render_text
 from qkv.interpret.walk import drifts, walk
 from qkv.interpret.worksheet import Worksheet
 
@@ -76,7 +76,7 @@ def by_calculator(tables: dict[str, Table], name: str, mask: bool) -> list[list[
 @pytest.mark.parametrize("precision", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("mask", [False, True])
 def test_printed_figures_reproduce_each_other_or_are_marked(precision: int, mask: bool) -> None:
-    page = text(Look(walk(replace(POEM, causal=mask)), precision), width=80)
+    page = render_text(WalkView(walk(replace(POEM, causal=mask)), precision), width=80)
     tables, notes = read(page)
     marked = 0
     for name in tables:
@@ -96,7 +96,7 @@ def test_printed_figures_reproduce_each_other_or_are_marked(precision: int, mask
 
 
 def test_rows_whose_printed_weights_do_not_add_up_to_one_say_so() -> None:
-    tables, notes = read(text(Look(walk(POEM)), width=80))
+    tables, notes = read(render_text(WalkView(walk(POEM)), width=80))
     for word, row in zip(("write", "a", "poem"), tables["weights"], strict=True):
         total = f"{math.fsum(number(cell) for cell in row):.4f}"
         told = f'{total} for "{word}"' in notes["weights"]
@@ -117,9 +117,9 @@ def test_the_arithmetic_of_every_cell_ends_in_its_value(name: str, precision: in
     for step in walked:
         for i, row in enumerate(step.rows):
             for j, column in enumerate(step.columns):
-                lines = cell_lines(Look(walked, precision, (step.name,)), row, column)
+                lines = cell_lines(WalkView(walked, precision, (step.name,)), row, column)
                 line = next(line for line in lines if line.startswith(f"{step.name}("))
-                if step.given:
+                if step.is_input:
                     assert line.endswith(("(given)", "(by definition)"))
                     continue
                 arithmetic, _, value = line.partition("; from all digits ")
@@ -147,16 +147,16 @@ def test_large_scores_stay_readable_and_right() -> None:
     sheet = Worksheet(
         tokens=("p", "q"), matrices={name: np.array(column) for name in ("q", "k", "v")}
     )
-    lines = cell_lines(Look(walk(sheet)), "p", "q")
+    lines = cell_lines(WalkView(walk(sheet)), "p", "q")
     assert "weights(p, q) = e^(800.0000 − 1600.0000)" in lines[-1]
     assert lines[-1].endswith("= 0.0000")
 
 
 def test_an_exact_half_is_rounded_as_at_school() -> None:
     """1.16 × 0.61 + 0.23 × 0.13 is exactly 0.7375, which binary numbers just miss."""
-    line = cell_lines(Look(walk(POEM), precision=3), "write", "v2")
+    line = cell_lines(WalkView(walk(POEM), precision=3), "write", "v2")
     assert line == ["v(write, v2) = 1.16 × 0.61 + 0.23 × 0.13 = 0.708 + 0.030 = 0.738"]
-    tables, _ = read(text(Look(walk(POEM), precision=3), width=80))
+    tables, _ = read(render_text(WalkView(walk(POEM), precision=3), width=80))
     assert tables["v"][0] == ["0.600", "0.738"]
 
 
@@ -166,7 +166,7 @@ def test_many_marked_cells_are_counted_not_listed() -> None:
         tokens=tuple(f"t{i}" for i in range(30)),
         matrices=dict(zip(("x", "w_q", "w_k", "w_v"), numbers, strict=True)),
     )
-    (scores,) = sections(Look(walk(sheet), precision=2, steps=("scores",)))
+    (scores,) = sections(WalkView(walk(sheet), precision=2, steps=("scores",)))
     (note,) = scores.footnotes
     assert re.search(r"and \d+ more\.$", note)
     assert note.count(" at ") == 12

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from qkv.attention import Steps
 from qkv.errors import UsageError
 from qkv.interpret.examples import EXAMPLES, POEM
-from qkv.interpret.render.terminal_text import say
+from qkv.interpret.render.terminal_text import plain_text
 from qkv.interpret.walk import walk
 from qkv.interpret.worksheet import Worksheet
 
@@ -73,7 +73,7 @@ def test_the_mask_is_zero_or_minus_infinity() -> None:
 
 
 def test_write_gives_36_percent_to_itself() -> None:
-    assert say(walk(POEM)["weights"].sentence).startswith(
+    assert plain_text(walk(POEM)["weights"].sentence).startswith(
         "*write* gives 36 % of its attention to itself"
     )
 
@@ -114,8 +114,8 @@ def test_the_first_head_of_the_heads_example_is_the_poem() -> None:
 
 
 def test_the_factored_example_counts_its_parameters() -> None:
-    assert "24 numbers" in say(walk(EXAMPLES["factored"])["v_up"].sentence)
-    assert "= 36" in say(walk(EXAMPLES["factored"])["v_up"].sentence)
+    assert "24 numbers" in plain_text(walk(EXAMPLES["factored"])["v_up"].sentence)
+    assert "= 36" in plain_text(walk(EXAMPLES["factored"])["v_up"].sentence)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -157,8 +157,8 @@ def _check_by_hand(sheet: Worksheet) -> None:
     walked = walk(sheet)
     for step in walked:
         assert step.value.shape == (len(step.rows), len(step.columns))
-        if not step.given:
-            by_hand = step.made_by.compute(*walked.inputs(step))
+        if not step.is_input:
+            by_hand = step.operation.compute(*walked.inputs(step))
             np.testing.assert_allclose(step.value, by_hand, rtol=1e-9, atol=1e-12)
 
 

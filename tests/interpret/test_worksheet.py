@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from qkv.errors import WorksheetError
-from qkv.interpret.examples import POEM, notes
-from qkv.interpret.render.sections import Look, cell_lines
-from qkv.interpret.render.terminal_text import text
-from qkv.interpret.walk import compare, walk
+from qkv.interpret.examples import POEM, notes_worksheet
+from qkv.interpret.render.sections import WalkView, cell_lines
+from qkv.interpret.render.terminal_text import render_text
+from qkv.interpret.walk import check_answers, walk
 from qkv.interpret.worksheet import TEMPLATE, parse_worksheet, read_worksheet
 
 WORDS = 'tokens = ["p", "q"]\n'
@@ -93,7 +93,7 @@ def test_a_file_that_is_not_there_or_not_text_is_one_clear_line(tmp_path: Path) 
 def test_answers_that_fit_no_step_are_refused(answers: str, said: str) -> None:
     sheet = parse_worksheet(WORDS + X + W + f"[answers]\n{answers}\n")
     with pytest.raises(WorksheetError, match=re.escape(said)):
-        compare(walk(sheet), sheet.answers)
+        check_answers(walk(sheet), sheet.answers)
 
 
 def test_the_template_is_the_poem_and_its_answers_are_right() -> None:
@@ -102,13 +102,13 @@ def test_the_template_is_the_poem_and_its_answers_are_right() -> None:
     for name, matrix in POEM.matrices.items():
         np.testing.assert_array_equal(sheet.matrices[name], matrix)
     assert sheet.answers
-    assert compare(walk(sheet), sheet.answers) == []
+    assert check_answers(walk(sheet), sheet.answers) == []
 
 
 def test_the_notes_have_exactly_three_slips() -> None:
-    sheet = notes()
-    slips = compare(walk(sheet), sheet.answers)
-    assert [(slip.place, slip.written) for slip in slips] == [
+    sheet = notes_worksheet()
+    slips = check_answers(walk(sheet), sheet.answers)
+    assert [(slip.cell_name, slip.written) for slip in slips] == [
         ("q(poem, q1)", 0.11),
         ("k(write, k2)", -0.36),
         ("k(a, k1)", -0.1),
@@ -131,7 +131,7 @@ def test_answers_are_held_to_the_decimals_they_are_written_with(written: str, ri
     sheet = parse_worksheet(
         TEMPLATE.partition("[answers]")[0] + f"[answers]\nweights = {written}{rest}"
     )
-    slips = [slip for slip in compare(walk(sheet), sheet.answers) if slip.row == 0]
+    slips = [slip for slip in check_answers(walk(sheet), sheet.answers) if slip.row == 0]
     if written.startswith("[[0.3564"):
         assert [slip.column for slip in slips] == [1, 2]
     else:
@@ -142,9 +142,9 @@ def test_minus_infinity_is_a_right_answer_where_a_word_is_hidden() -> None:
     start = TEMPLATE.partition("[answers]")[0].replace("# mask", "mask")
     grid = "[[0, -inf, -inf], [0, 0, -inf], [0, 0, 0]]"
     sheet = parse_worksheet(f"{start}[answers]\nmask = {grid}")
-    assert compare(walk(sheet), sheet.answers) == []
+    assert check_answers(walk(sheet), sheet.answers) == []
     wrong = parse_worksheet(f"{start}[answers]\nmask = {grid.replace('[0, 0, 0]', '[0, 0, -inf]')}")
-    assert [s.place for s in compare(walk(wrong), wrong.answers)] == ["mask(poem, poem)"]
+    assert [s.cell_name for s in check_answers(walk(wrong), wrong.answers)] == ["mask(poem, poem)"]
 
 
 def test_given_queries_keys_and_values_need_no_weights() -> None:
@@ -190,7 +190,7 @@ def test_a_query_that_sees_no_key_gets_zeros_and_no_nonsense() -> None:
     walked = walk(sheet)
     np.testing.assert_array_equal(walked["weights"].value[0], [0, 0])
     np.testing.assert_array_equal(walked["output"].value[0], [0])
-    page = text(Look(walked), 80)
+    page = render_text(WalkView(walked), 80)
     assert "nan" not in page
     assert "*q* gives 100 % of its attention to *s*; every row that sees a key sums to 1." in page
-    assert "weights(p, s) = nothing is seen = 0.0000" in cell_lines(Look(walked), "p", "s")
+    assert "weights(p, s) = nothing is seen = 0.0000" in cell_lines(WalkView(walked), "p", "s")

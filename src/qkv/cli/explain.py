@@ -12,7 +12,7 @@ from qkv.cli.options import EXAMPLES, one_of, only_one
 from qkv.errors import UsageError, WorksheetError
 
 if TYPE_CHECKING:
-    from qkv.interpret.render.sections import Look
+    from qkv.interpret.render.sections import WalkView
     from qkv.interpret.worksheet import Worksheet
 
 
@@ -148,9 +148,9 @@ def explain(
 
     With answers in the worksheet, each wrong cell is marked and the exit code is 1.
     """
-    from qkv.interpret.render.formats import notes_verdict, verdict
-    from qkv.interpret.render.sections import Look
-    from qkv.interpret.walk import compare, walk
+    from qkv.interpret.render.formats import notes_summary, answers_summary
+    from qkv.interpret.render.sections import WalkView
+    from qkv.interpret.walk import check_answers, walk
     from qkv.interpret.worksheet import TEMPLATE
 
     if model is not None:
@@ -173,14 +173,14 @@ def explain(
     sheet = _changed(_sheet(example, worksheet, notes), mask, no_scale, heads)
     try:
         walked = walk(sheet)
-        slips = tuple(compare(walked, sheet.answers))
+        slips = tuple(check_answers(walked, sheet.answers))
     except WorksheetError as error:
         raise WorksheetError(f"{worksheet}: {error}" if worksheet else str(error)) from None
-    look = Look(walked, precision, _names(steps), slips)
+    look = WalkView(walked, precision, _names(steps), slips)
     written = Format.json if json else format or Format.text
     typer.echo(_render(look, sheet, written, _cell(cell), notes))
     if slips and (cell or written in (Format.markdown, Format.latex)):
-        said = notes_verdict(look, sheet) if notes else verdict(look, sheet)
+        said = notes_summary(look, sheet) if notes else answers_summary(look, sheet)
         typer.echo(said, err=True)  # the page may not show where the slips are
     return 1 if slips and not notes else 0
 
@@ -228,7 +228,7 @@ def _sheet(example: str | None, worksheet: Path | None, notes: bool) -> "Workshe
 
     if worksheet is not None:
         return read_worksheet(worksheet)
-    return examples.notes() if notes else examples.example(example or "poem")
+    return examples.notes_worksheet() if notes else examples.example(example or "poem")
 
 
 def _changed(
@@ -260,22 +260,22 @@ def _cell(cell: str | None) -> tuple[str, str] | None:
 
 
 def _render(
-    look: "Look", sheet: "Worksheet", written: Format, cell: tuple[str, str] | None, notes: bool
+    look: "WalkView", sheet: "Worksheet", written: Format, cell: tuple[str, str] | None, notes: bool
 ) -> str:
-    from qkv.interpret.render.formats import json, latex, markdown, notes_verdict, verdict
+    from qkv.interpret.render.formats import render_json, render_latex, render_markdown, notes_summary, answers_summary
     from qkv.interpret.render.sections import cell_lines
-    from qkv.interpret.render.terminal_text import text
+    from qkv.interpret.render.terminal_text import render_text
 
     if written is Format.json:
-        return json(look, judged=bool(sheet.answers), cell=cell)
+        return render_json(look, judged=bool(sheet.answers), cell=cell)
     if cell is not None:
         return "\n".join(cell_lines(look, *cell))
     if written is Format.markdown:
-        return markdown(look)
+        return render_markdown(look)
     if written is Format.latex:
-        return latex(look)
+        return render_latex(look)
     if notes:
-        return notes_verdict(look, sheet)
+        return notes_summary(look, sheet)
     width = shutil.get_terminal_size((80, 24)).columns
-    page = text(look, max(width, 40))
-    return f"{page}\n\n{verdict(look, sheet)}" if sheet.answers else page
+    page = render_text(look, max(width, 40))
+    return f"{page}\n\n{answers_summary(look, sheet)}" if sheet.answers else page

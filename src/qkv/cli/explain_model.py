@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     from qkv.interpret.attribution.attribute import Attribution
-    from qkv.interpret.head_walk import Place
+    from qkv.interpret.head_walk import HeadLocation
     from qkv.interpret.trace import Trace
 
 if TYPE_CHECKING:
     from qkv.interpret.attribution.attribute import Attribution
     from qkv.interpret.glass_box import GlassBox
-    from qkv.interpret.head_walk import Place
+    from qkv.interpret.head_walk import HeadLocation
     from qkv.interpret.trace import Trace
 
 # FOLDED cli/explain_wish: What is to be shown of a model: the options of `qkv explain --model`,
@@ -201,7 +201,7 @@ def _reason(box: "GlassBox", wish: Wish) -> "Attribution":
 
 
 def _place(box: "GlassBox", wish: Wish) -> "Place":
-    from qkv.interpret.head_walk import place_of
+    from qkv.interpret.head_walk import locate_head
     from qkv.interpret.trace import build_graph
     from qkv.model import Stack
 
@@ -210,12 +210,12 @@ def _place(box: "GlassBox", wish: Wish) -> "Place":
     stack = stacks.get(wish.side) or stacks["decoder"] or stacks["encoder"]
     assert isinstance(stack, Stack)
     heads, where = stack.attention.heads, (wish.layer or 0, wish.head or 0)
-    return place_of(build_graph(box.model), heads, *where, wish.cross, wish.side)
+    return locate_head(build_graph(box.model), heads, *where, wish.cross, wish.side)
 
 
-def _kept(box: "GlassBox", wish: Wish, place: "Place") -> list[str]:
+def _kept(box: "GlassBox", wish: Wish, place: "HeadLocation") -> list[str]:
     """What has to be computed for this wish, and no more."""
-    from qkv.interpret.head_walk import values_of
+    from qkv.interpret.head_walk import head_value_names
     from qkv.interpret.trace import build_graph
 
     found = build_graph(box.model)
@@ -226,7 +226,7 @@ def _kept(box: "GlassBox", wish: Wish, place: "Place") -> list[str]:
         return [*(name for name in found.nodes if name.endswith(drawn)), *answers]
     if ending:
         return ["*"] if wish.tensor is None else [found.resolve(wish.tensor), *answers]
-    return [*values_of(found, place), *answers, found.resolve("output"), "layers"]
+    return [*head_value_names(found, place), *answers, found.resolve("output"), "layers"]
 
 
 def _ends(trace: "Trace") -> list[str]:
@@ -234,28 +234,28 @@ def _ends(trace: "Trace") -> list[str]:
     return [name for name in trace if name in trace.graph.nodes]
 
 
-def _shown(trace: "Trace", before: "Trace | None", place: "Place", wish: Wish) -> str:
+def _shown(trace: "Trace", before: "Trace | None", place: "HeadLocation", wish: Wish) -> str:
     """The walk through one head and the answer, in the wished format."""
     from qkv.interpret.head_walk import walk_head
-    from qkv.interpret.render.formats import latex, markdown, model_json
-    from qkv.interpret.render.sections import Look, cell_lines
-    from qkv.interpret.render.terminal_text import model_text
+    from qkv.interpret.render.formats import render_latex, render_markdown, render_model_json
+    from qkv.interpret.render.sections import WalkView, cell_lines
+    from qkv.interpret.render.terminal_text import render_model_text
     from qkv.interpret.trace.recompute import difference
 
     walk = walk_head(trace, place)
-    usual = tuple(step.name for step in walk if not step.given or step.axes[0])
-    look = Look(
+    usual = tuple(step.name for step in walk if not step.is_input or step.axes[0])
+    look = WalkView(
         walk, wish.precision, wish.steps or usual, crop=_crop(walk["weights"].value, wish.top),
-        by_hand=False,
+        mark_rounding=False,
     )  # fmt: skip
     changed = None if before is None else difference(before, trace)
     if wish.format == "json":
-        return model_json(look, trace, changed, wish.cell)
+        return render_model_json(look, trace, changed, wish.cell)
     if wish.cell is not None:
         return "\n".join(cell_lines(look, *wish.cell))
     if wish.format == "text":
-        return model_text(look, trace, changed, wish.width)
-    return _with_origin(markdown(look) if wish.format == "markdown" else latex(look), trace, wish)
+        return render_model_text(look, trace, changed, wish.width)
+    return _with_origin(render_markdown(look) if wish.format == "markdown" else render_latex(look), trace, wish)
 
 
 def _with_origin(page: str, trace: "Trace", wish: Wish) -> str:

@@ -25,12 +25,12 @@ def lemma(
     """
     from json import dumps
 
-    from qkv.interpret.lemma import check_picture, draw_lemma, lemma_text, measure
+    from qkv.interpret.lemma import check_image_path, plot_lemma, lemma_text, measure_lemma
 
     if output is not None:
-        check_picture(output)
-    measured = measure(seed, samples)
+        check_image_path(output)
+    measured = measure_lemma(seed, samples)
     typer.echo(dumps(measured.json()) if json else lemma_text(measured))
     if output is not None:
-        draw_lemma(measured, output)
+        plot_lemma(measured, output)
         typer.echo(f"wrote {output}", err=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from qkv.errors import UsageError, unknown
 from qkv.interpret.operation import Matrix
-from qkv.interpret.worksheet import Answer, Worksheet
+from qkv.interpret.worksheet import AnswerMatrix, Worksheet
 
 
 def _matrix(*rows: tuple[float, ...]) -> Matrix:
@@ -31,9 +31,9 @@ POEM = Worksheet(
 
 # Q, K and V as the notes print them, slips included; the last row of V cannot be read.
 PRINTED = {
-    "q": Answer(_matrix((0.76, -0.05), (1.11, 0.79), (0.11, -2.15)), 2),
-    "k": Answer(_matrix((-0.14, -0.36), (-0.1, 0.38), (-0.96, -2.41)), 2),
-    "v": Answer(_matrix((0.60, 0.74), (-0.35, 0.52), (np.nan, np.nan)), 2),
+    "q": AnswerMatrix(_matrix((0.76, -0.05), (1.11, 0.79), (0.11, -2.15)), 2),
+    "k": AnswerMatrix(_matrix((-0.14, -0.36), (-0.1, 0.38), (-0.96, -2.41)), 2),
+    "v": AnswerMatrix(_matrix((0.60, 0.74), (-0.35, 0.52), (np.nan, np.nan)), 2),
 }
 PRINTED_SHARE = 36  # "The word "write" is 36% similar to itself."
 
@@ -97,6 +97,6 @@ def example(name: str) -> Worksheet:
     return EXAMPLES[name]
 
 
-def notes() -> Worksheet:
+def notes_worksheet() -> Worksheet:
     """The worked example with the notes' printed matrices as answers."""
     return replace(POEM, title="The worked example beside the notes", answers=PRINTED)

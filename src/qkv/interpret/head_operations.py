@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qkv.interpret.operation import Matrix, Operation, Product, Shown, Worked, figure, signed
+from qkv.interpret.operation import Matrix, Operation, Product, Shown, Worked, format_number, signed
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Turned(Operation):
         x, cos, sin = given
         own = x.value[row, column]
         if column >= cos.value.shape[1]:
-            return Worked(f"{figure(own, x.decimals)}, which is not turned", own)
+            return Worked(f"{format_number(own, x.decimals)}, which is not turned", own)
         other, sign = self._partner(column, cos.value.shape[1])
         beside, c, s = x.value[row, other], cos.value[row, column], sin.value[row, column]
         text = (
@@ -77,7 +77,7 @@ class Normed(Operation):
         factor = gain.value[0, column] + self.around_one
         text = f"{signed(x.value[row, column], x.decimals)}"
         text = f"({text} − {signed(mean, precision)})" if self.centred else text
-        text += f" ÷ {figure(size, precision)} × {signed(factor, gain.decimals)}"
+        text += f" ÷ {format_number(size, precision)} × {signed(factor, gain.decimals)}"
         result = (x.value[row, column] - mean) / size * factor
         if shift:
             text += f" + {signed(shift[0].value[0, column], shift[0].decimals)}"
@@ -96,8 +96,8 @@ class Multiplied(Operation):
 
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
         score = given[0].value[row, column]
-        factor = figure(self.factor, 6)
-        return Worked(f"{figure(score, given[0].decimals)} × {factor}", score * self.factor)
+        factor = format_number(self.factor, 6)
+        return Worked(f"{format_number(score, given[0].decimals)} × {factor}", score * self.factor)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Capped(Operation):
 
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
         score = given[0].value[row, column]
-        text = f"{self.cap:g} × tanh({figure(score, given[0].decimals)} ÷ {self.cap:g})"
+        text = f"{self.cap:g} × tanh({format_number(score, given[0].decimals)} ÷ {self.cap:g})"
         return Worked(text, float(np.tanh(score / self.cap) * self.cap))
 
 
@@ -124,5 +124,5 @@ class Added(Operation):
 
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
         score, bias = (shown.value[row, column] for shown in given)
-        text = f"{figure(score, given[0].decimals)} + {signed(bias, given[1].decimals)}"
+        text = f"{format_number(score, given[0].decimals)} + {signed(bias, given[1].decimals)}"
         return Worked(text, score + bias)

@@ -25,9 +25,9 @@ from qkv.interpret.operation import (
     Softmax,
     Step,
     Walk,
-    Word,
+    UserWord,
     columns,
-    labels,
+    unique_labels,
 )
 from qkv.interpret.trace import Graph, Node, Trace
 from qkv.interpret.trace import operations as kinds
@@ -40,7 +40,7 @@ from qkv.interpret.trace.recompute import to_numpy
 
 
 @dataclass(frozen=True)
-class Place:
+class HeadLocation:
     """Counted from 0, as in the names of a trace."""
 
     stack: str  # encoder or decoder
@@ -57,9 +57,9 @@ class Place:
         return f"{self.stack} layer {self.layer}, {kind}head {self.head}"
 
 
-def place_of(
+def locate_head(
     graph: Graph, heads: int, layer: int = 0, head: int = 0, cross: bool = False, side: str = ""
-) -> Place:
+) -> HeadLocation:
     """The attention asked for; a UsageError says which there are.
 
     side: of an encoder–decoder, the encoder or (if nothing is said) the decoder.
@@ -73,13 +73,13 @@ def place_of(
         raise UsageError(f"layer {layer} is asked for; the {stack} has layers 0 to {layers - 1}")
     if not 0 <= head < heads:
         raise UsageError(f"head {head} is asked for; there are heads 0 to {heads - 1}")
-    place = Place(stack, layer, "cross" if cross else "attention", head)
+    place = HeadLocation(stack, layer, "cross" if cross else "attention", head)
     if f"{place.name}.scores" not in graph.nodes:
         raise UsageError(f"the {stack} has no cross attention; only a translator's decoder has")
     return place
 
 
-def values_of(graph: Graph, place: Place) -> list[str]:
+def head_value_names(graph: Graph, place: HeadLocation) -> list[str]:
     """The names of all values a walk through that attention shows."""
     inside = [name for name in graph.nodes if name.startswith(f"{place.name}.")]
     given = {given for name in inside for given in graph.nodes[name].inputs}
@@ -129,7 +129,7 @@ def word(
     value: Matrix,
     made_by: Operation,
     over: str,
-    place: Place,
+    place: HeadLocation,
 ) -> Step:
     """The step with its title, equation and sentence; columns without names are numbered."""
     title, equation, latex, said = _SAYINGS.get(name) or _of_side(name)
@@ -192,17 +192,17 @@ def _of_side(name: str) -> tuple[str, str, str, str]:
 def _looks(name: str, rows: tuple[str, ...], keys: tuple[str, ...], value: Matrix) -> Sentence:
     """What the last query finds."""
     best = int(np.argmax(value[-1]))
-    query = Word(rows[-1])
+    query = UserWord(rows[-1])
     if name == "scores":
         return (
             "How well each query matches each key; ",
             query,
             " matches ",
-            Word(keys[best]),
+            UserWord(keys[best]),
             " best.",
         )
     share = f" gives {100 * value[-1, best]:.0f} % of its attention to "
-    return (query, share, Word(keys[best]), "; every row sums to 1.")
+    return (query, share, UserWord(keys[best]), "; every row sums to 1.")
 
 
 Kind = TypeVar("Kind", bound=kinds.Operation)
@@ -212,7 +212,7 @@ PARTS = {"q": "query", "k": "key", "v": "value", "output": "mixed"}  # other nam
 CLOSE = 1e-4  # float32 beside float64, as a share of the number where that is larger than 1
 
 
-def walk_head(trace: Trace, place: Place) -> Walk:
+def walk_head(trace: Trace, place: HeadLocation) -> Walk:
     """X, its projections, Q, K, V, scores, scaled, mask, weights and output of one head."""
     if trace.rows:
         raise UsageError("a walk needs every query, but only some were kept; trace without rows")
@@ -227,12 +227,12 @@ def walk_head(trace: Trace, place: Place) -> Walk:
 @dataclass
 class _Walker:
     trace: Trace
-    place: Place
+    place: HeadLocation
     steps: dict[str, Step] = field(default_factory=dict)
 
     def walk(self) -> None:
         grid = self._node("scores")
-        self.queries, self.keys = (labels(self.trace.tokens[grid.sequences[a]]) for a in "TS")
+        self.queries, self.keys = (unique_labels(self.trace.tokens[grid.sequences[a]]) for a in "TS")
         x = self._input("x", self._node("query").inputs[0], self.queries)
         cross = grid.sequences["T"] != grid.sequences["S"]
         read = self._input("source_x", self._node("key").inputs[0], self.keys) if cross else x
@@ -385,9 +385,9 @@ class _Walker:
 
 def _prove(walk: Walk, step: Step) -> None:
     """The model's numbers and those by hand are the same."""
-    if step.given:
+    if step.is_input:
         return
-    by_hand = step.made_by.compute(*walk.inputs(step))
+    by_hand = step.operation.compute(*walk.inputs(step))
     hidden = np.isneginf(step.value) & np.isneginf(by_hand)
     apart = np.abs(np.where(hidden, 0.0, by_hand) - np.where(hidden, 0.0, step.value))
     worst = float((apart / np.maximum(1.0, np.abs(np.where(hidden, 0.0, by_hand)))).max(initial=0))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from qkv.attention import softmax
 from qkv.errors import UsageError
-from qkv.interpret.operation import figure
+from qkv.interpret.operation import format_number
 
 # FOLDED explain/lemma_text: The lemma for the terminal: a table, a text plot and the derivation
 #   in words, in 80 columns.
@@ -51,7 +51,7 @@ class Softness:
 
 
 @dataclass(frozen=True)
-class Row:
+class LemmaRow:
     """One d_k: q·k measured beside the theory."""
 
     d_k: int
@@ -76,14 +76,14 @@ class Lemma:
 
     seed: int
     samples: int
-    rows: tuple[Row, ...]
+    rows: tuple[LemmaRow, ...]
 
     def json(self) -> dict[str, Any]:
         table = {"seed": self.seed, "samples": self.samples, "confidence": CONFIDENCE, "keys": KEYS}
         return {**table, "rows": [asdict(row) for row in self.rows]}
 
 
-def measure(seed: int = 0, samples: int = 20_000) -> Lemma:
+def measure_lemma(seed: int = 0, samples: int = 20_000) -> Lemma:
     """The lemma for d_k = 1 … 1024, the same numbers for the same seed and samples."""
     if samples < FEWEST:
         raise UsageError(f"samples={samples} is too few for the intervals; use {FEWEST} or more")
@@ -116,7 +116,7 @@ def _terms(seed: int, samples: int) -> Iterator[Tensor]:
         yield torch.from_numpy(q * k)
 
 
-def _row(d_k: int, samples: int, products: _Products, unscaled: Softness, scaled: Softness) -> Row:
+def _row(d_k: int, samples: int, products: _Products, unscaled: Softness, scaled: Softness) -> LemmaRow:
     i, n = WIDTHS.index(d_k), samples
     mean = float(products.first[i]) / n
     variance = (float(products.second[i]) - n * mean**2) / (n - 1)
@@ -125,7 +125,7 @@ def _row(d_k: int, samples: int, products: _Products, unscaled: Softness, scaled
     mean_off = z * (d_k / n) ** 0.5
     # (qᵢkᵢ)⁴ has mean 9, so q·k has fourth moment 3d² + 6d, which gives the spread of a variance.
     off = z * ((2 + 6 / d_k) / n) ** 0.5
-    return Row(
+    return LemmaRow(
         d_k=d_k,
         mean=mean,
         mean_low=mean - mean_off,
@@ -196,10 +196,10 @@ def _table(lemma: Lemma) -> list[str]:
     ]
 
 
-def _line(row: Row) -> str:
+def _line(row: LemmaRow) -> str:
     off = (row.mean_high - row.mean_low) / 2
     mark = " " if row.low <= row.ratio <= row.high else "!"
-    mean, total = (figure(value, 3) for value in (row.mean, row.sum_of_means))
+    mean, total = (format_number(value, 3) for value in (row.mean, row.sum_of_means))
     return (
         f"{row.d_k:4d} {mean:>7} ±{off:.3f}  {total:>10}  {row.variance:10.2f} "
         f"{row.ratio:6.3f}{mark} {row.low:.3f}–{row.high:.3f}  {row.scaled_variance:10.3f}"
@@ -229,7 +229,7 @@ def _bar(share: float) -> str:
 FORMATS = (".png", ".svg", ".pdf")
 
 
-def check_picture(path: Path) -> None:
+def check_image_path(path: Path) -> None:
     """The path must end in a format that can be drawn, in a folder that exists."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f'cannot draw "{path.name}"; end it with one of {", ".join(FORMATS)}')
@@ -239,9 +239,9 @@ def check_picture(path: Path) -> None:
         raise UsageError(f"{path.parent} is not a folder; make it first")
 
 
-def draw_lemma(lemma: Lemma, path: Path) -> None:
+def plot_lemma(lemma: Lemma, path: Path) -> None:
     """Write the picture in the format that the path ends with."""
-    check_picture(path)
+    check_image_path(path)
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

@@ -22,7 +22,7 @@ from qkv.errors import UsageError, unknown
 Matrix = NDArray[np.float64]
 
 
-def labels(words: Sequence[str]) -> tuple[str, ...]:
+def unique_labels(words: Sequence[str]) -> tuple[str, ...]:
     """The words on one line each; one that stands twice gets a number: the, cat, the(2)."""
     named: list[str] = []
     for word in words:
@@ -62,7 +62,7 @@ def rounded(matrix: Matrix, precision: int) -> Matrix:
     return np.array(shown, dtype=np.float64).reshape(matrix.shape)
 
 
-def figure(value: float, precision: int) -> str:
+def format_number(value: float, precision: int) -> str:
     """One number as people read it: a real minus sign, −∞ as such, no minus before zero."""
     if np.isinf(value):
         return "−∞" if value < 0 else "∞"
@@ -74,7 +74,7 @@ def figure(value: float, precision: int) -> str:
 
 def signed(value: float, precision: int) -> str:
     """The same inside a sum or a product: a negative number in brackets."""
-    text = figure(value, precision)
+    text = format_number(value, precision)
     return f"({text})" if text.startswith("−") else text
 
 
@@ -171,8 +171,8 @@ class DividedByRoot(Operation):
 
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
         score, root = given[0].value[row, column], school(float(np.sqrt(self.d_k)), precision)
-        above = figure(score, given[0].decimals)
-        text = f"{above} ÷ √{self.d_k} = {above} ÷ {figure(root, precision)}"
+        above = format_number(score, given[0].decimals)
+        text = f"{above} ÷ √{self.d_k} = {above} ÷ {format_number(root, precision)}"
         return Worked(text, score / root)
 
 
@@ -185,7 +185,7 @@ class Masked(Operation):
 
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
         score, hidden = (g.value[row, column] for g in given)
-        text = f"{figure(score, given[0].decimals)} + {signed(hidden, 0)}"
+        text = f"{format_number(score, given[0].decimals)} + {signed(hidden, 0)}"
         return Worked(text, score + hidden)
 
 
@@ -207,12 +207,12 @@ class Softmax(Operation):
             return Worked("nothing is seen", 0.0)
         less = 0.0 if -5 < largest < 20 else largest  # the shares stay, the powers stay readable
         minus = f" − {signed(less, digits)}" if less else ""
-        exponents = [_power(figure(score, digits) + minus) for score in scores]
+        exponents = [_power(format_number(score, digits) + minus) for score in scores]
         powers = rounded(np.exp(scores - less)[None], precision)[0]
-        below = " + ".join(figure(power, precision) for power in powers)
+        below = " + ".join(format_number(power, precision) for power in powers)
         text = (
             f"{exponents[column]} ÷ ({' + '.join(exponents)}) = "
-            f"{figure(powers[column], precision)} ÷ ({below})"
+            f"{format_number(powers[column], precision)} ÷ ({below})"
         )
         return Worked(text, powers[column] / powers.sum())
 
@@ -244,7 +244,7 @@ class Joined(Operation):
         for name, part in zip(self.inputs, given, strict=True):
             if column < part.value.shape[1]:
                 cell = part.value[row, column]
-                text = f"column {column + 1} of {name}, {figure(cell, part.decimals)}"
+                text = f"column {column + 1} of {name}, {format_number(cell, part.decimals)}"
                 return Worked(text, cell)
             column -= part.value.shape[1]
         raise IndexError(column)
@@ -285,7 +285,7 @@ def _power(exponent: str) -> str:
     return f"e^({exponent})" if " " in exponent else f"e^{exponent}"
 
 
-class Word(str):
+class UserWord(str):
     """A word of the reader's text inside a sentence of ours; renderers set it apart."""
 
 
@@ -303,15 +303,15 @@ class Step:
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     value: Matrix
-    made_by: Operation
+    operation: Operation
     sentence: Sentence = ()
     axes: tuple[str, str] = ("", "")  # what the rows and columns stand for
 
     @property
-    def given(self) -> bool:
-        return not self.made_by.inputs
+    def is_input(self) -> bool:
+        return not self.operation.inputs
 
-    def place(self, row: int, column: int) -> str:
+    def cell_name(self, row: int, column: int) -> str:
         """A cell by name, as in scores(poem, write)."""
         return f"{self.name}({self.rows[row]}, {self.columns[column]})"
 
@@ -333,9 +333,9 @@ class Walk:
         raise UsageError(unknown("step", name, (step.name for step in self.steps)))
 
     def inputs(self, step: Step) -> list[Matrix]:
-        return [self[name].value for name in step.made_by.inputs]
+        return [self[name].value for name in step.operation.inputs]
 
-    def only(self, names: Sequence[str]) -> list[Step]:
+    def select(self, names: Sequence[str]) -> list[Step]:
         """The steps of those names, in the order of the walk; all of them if none is named."""
         asked = [self[name] for name in names]
         return [step for step in self.steps if not names or step in asked]
@@ -350,7 +350,7 @@ class Walk:
         numbers = row.isdecimal() and column.isdecimal() and not names
         found = [
             (step, i, j)
-            for step in self.only(names)
+            for step in self.select(names)
             if (step.axes == ("query", "key") or not numbers)
             and (i := _index(step.rows, row)) is not None
             and (j := _index(step.columns, column)) is not None

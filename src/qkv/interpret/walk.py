@@ -26,11 +26,11 @@ from qkv.interpret.operation import (
     Walk,
     columns,
     decimals,
-    labels,
+    unique_labels,
     rounded,
     shape,
 )
-from qkv.interpret.worksheet import Answer, Worksheet
+from qkv.interpret.worksheet import AnswerMatrix, Worksheet
 
 # FOLDED explain/rounding: Do the printed figures reproduce each other? A reader with a
 #   calculator should not be misled.
@@ -49,8 +49,8 @@ def walk(sheet: Worksheet) -> Walk:
     walked = _Walker(sheet).walk()
     for step in walked:
         _check_finite(step)
-        if not step.given:
-            by_hand = step.made_by.compute(*walked.inputs(step))
+        if not step.is_input:
+            by_hand = step.operation.compute(*walked.inputs(step))
             np.testing.assert_allclose(step.value, by_hand, rtol=1e-9, atol=1e-12)
     return walked
 
@@ -60,7 +60,7 @@ class _Walker:
 
     def __init__(self, sheet: Worksheet) -> None:
         self.sheet = sheet
-        self.queries, self.keys = labels(sheet.tokens), labels(sheet.keys)
+        self.queries, self.keys = unique_labels(sheet.tokens), unique_labels(sheet.keys)
         self.steps: dict[str, Step] = {}
 
     def walk(self) -> Walk:
@@ -201,7 +201,7 @@ class Drift:
 
 def shown_decimals(step: Step, precision: int) -> int:
     """A given matrix is shown as it was written, if that is short enough."""
-    return decimals(step.value, precision) if step.given else precision
+    return decimals(step.value, precision) if step.is_input else precision
 
 
 def shown(
@@ -217,16 +217,16 @@ def shown(
 
 
 def shown_inputs(walk: Walk, step: Step, precision: int) -> list[Shown]:
-    steps = (walk[name] for name in step.made_by.inputs)
+    steps = (walk[name] for name in step.operation.inputs)
     return [Shown(shown(made, precision), shown_decimals(made, precision)) for made in steps]
 
 
 def drifts(walk: Walk, step: Step, precision: int) -> list[Drift]:
     """Every cell of the step that a calculator gets differently from the figures shown."""
-    if step.given:
+    if step.is_input:
         return []
     inputs = shown_inputs(walk, step, precision)
-    by_hand = rounded(step.made_by.compute(*(i.value for i in inputs)), precision)
+    by_hand = rounded(step.operation.compute(*(i.value for i in inputs)), precision)
     differs = by_hand != shown(step, precision)
     return [Drift(int(i), int(j), float(by_hand[i, j])) for i, j in np.argwhere(differs)]
 
@@ -244,7 +244,7 @@ FEWEST_DECIMALS = 2  # an answer is never held to less
 
 
 @dataclass(frozen=True)
-class Slip:
+class Mistake:
     """A cell that is not right."""
 
     step: Step
@@ -258,11 +258,11 @@ class Slip:
         return float(self.step.value[self.row, self.column])
 
     @property
-    def place(self) -> str:
-        return self.step.place(self.row, self.column)
+    def cell_name(self) -> str:
+        return self.step.cell_name(self.row, self.column)
 
 
-def compare(walk: Walk, answers: Mapping[str, Answer]) -> list[Slip]:
+def check_answers(walk: Walk, answers: Mapping[str, AnswerMatrix]) -> list[Mistake]:
     """Every wrong cell, in the order of the steps. A cell that cannot be read is not judged."""
     names = {step.name for step in walk}
     for name, answer in answers.items():
@@ -275,7 +275,7 @@ def compare(walk: Walk, answers: Mapping[str, Answer]) -> list[Slip]:
     return [slip for step in walk if step.name in answers for slip in _slips(step, answers)]
 
 
-def _slips(step: Step, answers: Mapping[str, Answer]) -> list[Slip]:
+def _slips(step: Step, answers: Mapping[str, AnswerMatrix]) -> list[Mistake]:
     answer = answers[step.name]
     count = max(answer.decimals, FEWEST_DECIMALS)
     half_a_digit = 0.5 * 10.0**-count * (1 + 1e-9)
@@ -284,5 +284,5 @@ def _slips(step: Step, answers: Mapping[str, Answer]) -> list[Slip]:
     wrong &= answer.value != step.value  # −∞ is −∞
     wrong &= ~np.isnan(answer.value)
     return [
-        Slip(step, int(i), int(j), float(answer.value[i, j]), count) for i, j in np.argwhere(wrong)
+        Mistake(step, int(i), int(j), float(answer.value[i, j]), count) for i, j in np.argwhere(wrong)
     ]

@@ -12,7 +12,7 @@ from qkv.interpret.operation import (
     Sentence,
     Similarity,
     Step,
-    Word,
+    UserWord,
 )
 from qkv.interpret.worksheet import Worksheet
 
@@ -141,9 +141,9 @@ def _scores(said: _Said) -> Sentence:
     split = f"Columns {head.start + 1} to {head.stop} of Q and K. " if said.sheet.heads > 1 else ""
     best = int(np.argmax(said.value[0]))
     query, key = said.rows[0], said.columns[best]
-    other: Sentence = ("itself",) if query == key else (Word(key),)
+    other: Sentence = ("itself",) if query == key else (UserWord(key),)
     start = f"{split}How well each query matches each key; "
-    return (start, Word(query), " matches ", *other, " best.")
+    return (start, UserWord(query), " matches ", *other, " best.")
 
 
 def _scaled(said: _Said) -> Sentence:
@@ -169,9 +169,9 @@ def _weights(said: _Said) -> Sentence:
     first = int(np.argmax(sees))
     query, row = said.rows[first], said.value[first]
     own = said.columns.index(query) if query in said.columns else int(np.argmax(row))
-    to: Sentence = ("itself",) if said.columns[own] == query else (Word(said.columns[own]),)
+    to: Sentence = ("itself",) if said.columns[own] == query else (UserWord(said.columns[own]),)
     rest = "every row sums to 1." if sees.all() else "every row that sees a key sums to 1."
-    return (Word(query), f" gives {100 * row[own]:.0f} % of its attention to ", *to, f"; {rest}")
+    return (UserWord(query), f" gives {100 * row[own]:.0f} % of its attention to ", *to, f"; {rest}")
 
 
 def _output(said: _Said) -> Sentence:

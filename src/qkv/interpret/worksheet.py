@@ -46,7 +46,7 @@ _OTHERS = ("title", "tokens", "source", "mask", "heads", "scale", "answers")
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerMatrix:
     """A matrix as somebody wrote it; NaN where nothing can be read."""
 
     value: Matrix
@@ -64,7 +64,7 @@ class Worksheet:
     causal: bool = False
     heads: int = 1
     scaled: bool = True
-    answers: Mapping[str, Answer] = field(default_factory=dict)
+    answers: Mapping[str, AnswerMatrix] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -140,11 +140,11 @@ def _scale(value: Any) -> bool:
     return value
 
 
-def _answers(value: Any) -> dict[str, Answer]:
+def _answers(value: Any) -> dict[str, AnswerMatrix]:
     if not isinstance(value, dict):
         raise WorksheetError("answers must be a table of matrices, as in [answers] q = [[…]]")
     return {
-        name: Answer(*_matrix(f"answers.{name}", rows, infinite=True))
+        name: AnswerMatrix(*_matrix(f"answers.{name}", rows, infinite=True))
         for name, rows in value.items()
     }
 

@@ -9,8 +9,8 @@ from qkv.checks import CheckReport
 from qkv.files import one_line
 from qkv.interpret.attribution.label import LabelWord
 from qkv.interpret.examples import POEM
-from qkv.interpret.render.sections import Look
-from qkv.interpret.render.terminal_text import text
+from qkv.interpret.render.sections import WalkView
+from qkv.interpret.render.terminal_text import render_text
 from qkv.interpret.walk import walk
 from qkv.tour.results import Groups, Judgement, Outcome, Rendering
 
@@ -64,7 +64,7 @@ def heading(number: int, title: str) -> Iterator[str]:
 
 def example() -> Iterator[str]:
     """What attention weighs and what comes out; the other steps are a command away."""
-    yield text(Look(walk(POEM), steps=STEPS), WIDTH)
+    yield render_text(WalkView(walk(POEM), steps=STEPS), WIDTH)
     yield ""
     yield from said("Every step with its arithmetic: qkv explain")
 

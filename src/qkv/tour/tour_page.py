@@ -9,8 +9,8 @@ from qkv.engine.cluster.cluster_page import picture, places, sampled
 from qkv.interpret.attribution.attribution_text import format_signed
 from qkv.interpret.attribution.label import LabelAttribution, LabelWord
 from qkv.interpret.examples import POEM
-from qkv.interpret.render.sections import Look, Section, sections
-from qkv.interpret.render.terminal_text import say
+from qkv.interpret.render.sections import WalkView, Section, sections
+from qkv.interpret.render.terminal_text import plain_text
 from qkv.interpret.walk import walk
 from qkv.report.html import document, escaped, paragraph, section, table
 from qkv.report.page import CURVES_SVG, inline_picture
@@ -38,14 +38,14 @@ def example() -> list[str]:
         f"{walked.title}: every query is compared with every key, the scores are divided by √d_k "
         "and become weights that sum to 1, and the output is the weighted mean of the values."
     )
-    return [lead, *map(_step, sections(Look(walked, steps=STEPS)))]
+    return [lead, *map(_step, sections(WalkView(walked, steps=STEPS)))]
 
 
 def _step(shown: Section) -> str:
     title = f"{shown.number}. {shown.step.title}: {shown.step.equation}"
     rows = [[name, *cells] for name, cells in zip(shown.table.rows, shown.table.cells, strict=True)]
     whole = table(title, (shown.table.corner, *shown.table.columns), rows)
-    notes = [say(shown.step.sentence).replace("*", ""), *shown.footnotes]
+    notes = [plain_text(shown.step.sentence).replace("*", ""), *shown.footnotes]
     return whole + "".join(f'<p class="note">{escaped(note)}</p>' for note in notes)
 
 

@@ -13,7 +13,7 @@ from tests.interpret.export.made_traces import ABOUT, HOSTILE, decoder_trace, tr
 from qkv.errors import UsageError
 from qkv.interpret.export import provenance, write_tensor
 from qkv.interpret.export.tables import Sheet, csv_text, cube, markdown_text, number, quoted
-from qkv.interpret.operation import labels
+from qkv.interpret.operation import unique_labels
 from qkv.interpret.trace import AblateHead, Trace
 
 MASKED = "decoder.1.attention.masked"
@@ -154,7 +154,7 @@ numbers = st.floats(width=32) | st.sampled_from([float("-inf"), float("nan"), -0
 @settings(max_examples=60, deadline=None)
 @given(name=st.text(max_size=12), value=numbers)
 def test_any_name_and_number_survive_csv(name: str, value: float) -> None:
-    (label,) = labels([name])
+    (label,) = unique_labels([name])
     (read,) = csv.reader([f"{quoted(label)},{number(np.float32(value))}"])
     assert len(read) == 2
     assert read[0].removeprefix("'") == label.removeprefix("'")

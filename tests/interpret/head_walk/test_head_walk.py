@@ -9,9 +9,9 @@ import pytest
 from tests.model.odd_models import ALL, DECODERS, TRANSLATORS
 
 from qkv.errors import QkvError, UsageError
-from qkv.interpret.head_walk import place_of, values_of, walk_head
-from qkv.interpret.render.sections import Crop, Look, cell_lines
-from qkv.interpret.render.terminal_text import text
+from qkv.interpret.head_walk import locate_head, head_value_names, walk_head
+from qkv.interpret.render.sections import Crop, WalkView, cell_lines
+from qkv.interpret.render.terminal_text import render_text
 from qkv.interpret.trace import TokenizedInput, Trace, build_graph, capture_trace
 from qkv.model import Model, Translator, build
 
@@ -34,8 +34,8 @@ def test_every_head_of_every_model_can_be_walked_through(name: str, head: int) -
     if isinstance(model, Translator):
         sides += [{"cross": True}, {"side": "encoder"}]
     for side in sides:
-        place = place_of(found, 6, 0, head, **side)
-        trace = capture_trace(model, reading(model), keep=values_of(found, place))
+        place = locate_head(found, 6, 0, head, **side)
+        trace = capture_trace(model, reading(model), keep=head_value_names(found, place))
         walk = walk_head(trace, place)
         weights = trace[f"{place.name}.weights"][0, head].numpy()
         np.testing.assert_array_equal(walk["weights"].value, weights)
@@ -48,9 +48,9 @@ def test_every_head_of_every_model_can_be_walked_through(name: str, head: int) -
 @pytest.mark.parametrize("name", ["llama", "gpt", "neox", "gemma", "alibi", "notes", "yarn"])
 def test_every_cell_can_tell_its_arithmetic(name: str) -> None:
     model = build(DECODERS[name], seed=3)
-    place = place_of(build_graph(model), 6, 0, 2)
+    place = locate_head(build_graph(model), 6, 0, 2)
     walk = walk_head(capture_trace(model, reading(model)), place)
-    look = Look(walk, by_hand=False)
+    look = WalkView(walk, mark_rounding=False)
     for step in walk:
         (line,) = cell_lines(look_at(look, step.name), step.rows[-1], step.columns[0])
         said = float(
@@ -63,8 +63,8 @@ def test_every_cell_can_tell_its_arithmetic(name: str) -> None:
         assert said == pytest.approx(step.value[-1, 0], abs=0.02), line
 
 
-def look_at(look: Look, name: str) -> Look:
-    return Look(look.walk, 4, (name,), by_hand=False)
+def look_at(look: WalkView, name: str) -> WalkView:
+    return WalkView(look.walk, 4, (name,), mark_rounding=False)
 
 
 def test_numbers_that_are_not_the_models_are_refused() -> None:
@@ -76,13 +76,13 @@ def test_numbers_that_are_not_the_models_are_refused() -> None:
     }
     bad = Trace(trace.graph, broken, trace.parameters, trace.tokens)
     with pytest.raises(QkvError, match=r"weights of the model is 0\.1 away"):
-        walk_head(bad, place_of(trace.graph, 6))
+        walk_head(bad, locate_head(trace.graph, 6))
 
 
 def test_a_long_text_is_cropped_and_says_what_is_left_out() -> None:
     model = build(DECODERS["gpt"], seed=3)
-    walk = walk_head(capture_trace(model, reading(model)), place_of(build_graph(model), 6))
-    shown = text(Look(walk, 4, ("weights",), crop=Crop((5, 6), (0, 2), 3), by_hand=False), 80)
+    walk = walk_head(capture_trace(model, reading(model)), locate_head(build_graph(model), 6))
+    shown = render_text(WalkView(walk, 4, ("weights",), crop=Crop((5, 6), (0, 2), 3), mark_rounding=False), 80)
     assert "… 5 rows and 5 columns are not shown; these columns hold at most" in shown
     assert len(shown.splitlines()) < 16
     assert all(len(line) <= 80 for line in shown.splitlines())
@@ -99,14 +99,14 @@ def test_a_long_text_is_cropped_and_says_what_is_left_out() -> None:
 )
 def test_a_head_that_is_not_there_is_refused(asked: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        place_of(build_graph(build(DECODERS["gpt"])), 6, **asked)
+        locate_head(build_graph(build(DECODERS["gpt"])), 6, **asked)
 
 
 def test_a_translators_two_sides_have_layers_of_their_own() -> None:
     found = build_graph(build(TRANSLATORS["paper"]))
-    assert place_of(found, 6, 1, 2).name == "decoder.1.attention"
-    assert place_of(found, 6, 1, 2, cross=True).name == "decoder.1.cross"
-    assert place_of(found, 6, 1, 2, side="encoder").name == "encoder.1.attention"
+    assert locate_head(found, 6, 1, 2).name == "decoder.1.attention"
+    assert locate_head(found, 6, 1, 2, cross=True).name == "decoder.1.cross"
+    assert locate_head(found, 6, 1, 2, side="encoder").name == "encoder.1.attention"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tests.model.odd_models import GROUPED, decoder
 
 import qkv
 from qkv.interpret.glass_box import served_answer
-from qkv.interpret.operation import figure
+from qkv.interpret.operation import format_number
 from qkv.interpret.page import write_page
 from qkv.interpret.page.payload import as_matrix
 from qkv.interpret.trace import TokenizedInput, Trace, capture_trace
@@ -63,7 +63,7 @@ def heads_of(trace: Trace, name: str) -> int:
 
 
 def shown(cell: float) -> str:
-    return "NaN" if np.isnan(float(cell)) else figure(float(cell), 4)
+    return "NaN" if np.isnan(float(cell)) else format_number(float(cell), 4)
 
 
 def by_attention(trace: Trace) -> Iterator[tuple[str, int]]:

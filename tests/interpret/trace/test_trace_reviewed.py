@@ -8,7 +8,7 @@ import torch
 from tests.model.odd_models import DECODERS, ENCODERS
 
 from qkv.errors import UsageError
-from qkv.interpret.head_walk import place_of, walk_head
+from qkv.interpret.head_walk import locate_head, walk_head
 from qkv.interpret.trace import (
     AblateHead,
     NoMask,
@@ -70,7 +70,7 @@ def test_rows_that_cannot_be_had_are_refused() -> None:
     with pytest.raises(UsageError, match="has no queries to choose among"):
         layers.on_demand("decoder.1.attention.key", rows=[1])
     with pytest.raises(UsageError, match="a walk needs every query"):
-        walk_head(capture_trace(model, TEXT, rows=[-1]), place_of(build_graph(model), 6))
+        walk_head(capture_trace(model, TEXT, rows=[-1]), locate_head(build_graph(model), 6))
 
 
 def test_every_kind_of_value_counts_for_the_memory_it_takes() -> None:
@@ -84,7 +84,7 @@ def test_every_kind_of_value_counts_for_the_memory_it_takes() -> None:
 def test_a_model_with_a_scale_of_its_own_is_told_so() -> None:
     model = build(DECODERS["alibi"], seed=3)
     model.decoder.get_submodule("0").attention.mix.scale = 0.3
-    step = walk_head(capture_trace(model, TEXT), place_of(build_graph(model), 6))["scaled"]
+    step = walk_head(capture_trace(model, TEXT), locate_head(build_graph(model), 6))["scaled"]
     assert step.equation == "scores × 0.3"
     assert "√" not in step.equation
 

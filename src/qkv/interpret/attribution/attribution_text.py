@@ -12,7 +12,7 @@ from qkv.interpret.attribution.token import TokenAttribution
 from qkv.interpret.attribution.translation import TargetWord, TranslationAttribution
 from qkv.interpret.attribution.vector import VectorAttribution
 from qkv.interpret.attribution.words import Piece
-from qkv.interpret.render.sections import Table
+from qkv.interpret.render.sections import TextTable
 from qkv.interpret.render.terminal_text import table_lines
 
 # FOLDED explain/why/wording: How numbers and words of an explanation are written for people.
@@ -56,7 +56,7 @@ def title(reason: TokenAttribution) -> list[str]:
     ]
 
 
-def surprise_table(reason: TokenAttribution) -> Table:
+def surprise_table(reason: TokenAttribution) -> TextTable:
     """Each token of the prompt, how likely it was, and what else might have come."""
     rows, cells = [], []
     for token in reason.prompt_tokens:
@@ -66,10 +66,10 @@ def surprise_table(reason: TokenAttribution) -> Table:
         else:
             bits = f"{token.surprise:.1f}"
             cells.append([share(token.probability), bits, _several(token.alternatives[:SHOWN])])
-    return Table("token", tuple(rows), ("likely", "bits", "expected"), cells)
+    return TextTable("token", tuple(rows), ("likely", "bits", "expected"), cells)
 
 
-def layer_table(reason: TokenAttribution) -> Table:
+def layer_table(reason: TokenAttribution) -> TextTable:
     """The likeliest token after each layer, and how likely the asked one was there."""
     names = ["embedding", *(f"layer {seen.layer - 1}" for seen in reason.layers[1:])]
     cells = [
@@ -77,7 +77,7 @@ def layer_table(reason: TokenAttribution) -> Table:
         for seen in reason.layers
     ]
     columns = ("would say", "likely", f"{_shown(reason.token.token)} likely", "rank")
-    return Table("after", tuple(names), columns, cells)
+    return TextTable("after", tuple(names), columns, cells)
 
 
 def _several(tokens: tuple[TokenProb, ...]) -> str:
@@ -91,11 +91,11 @@ def _shown(token: str) -> str:
 COLUMNS = ("likely", "looked at", "depends on", "")
 
 
-def translation_table(reason: TranslationAttribution) -> Table:
+def translation_table(reason: TranslationAttribution) -> TextTable:
     """Each target word, how likely it was, and the source words it goes back to."""
     names = [visible_word(word.word.text) for word in reason.sources]
     targets = tuple(visible_word(word.word.text) for word in reason.targets)
-    return Table("", targets, COLUMNS, [_cells(word, names) for word in reason.targets])
+    return TextTable("", targets, COLUMNS, [_cells(word, names) for word in reason.targets])
 
 
 def lost_and_added(reason: TranslationAttribution) -> list[str]:
@@ -206,7 +206,7 @@ def _similar(reason: SimilarityAttribution, width: int, top: int) -> list[str]:
     shown = reason.pairs[:top]
     pairs = tuple(f"{visible_word(pair.a)} · {visible_word(pair.b)}" for pair in shown)
     cells = [[format_signed(pair.contribution, 4)] for pair in shown]
-    table = table_lines(Table("", pairs, ("adds",), cells), width) if shown else []
+    table = table_lines(TextTable("", pairs, ("adds",), cells), width) if shown else []
     rest = reason.pairs[top:]
     more = sum(pair.contribution for pair in rest)
     others = [f"{len(rest)} other pairs add {number(more)}"] if rest else []
@@ -220,7 +220,7 @@ def _strongest(
     if not order:
         return []
     names = tuple(visible_word(rows[i][0].text) for i in order)
-    table = table_lines(Table("", names, columns, [rows[i][2] for i in order]), width)
+    table = table_lines(TextTable("", names, columns, [rows[i][2] for i in order]), width)
     rest = len(rows) - len(order)
     return [*table, f"and {rest} other words"] if rest else table
 

@@ -15,7 +15,7 @@ import numpy as np
 from qkv.errors import UsageError
 from qkv.files import reason
 from qkv.interpret.export.tables import caption, provenance
-from qkv.interpret.operation import labels
+from qkv.interpret.operation import unique_labels
 from qkv.interpret.trace import Trace
 from qkv.interpret.trace.operations import Array
 
@@ -90,7 +90,7 @@ class Letters:
 
     def __init__(self, trace: Trace) -> None:
         said = "".join(c if c.isprintable() else " " for c in caption(trace))
-        named = {name: labels(tokens) for name, tokens in trace.tokens.items()}
+        named = {name: unique_labels(tokens) for name, tokens in trace.tokens.items()}
         self.fonts = fonts_for([said, *(token for row in named.values() for token in row)])
         self.caption = written(said, self.fonts)
         self.tokens = {

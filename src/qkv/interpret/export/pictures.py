@@ -13,7 +13,7 @@ import numpy as np
 
 from qkv.errors import UsageError
 from qkv.interpret.export.drawing import Letters, on_paper, save, scale, shade, shortened, sign
-from qkv.interpret.lemma import check_picture
+from qkv.interpret.lemma import check_image_path
 from qkv.interpret.trace import Trace
 from qkv.interpret.trace.operations import Array
 from qkv.interpret.trace.recompute import to_numpy
@@ -282,7 +282,7 @@ def draw_heads(
     from matplotlib.figure import Figure
 
     target = Path(path)
-    check_picture(target)
+    check_image_path(target)
     parts = mosaics(all_attention_weights(trace), layers, heads)
     letters = Letters(trace)
     with on_paper(letters):
@@ -313,7 +313,7 @@ def draw_head(
     from matplotlib.figure import Figure
 
     target = Path(path)
-    check_picture(target)
+    check_image_path(target)
     grids = _asked(all_attention_weights(trace), layer, attention)
     weights, letters = grids.head(head), Letters(trace)
     title = f"{grids.kind}, layer {layer}, head {head}"

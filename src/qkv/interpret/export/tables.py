@@ -10,7 +10,7 @@ import numpy as np
 
 from qkv.errors import UsageError
 from qkv.files import one_line
-from qkv.interpret.operation import figure, labels
+from qkv.interpret.operation import format_number, unique_labels
 from qkv.interpret.render.formats import escape_latex, escape_markdown
 from qkv.interpret.trace import Trace, TraceCheck
 from qkv.interpret.trace.operations import Array
@@ -83,7 +83,7 @@ def _checked(check: TraceCheck) -> str:
 
 
 def _small(number: float) -> str:
-    return figure(number, 0) if number in (0.0, float("inf")) else f"{number:.1e}"
+    return format_number(number, 0) if number in (0.0, float("inf")) else f"{number:.1e}"
 
 
 def _short(text: str) -> str:
@@ -164,11 +164,11 @@ def _names(trace: Trace, name: str, axis: str, size: int) -> tuple[str, ...]:
     """Tokens along a text, what the model's answers are called, and numbers along anything else."""
     node = trace.node(name)
     if axis in node.sequences:
-        tokens = labels(trace.tokens[node.sequences[axis]])
+        tokens = unique_labels(trace.tokens[node.sequences[axis]])
         rows = trace.query_rows(name) if axis == "T" else None
         return tokens if rows is None else tuple(tokens[row] for row in rows)
     if axis == "label":
-        return labels([trace.output_name(i) for i in range(size)])
+        return unique_labels([trace.output_name(i) for i in range(size)])
     if axis == "V":
         return tuple(f"{i} {_on_one_line(trace.output_name(i))}" for i in range(size))
     return tuple(f"{axis}{i}" for i in range(size))
@@ -201,7 +201,7 @@ def markdown_text(sheet: Sheet, told: dict[str, str], digits: int = DIGITS) -> s
     lines = ["<!--", *comment_lines(told), "-->", "", f"**{escape_markdown(sheet.title)}**", ""]
     lines += [_piped(head), "|---|" + "---:|" * len(sheet.columns)]
     for name, row in zip(sheet.rows, sheet.values.tolist(), strict=True):
-        lines.append(_piped([name, *(figure(cell, digits) for cell in row)]))
+        lines.append(_piped([name, *(format_number(cell, digits) for cell in row)]))
     return "\n".join(lines) + "\n"
 
 
@@ -212,7 +212,7 @@ def latex_text(sheet: Sheet, told: dict[str, str], digits: int = DIGITS) -> str:
     lines += [f"% {sheet.title}", rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}"]
     lines.append(rf"{' & '.join(map(_typeset, head))} \\ \hline")
     for name, row in zip(sheet.rows, sheet.values.tolist(), strict=True):
-        cells = " & ".join(_in_dollars(figure(cell, digits)) for cell in row)
+        cells = " & ".join(_in_dollars(format_number(cell, digits)) for cell in row)
         lines.append(rf"\textbf{{{_typeset(name)}}} & {cells} \\")
     return "\n".join([*lines, r"\end{tabular}"]) + "\n"
 

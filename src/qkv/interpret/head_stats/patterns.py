@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qkv.interpret.operation import figure
+from qkv.interpret.operation import format_number
 
 # FOLDED explain/heads/report: What is said of one head.
 # FOLDED explain/heads/table: Reports of heads for people: one row a head, no wider than 80
@@ -186,11 +186,11 @@ def looks_at(report: HeadReport) -> str:
 
 
 def _row(report: HeadReport) -> str:
-    chance = "" if report.kind == BROAD else figure(report.chance, 2)
+    chance = "" if report.kind == BROAD else format_number(report.chance, 2)
     return (
-        f"{report.head:>4}  {looks_at(report):<21} {figure(report.weight, 2):>6} {chance:>6} "
-        f"{figure(report.entropy, 2):>5} {figure(report.evenness, 2):>5} "
-        f"{figure(report.adds, 2):>5} {figure(report.effect, 3):>6}  {_remark(report)}"
+        f"{report.head:>4}  {looks_at(report):<21} {format_number(report.weight, 2):>6} {chance:>6} "
+        f"{format_number(report.entropy, 2):>5} {format_number(report.evenness, 2):>5} "
+        f"{format_number(report.adds, 2):>5} {format_number(report.effect, 3):>6}  {_remark(report)}"
     )
 
 

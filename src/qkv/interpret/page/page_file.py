@@ -19,7 +19,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from qkv.files import replace_file
-from qkv.interpret.operation import figure
+from qkv.interpret.operation import format_number
 from qkv.interpret.page import size_budget as choice
 from qkv.interpret.page.attentions import Attention, Parts, attentions, float32
 from qkv.interpret.page.page_sections import Section, answer, section_markup
@@ -162,7 +162,7 @@ def _answers(trace: Trace) -> str:
     if told is None or "positions" not in told:
         return ""
     best = told["positions"][-1]["best"]
-    rows = [[each["name"], figure(float(each["probability"]), 4)] for each in best]
+    rows = [[each["name"], format_number(float(each["probability"]), 4)] for each in best]
     return table(f"{told['title']}: the likeliest answers", ["answer", "probability"], rows)
 
 
@@ -176,7 +176,7 @@ def _weights(trace: Trace, attention: Attention, head: int) -> str:
     if max(values.shape) > MOST:
         caption += f" (the first {MOST} of {values.shape[0]} queries and {values.shape[1]} keys)"
     cells = [
-        [row, *(figure(float(cell), 4) for cell in numbers[:MOST])]
+        [row, *(format_number(float(cell), 4) for cell in numbers[:MOST])]
         for row, numbers in zip(rows[:MOST], values[:MOST], strict=True)
     ]
     return table(caption, ["query ↓ key →", *trace.tokens[along["S"]][:MOST]], cells)

@@ -15,7 +15,7 @@ from qkv.interpret.attribution.token import TokenAttribution
 from qkv.interpret.attribution.translation import TranslationAttribution
 from qkv.interpret.attribution.vector import VectorAttribution
 from qkv.interpret.glass_box import TokenPrediction, prediction_of
-from qkv.interpret.operation import figure
+from qkv.interpret.operation import format_number
 from qkv.interpret.trace import Trace
 from qkv.report.html import paragraph, section, table
 
@@ -61,7 +61,7 @@ def _table(shown: Section) -> str:
         shown.title,
         shown.columns,
         [
-            [cell if isinstance(cell, str) else figure(cell, 4) for cell in row]
+            [cell if isinstance(cell, str) else format_number(cell, 4) for cell in row]
             for row in shown.rows
         ],
         texts=_texts(shown.rows),

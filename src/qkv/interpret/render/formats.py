@@ -6,21 +6,21 @@ from typing import Any
 
 from qkv.interpret.examples import PRINTED_SHARE
 from qkv.interpret.glass_box import prediction_of
-from qkv.interpret.operation import Matrix, Sentence, Walk, Word
+from qkv.interpret.operation import Matrix, Sentence, Walk, UserWord
 from qkv.interpret.render.sections import (
     ROUNDED,
     WRONG,
-    Look,
+    WalkView,
     Section,
-    Table,
+    TextTable,
     cell_lines,
     sections,
     slip_line,
 )
-from qkv.interpret.render.terminal_text import say
+from qkv.interpret.render.terminal_text import plain_text
 from qkv.interpret.trace import Trace
 from qkv.interpret.trace.recompute import Difference
-from qkv.interpret.walk import Slip
+from qkv.interpret.walk import Mistake
 from qkv.interpret.worksheet import Worksheet
 
 # FOLDED explain/render/latex: For a handout: a LaTeX fragment that needs only amsmath and
@@ -30,9 +30,9 @@ from qkv.interpret.worksheet import Worksheet
 #   right, and what is wrong.
 
 
-def json(look: Look, judged: bool = False, cell: tuple[str, str] | None = None) -> str:
+def render_json(look: WalkView, judged: bool = False, cell: tuple[str, str] | None = None) -> str:
     """The steps; with answers judged also what is wrong; with a cell also its arithmetic."""
-    walk, precision, slips = look.walk, look.precision, look.slips
+    walk, precision, slips = look.walk, look.precision, look.mistakes
     page: dict[str, Any] = {
         "title": walk.title,
         "steps": [
@@ -43,10 +43,10 @@ def json(look: Look, judged: bool = False, cell: tuple[str, str] | None = None) 
                 "rows": list(step.rows),
                 "columns": list(step.columns),
                 "value": numbers(step.value),
-                "inputs": list(step.made_by.inputs),
-                "sentence": say(step.sentence),
+                "inputs": list(step.operation.inputs),
+                "sentence": plain_text(step.sentence),
             }
-            for step in walk.only(look.steps)
+            for step in walk.select(look.steps)
         ],
     }
     if cell is not None:
@@ -57,11 +57,11 @@ def json(look: Look, judged: bool = False, cell: tuple[str, str] | None = None) 
     return encoder.dumps(page, ensure_ascii=False, allow_nan=False)
 
 
-def model_json(
-    look: Look, trace: Trace, changed: Difference | None, cell: tuple[str, str] | None
+def render_model_json(
+    look: WalkView, trace: Trace, changed: Difference | None, cell: tuple[str, str] | None
 ) -> str:
     """A head of a model: its steps, the model's answer, what changed, checks and origin."""
-    page: dict[str, Any] = encoder.loads(json(look, cell=cell))
+    page: dict[str, Any] = encoder.loads(render_json(look, cell=cell))
     answer = prediction_of(trace)
     page |= {
         "answer": None if answer is None else answer.json(),
@@ -73,7 +73,7 @@ def model_json(
     return encoder.dumps(page, ensure_ascii=False)
 
 
-def slip_object(walk: Walk, slip: Slip, precision: int) -> dict[str, Any]:
+def slip_object(walk: Walk, slip: Mistake, precision: int) -> dict[str, Any]:
     return {
         "step": slip.step.name,
         "row": slip.step.rows[slip.row],
@@ -104,7 +104,7 @@ _LATEX_SPECIAL = {
 }  # fmt: skip
 
 
-def latex(look: Look) -> str:
+def render_latex(look: WalkView) -> str:
     """The walk as sections with one tabular each."""
     parts = [rf"\section*{{{escape_latex(look.walk.title)}}}"] if look.walk.title else []
     for section in sections(look):
@@ -114,7 +114,7 @@ def latex(look: Look) -> str:
 
 def latex_prose(sentence: Sentence) -> str:
     return "".join(
-        rf"\emph{{{escape_latex(part)}}}" if isinstance(part, Word) else escape_latex(part)
+        rf"\emph{{{escape_latex(part)}}}" if isinstance(part, UserWord) else escape_latex(part)
         for part in sentence
     )
 
@@ -134,7 +134,7 @@ def _latex_section(section: Section) -> list[str]:
     return lines
 
 
-def _latex_table(table: Table) -> list[str]:
+def _latex_table(table: TextTable) -> list[str]:
     head = " & ".join(escape_latex(label) for label in (table.corner, *table.columns))
     lines = [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", rf"{head} \\ \hline"]
     for label, row in zip(table.rows, table.cells, strict=True):
@@ -154,7 +154,7 @@ def _cell(cell: str) -> str:
 _MARKDOWN_SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|$~"})
 
 
-def markdown(look: Look) -> str:
+def render_markdown(look: WalkView) -> str:
     """The walk as headings, equations and tables."""
     parts = [f"# {escape_markdown(look.walk.title)}", ""] if look.walk.title else []
     for section in sections(look):
@@ -164,7 +164,7 @@ def markdown(look: Look) -> str:
 
 def markdown_prose(sentence: Sentence) -> str:
     return "".join(
-        f"*{escape_markdown(part)}*" if isinstance(part, Word) else escape_markdown(part)
+        f"*{escape_markdown(part)}*" if isinstance(part, UserWord) else escape_markdown(part)
         for part in sentence
     )
 
@@ -183,7 +183,7 @@ def _markdown_section(section: Section) -> list[str]:
     return lines
 
 
-def _markdown_table(table: Table) -> list[str]:
+def _markdown_table(table: TextTable) -> list[str]:
     head = [escape_markdown(table.corner), *(escape_markdown(label) for label in table.columns)]
     lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * len(table.columns)]
     for label, row in zip(table.rows, table.cells, strict=True):
@@ -192,23 +192,23 @@ def _markdown_table(table: Table) -> list[str]:
     return lines
 
 
-def verdict(look: Look, sheet: Worksheet) -> str:
+def answers_summary(look: WalkView, sheet: Worksheet) -> str:
     """How many of the written cells are right, and a line for each slip the page has not told."""
     judged = sum(int((answer.value == answer.value).sum()) for answer in sheet.answers.values())
-    right, names = judged - len(look.slips), ", ".join(sheet.answers)
-    told = look.walk.only(look.steps)
+    right, names = judged - len(look.mistakes), ", ".join(sheet.answers)
+    told = look.walk.select(look.steps)
     lines = [f"{right} of {judged} written cells are right ({names})."]
-    return "\n".join([*lines, *(_line(look, slip) for slip in look.slips if slip.step not in told)])
+    return "\n".join([*lines, *(_line(look, slip) for slip in look.mistakes if slip.step not in told)])
 
 
-def notes_verdict(look: Look, sheet: Worksheet) -> str:
+def notes_summary(look: WalkView, sheet: Worksheet) -> str:
     """The same for the study notes, with their own conclusion held against the weights."""
     share = 100 * float(look.walk["weights"].value[0, 0])
     holds = "holds" if round(share) == PRINTED_SHARE else "does not hold"
     claim = f'"write is {PRINTED_SHARE} % similar to itself" {holds}'
-    lines = [verdict(look, sheet), *(_line(look, slip) for slip in look.slips)]
+    lines = [answers_summary(look, sheet), *(_line(look, slip) for slip in look.mistakes)]
     return "\n".join([*lines, f"{claim}: weights(write, write) = {share:.2f} %."])
 
 
-def _line(look: Look, slip: Slip) -> str:
+def _line(look: WalkView, slip: Mistake) -> str:
     return f"  ✗ {slip_line(look.walk, slip, look.precision)}"

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qkv.interpret.operation import Step, Walk, figure
-from qkv.interpret.walk import Drift, Slip, drifts, shown, shown_decimals, shown_inputs, uneven_rows
+from qkv.interpret.operation import Step, Walk, format_number
+from qkv.interpret.walk import Drift, Mistake, drifts, shown, shown_decimals, shown_inputs, uneven_rows
 
 ROUNDED, WRONG = "~", "✗"
 LISTED = 12  # footnotes name so many cells and count the rest
@@ -19,7 +19,7 @@ class Crop:
     keys: tuple[int, ...] | None = None
     features: int | None = None
 
-    def of(self, axis: str, size: int) -> list[int]:
+    def indices(self, axis: str, size: int) -> list[int]:
         """The places along an axis that are shown."""
         if axis in ("query", "key"):
             places = self.queries if axis == "query" else self.keys
@@ -28,7 +28,7 @@ class Crop:
 
 
 @dataclass(frozen=True)
-class Look:
+class WalkView:
     """A walk and how much of it is wanted.
 
     by_hand: mark every figure that a calculator gets differently from the figures shown.
@@ -37,13 +37,13 @@ class Look:
     walk: Walk
     precision: int = 4
     steps: tuple[str, ...] = ()  # all
-    slips: tuple[Slip, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
     crop: Crop = Crop()
-    by_hand: bool = True
+    mark_rounding: bool = True
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """The cells of a step as they are printed, marks included."""
 
     corner: str
@@ -58,13 +58,13 @@ class Section:
 
     number: int
     step: Step
-    table: Table
+    table: TextTable
     footnotes: list[str]
 
 
-def sections(look: Look) -> list[Section]:
+def sections(look: WalkView) -> list[Section]:
     """The asked steps, numbered as in the whole walk."""
-    asked = look.walk.only(look.steps)
+    asked = look.walk.select(look.steps)
     return [
         _section(look, step, number)
         for number, step in enumerate(look.walk, start=1)
@@ -72,46 +72,46 @@ def sections(look: Look) -> list[Section]:
     ]
 
 
-def cell_lines(look: Look, row: str, column: str) -> list[str]:
+def cell_lines(look: WalkView, row: str, column: str) -> list[str]:
     """The arithmetic of every asked step that has this cell."""
     return [
-        f"{step.place(i, j)} = {_arithmetic(look.walk, step, i, j, look.precision)}"
+        f"{step.cell_name(i, j)} = {_arithmetic(look.walk, step, i, j, look.precision)}"
         for step, i, j in look.walk.cells(row, column, look.steps)
     ]
 
 
-def slip_line(walk: Walk, slip: Slip, precision: int) -> str:
+def slip_line(walk: Walk, slip: Mistake, precision: int) -> str:
     """What is written, what is right, and how one gets there."""
     step, i, j = slip.step, slip.row, slip.column
-    written = figure(slip.written, slip.decimals)
+    written = format_number(slip.written, slip.decimals)
     right = _arithmetic(walk, step, i, j, precision)
-    return f"{slip.place} is written {written} but is {right}"
+    return f"{slip.cell_name} is written {written} but is {right}"
 
 
-def _section(look: Look, step: Step, number: int) -> Section:
+def _section(look: WalkView, step: Step, number: int) -> Section:
     walk, precision = look.walk, look.precision
-    slips = [slip for slip in look.slips if slip.step is step]
-    found = drifts(walk, step, precision) if look.by_hand else []
+    slips = [slip for slip in look.mistakes if slip.step is step]
+    found = drifts(walk, step, precision) if look.mark_rounding else []
     drifted = {(d.row, d.column): d for d in found}
     wrong = {(slip.row, slip.column) for slip in slips}
     digits = shown_decimals(step, precision)
     rows, columns = (
-        look.crop.of(axis, len(labels))
+        look.crop.indices(axis, len(labels))
         for axis, labels in zip(step.axes, (step.rows, step.columns), strict=True)
     )
     values = shown(step, precision, rows, columns)
     cells = [
         [
-            figure(cell, digits) + ROUNDED * ((i, j) in drifted) + WRONG * ((i, j) in wrong)
+            format_number(cell, digits) + ROUNDED * ((i, j) in drifted) + WRONG * ((i, j) in wrong)
             for j, cell in zip(columns, line, strict=True)
         ]
         for i, line in zip(rows, values, strict=True)
     ]
     corner = f"{step.axes[0]} ↓ {step.axes[1]} →" if step.axes[1] else ""
     named = tuple(step.rows[i] for i in rows), tuple(step.columns[j] for j in columns)
-    table = Table(corner, *named, cells)
+    table = TextTable(corner, *named, cells)
     notes = _left_out(step, rows, columns)
-    if look.by_hand:
+    if look.mark_rounding:
         notes += _rounding_notes(step, precision, drifted)
     notes += [f"{WRONG} {slip_line(walk, s, precision)}" for s in slips]
     return Section(number, step, table, notes)
@@ -129,7 +129,7 @@ def _left_out(step: Step, rows: list[int], columns: list[int]) -> list[str]:
         return []
     weight = step.name.endswith("weights") and hidden[1] > 0
     rest = step.value[rows].sum(axis=1) - step.value[np.ix_(rows, columns)].sum(axis=1)
-    share = f"; these columns hold at most {figure(float(rest.max(initial=0.0)), 4)} of a row"
+    share = f"; these columns hold at most {format_number(float(rest.max(initial=0.0)), 4)} of a row"
     return [f"… {' and '.join(told)} are not shown{share if weight else ''}."]
 
 
@@ -137,14 +137,14 @@ def _rounding_notes(step: Step, precision: int, drifted: dict[tuple[int, int], D
     notes = []
     if drifted:
         listed = [
-            f"{figure(drift.by_hand, precision)} at ({step.rows[i]}, {step.columns[j]})"
+            f"{format_number(drift.by_hand, precision)} at ({step.rows[i]}, {step.columns[j]})"
             for (i, j), drift in drifted.items()
         ]
         notes.append(
             f"{ROUNDED} These come from unrounded numbers; the shown ones give {_some(listed)}."
         )
     uneven = [
-        f'{figure(total, precision)} for "{step.rows[i]}"'
+        f'{format_number(total, precision)} for "{step.rows[i]}"'
         for i, total in uneven_rows(step, precision)
     ]
     if uneven:
@@ -159,13 +159,13 @@ def _some(listed: list[str]) -> str:
 
 def _arithmetic(walk: Walk, step: Step, i: int, j: int, precision: int) -> str:
     """The cell's terms as shown and its value; where these part in the last digit, both."""
-    value = figure(step.value[i, j], shown_decimals(step, precision))
-    if step.given:
+    value = format_number(step.value[i, j], shown_decimals(step, precision))
+    if step.is_input:
         return f"{value} ({'by definition' if step.name == 'mask' else 'given'})"
     inputs = shown_inputs(walk, step, precision)
-    by_hand = figure(step.made_by.compute(*(shown.value for shown in inputs))[i, j], precision)
+    by_hand = format_number(step.operation.compute(*(shown.value for shown in inputs))[i, j], precision)
     for between in range(precision, precision + 9):  # until the steps in between lead there
-        worked = step.made_by.arithmetic(i, j, between, *inputs)
-        if figure(worked.result, precision) == by_hand:
+        worked = step.operation.arithmetic(i, j, between, *inputs)
+        if format_number(worked.result, precision) == by_hand:
             break
     return f"{worked.text} = {by_hand}" + (f"; from all digits {value}" * (by_hand != value))

@@ -3,8 +3,8 @@
 from rich.cells import cell_len
 
 from qkv.interpret.glass_box import Prediction, prediction_of
-from qkv.interpret.operation import Sentence, Word
-from qkv.interpret.render.sections import Look, Section, Table, sections
+from qkv.interpret.operation import Sentence, UserWord
+from qkv.interpret.render.sections import WalkView, Section, TextTable, sections
 from qkv.interpret.trace import Trace, TraceCheck
 from qkv.interpret.trace.recompute import Difference
 
@@ -14,7 +14,7 @@ from qkv.interpret.trace.recompute import Difference
 INDENT = "   "
 
 
-def text(look: Look, width: int) -> str:
+def render_text(look: WalkView, width: int) -> str:
     """The walk as lines of at most `width` columns; a single wider cell stays whole."""
     title = _wrap(look.walk.title, width)
     parts = [*title, "=" * max(map(len, title))]
@@ -23,9 +23,9 @@ def text(look: Look, width: int) -> str:
     return "\n".join(line.rstrip() for line in parts)
 
 
-def say(sentence: Sentence) -> str:
+def plain_text(sentence: Sentence) -> str:
     """Words of the reader's text between stars."""
-    return "".join(f"*{part}*" if isinstance(part, Word) else part for part in sentence)
+    return "".join(f"*{part}*" if isinstance(part, UserWord) else part for part in sentence)
 
 
 def _section(section: Section, width: int) -> list[str]:
@@ -33,13 +33,13 @@ def _section(section: Section, width: int) -> list[str]:
     heading = f"{section.number}. {step.title}   {step.equation}   [{step.name}]"
     lines = [*_wrap(heading, width), ""]
     lines += [INDENT + line for line in table_lines(section.table, width - len(INDENT))]
-    lines += ["", *(INDENT + line for line in _wrap(say(step.sentence), width - len(INDENT)))]
+    lines += ["", *(INDENT + line for line in _wrap(plain_text(step.sentence), width - len(INDENT)))]
     for note in section.footnotes:
         lines += [INDENT + line for line in _wrap(note, width - len(INDENT))]
     return lines
 
 
-def table_lines(table: Table, width: int) -> list[str]:
+def table_lines(table: TextTable, width: int) -> list[str]:
     """The table in as many blocks of columns as the width needs."""
     first = max(cell_len(label) for label in (*table.rows, table.corner))
     widths = [
@@ -92,9 +92,9 @@ def _wrap(line: str, width: int) -> list[str]:
 MODEL_INDENT = "   "
 
 
-def model_text(look: Look, trace: Trace, changed: Difference | None, width: int) -> str:
+def render_model_text(look: WalkView, trace: Trace, changed: Difference | None, width: int) -> str:
     """The whole page, in lines of at most so many columns."""
-    parts = [text(look, width), "", *_answer(prediction_of(trace), width)]
+    parts = [render_text(look, width), "", *_answer(prediction_of(trace), width)]
     if changed is not None:
         parts += ["", *_changes(changed, width)]
     parts += ["", "Checks", *(MODEL_INDENT + line for line in check_lines(trace.checks))]
@@ -120,7 +120,7 @@ def _answer(answer: Prediction | None, width: int) -> list[str]:
     best = answer.positions[-1].best
     rows = tuple(each.name for each in best)
     cells = [[f"{each.probability:.4f}"] for each in best]
-    table = Table("", rows, ("probability",), cells)
+    table = TextTable("", rows, ("probability",), cells)
     return [
         answer.title,
         "",
@@ -138,14 +138,14 @@ def _changes(changed: Difference, width: int) -> list[str]:
     if changed.answers:
         rows = tuple(moved.name for moved in changed.answers)
         cells = [[f"{m.before:.4f}", f"{m.after:.4f}"] for m in changed.answers]
-        table = Table("", rows, ("before", "after"), cells)
+        table = TextTable("", rows, ("before", "after"), cells)
         lines += [
             "",
             *(MODEL_INDENT + line for line in table_lines(table, width - len(MODEL_INDENT))),
         ]
     moved = {name: [f"{share:.3f}"] for name, share in changed.layers.items()}
     if moved:
-        table = Table("after", tuple(moved), ("|change| ÷ |state|",), list(moved.values()))
+        table = TextTable("after", tuple(moved), ("|change| ÷ |state|",), list(moved.values()))
         lines += [
             "",
             *(MODEL_INDENT + line for line in table_lines(table, width - len(MODEL_INDENT))),
