@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qkv.errors import UsageError
-from qkv.interpret.lemma import KEYS, WIDTHS, Lemma, plot_lemma, lemma_text, measure_lemma
+from qkv.interpret.lemma import KEYS, WIDTHS, Lemma, lemma_text, measure_lemma, plot_lemma
 
 
 @pytest.fixture(scope="module")

@@ -88,6 +88,8 @@ def test_only_the_asked_steps_are_shown_with_their_numbers_of_the_whole() -> Non
 def test_wide_characters_stay_in_their_columns() -> None:
     from rich.cells import cell_len
 
-    page = render_text(WalkView(walk(replace(POEM, tokens=("詩", "を", "書く"))), steps=("weights",)), 80)
+    page = render_text(
+        WalkView(walk(replace(POEM, tokens=("詩", "を", "書く"))), steps=("weights",)), 80
+    )
     table = page.split("\n\n")[2].split("\n")
     assert len({cell_len(line.rstrip("~")) for line in table[1:] if not line.endswith("~")}) == 1

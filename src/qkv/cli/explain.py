@@ -148,7 +148,7 @@ def explain(
 
     With answers in the worksheet, each wrong cell is marked and the exit code is 1.
     """
-    from qkv.interpret.render.formats import notes_summary, answers_summary
+    from qkv.interpret.render.formats import answers_summary, notes_summary
     from qkv.interpret.render.sections import WalkView
     from qkv.interpret.walk import check_answers, walk
     from qkv.interpret.worksheet import TEMPLATE
@@ -262,7 +262,13 @@ def _cell(cell: str | None) -> tuple[str, str] | None:
 def _render(
     look: "WalkView", sheet: "Worksheet", written: Format, cell: tuple[str, str] | None, notes: bool
 ) -> str:
-    from qkv.interpret.render.formats import render_json, render_latex, render_markdown, notes_summary, answers_summary
+    from qkv.interpret.render.formats import (
+        answers_summary,
+        notes_summary,
+        render_json,
+        render_latex,
+        render_markdown,
+    )
     from qkv.interpret.render.sections import cell_lines
     from qkv.interpret.render.terminal_text import render_text
 

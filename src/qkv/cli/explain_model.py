@@ -255,7 +255,9 @@ def _shown(trace: "Trace", before: "Trace | None", place: "HeadLocation", wish: 
         return "\n".join(cell_lines(look, *wish.cell))
     if wish.format == "text":
         return render_model_text(look, trace, changed, wish.width)
-    return _with_origin(render_markdown(look) if wish.format == "markdown" else render_latex(look), trace, wish)
+    return _with_origin(
+        render_markdown(look) if wish.format == "markdown" else render_latex(look), trace, wish
+    )
 
 
 def _with_origin(page: str, trace: "Trace", wish: Wish) -> str:

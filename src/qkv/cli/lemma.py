@@ -25,7 +25,7 @@ def lemma(
     """
     from json import dumps
 
-    from qkv.interpret.lemma import check_image_path, plot_lemma, lemma_text, measure_lemma
+    from qkv.interpret.lemma import check_image_path, lemma_text, measure_lemma, plot_lemma
 
     if output is not None:
         check_image_path(output)

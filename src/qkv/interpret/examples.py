@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from qkv.errors import UsageError, unknown
-from qkv.interpret.operation import Matrix
+from qkv.interpret.matrix import Matrix
 from qkv.interpret.worksheet import AnswerMatrix, Worksheet
 
 

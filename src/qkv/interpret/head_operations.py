@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qkv.interpret.operation import Matrix, Operation, Product, Shown, Worked, format_number, signed
+from qkv.interpret.matrix import Matrix, format_number, format_term
+from qkv.interpret.operation import Operation, Product, Shown, Worked
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class ProductPlus(Product):
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
         text, result = super().arithmetic(row, column, precision, *given[:2])
         bias = given[2].value[0, column]
-        return Worked(f"({text}) + {signed(bias, given[2].decimals)}", result + bias)
+        return Worked(f"({text}) + {format_term(bias, given[2].decimals)}", result + bias)
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class Turned(Operation):
         other, sign = self._partner(column, cos.value.shape[1])
         beside, c, s = x.value[row, other], cos.value[row, column], sin.value[row, column]
         text = (
-            f"{signed(own, x.decimals)} × {signed(c, cos.decimals)} {'+' if sign > 0 else '−'} "
-            f"{signed(beside, x.decimals)} × {signed(s, sin.decimals)}"
+            f"{format_term(own, x.decimals)} × {format_term(c, cos.decimals)} "
+            f"{'+' if sign > 0 else '−'} {format_term(beside, x.decimals)} × {format_term(s, sin.decimals)}"
         )
         return Worked(text, own * c + sign * beside * s)
 
@@ -75,12 +76,12 @@ class Normed(Operation):
         mean = float(x.value[row].mean()) if self.centred else 0.0
         size = float(np.sqrt(((x.value[row] - mean) ** 2).mean() + self.eps))
         factor = gain.value[0, column] + self.around_one
-        text = f"{signed(x.value[row, column], x.decimals)}"
-        text = f"({text} − {signed(mean, precision)})" if self.centred else text
-        text += f" ÷ {format_number(size, precision)} × {signed(factor, gain.decimals)}"
+        text = f"{format_term(x.value[row, column], x.decimals)}"
+        text = f"({text} − {format_term(mean, precision)})" if self.centred else text
+        text += f" ÷ {format_number(size, precision)} × {format_term(factor, gain.decimals)}"
         result = (x.value[row, column] - mean) / size * factor
         if shift:
-            text += f" + {signed(shift[0].value[0, column], shift[0].decimals)}"
+            text += f" + {format_term(shift[0].value[0, column], shift[0].decimals)}"
             result += shift[0].value[0, column]
         return Worked(text, float(result))
 
@@ -124,5 +125,5 @@ class Added(Operation):
 
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
         score, bias = (shown.value[row, column] for shown in given)
-        text = f"{format_number(score, given[0].decimals)} + {signed(bias, given[1].decimals)}"
+        text = f"{format_number(score, given[0].decimals)} + {format_term(bias, given[1].decimals)}"
         return Worked(text, score + bias)

@@ -12,11 +12,11 @@ import numpy as np
 from qkv.errors import QkvError, UsageError
 from qkv.interpret import head_operations as op
 from qkv.interpret.head_operations import Multiplied
+from qkv.interpret.matrix import Matrix, column_labels, unique_labels
 from qkv.interpret.operation import (
     DividedByRoot,
     Given,
     Masked,
-    Matrix,
     Mixed,
     Operation,
     Product,
@@ -24,10 +24,8 @@ from qkv.interpret.operation import (
     Similarity,
     Softmax,
     Step,
-    Walk,
     UserWord,
-    columns,
-    unique_labels,
+    Walk,
 )
 from qkv.interpret.trace import Graph, Node, Trace
 from qkv.interpret.trace import operations as kinds
@@ -159,7 +157,7 @@ def word(
         equation,
         latex,
         rows,
-        named or columns(letter, value.shape[1]),
+        named or column_labels(letter, value.shape[1]),
         value,
         made_by,
         sentence,
@@ -297,16 +295,16 @@ class _Walker:
         if isinstance(node.operation, kinds.SlicedLinearToHeads):
             part_of_x = self.steps[x].value[:, mine]
             self._add(f"{x}_{letter}", self.steps[x].rows, part_of_x, Given())
-            self._add(name, columns("x", width), weights[0][head], Given())
+            self._add(name, column_labels("x", width), weights[0][head], Given())
             return f"{x}_{letter}", name
         if isinstance(node.operation, kinds.FactoredLinearToHeads):
             down, up = weights[0], weights[1][:, mine]
-            self._add("v_down", columns("x", len(down)), down, Given())
+            self._add("v_down", column_labels("x", len(down)), down, Given())
             narrow = self.steps[x].value @ down
             self._add("v_narrow", self.steps[x].rows, narrow, Product((x, "v_down")))
-            self._add("v_up", columns("r", len(up)), up, Given())
+            self._add("v_up", column_labels("r", len(up)), up, Given())
             return "v_narrow", "v_up"
-        self._add(name, columns("x", weights[0].shape[1]), weights[0][mine].T, Given())
+        self._add(name, column_labels("x", weights[0].shape[1]), weights[0][mine].T, Given())
         if len(weights) == 1:
             return x, name
         self._add(f"b_{letter}", ("bias",), weights[1][mine][None], Given())

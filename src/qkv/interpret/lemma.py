@@ -17,7 +17,7 @@ from torch import Tensor
 
 from qkv.attention import softmax
 from qkv.errors import UsageError
-from qkv.interpret.operation import format_number
+from qkv.interpret.matrix import format_number
 
 # FOLDED explain/lemma_text: The lemma for the terminal: a table, a text plot and the derivation
 #   in words, in 80 columns.
@@ -116,7 +116,9 @@ def _terms(seed: int, samples: int) -> Iterator[Tensor]:
         yield torch.from_numpy(q * k)
 
 
-def _row(d_k: int, samples: int, products: _Products, unscaled: Softness, scaled: Softness) -> LemmaRow:
+def _row(
+    d_k: int, samples: int, products: _Products, unscaled: Softness, scaled: Softness
+) -> LemmaRow:
     i, n = WIDTHS.index(d_k), samples
     mean = float(products.first[i]) / n
     variance = (float(products.second[i]) - n * mean**2) / (n - 1)

@@ -4,94 +4,19 @@ The numbers of a walk come from the attention kernel. An operation says the same
 time, the way a person would do it by hand; the walk holds one against the other.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from qkv.errors import UsageError, unknown
+from qkv.interpret.matrix import Matrix, format_number, format_term, round_half_away, round_matrix
 
 # FOLDED explain/matrix: The small matrices people work by hand: float64, with a name for every
 #   row and column.
 # FOLDED explain/step: A walk through one attention: named steps in order, each with the
 #   operation that made it.
-
-Matrix = NDArray[np.float64]
-
-
-def unique_labels(words: Sequence[str]) -> tuple[str, ...]:
-    """The words on one line each; one that stands twice gets a number: the, cat, the(2)."""
-    named: list[str] = []
-    for word in words:
-        label = shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in word) or '""'
-        count = 1
-        while label in named:
-            count += 1
-            label = f"{shown}({count})"
-        named.append(label)
-    return tuple(named)
-
-
-def columns(letter: str, width: int) -> tuple[str, ...]:
-    """q1, q2, …"""
-    return tuple(f"{letter}{i + 1}" for i in range(width))
-
-
-def shape(matrix: Matrix) -> str:
-    return f"{matrix.shape[0]}×{matrix.shape[1]}"
-
-
-def school(value: float, precision: int) -> float:
-    """Rounded as at school: a half goes away from zero.
-
-    What a computer cannot tell from a half is one: 1.16 × 0.61 + 0.23 × 0.13 is 0.7375, though in
-    binary a little less comes out.
-    """
-    scaled = abs(value) * 10.0**precision
-    if not scaled < 1e15:  # all digits are before the point anyway
-        return value
-    return math.copysign(math.floor(scaled + 0.5 + 1e-7) / 10.0**precision, value) + 0.0
-
-
-def rounded(matrix: Matrix, precision: int) -> Matrix:
-    """What a reader sees of it."""
-    shown = [school(cell, precision) for cell in matrix.flat]
-    return np.array(shown, dtype=np.float64).reshape(matrix.shape)
-
-
-def format_number(value: float, precision: int) -> str:
-    """One number as people read it: a real minus sign, −∞ as such, no minus before zero."""
-    if np.isinf(value):
-        return "−∞" if value < 0 else "∞"
-    text = f"{school(value, precision):.{precision}f}"
-    if float(text) == 0.0:
-        text = text.removeprefix("-")
-    return text.replace("-", "−")
-
-
-def signed(value: float, precision: int) -> str:
-    """The same inside a sum or a product: a negative number in brackets."""
-    text = format_number(value, precision)
-    return f"({text})" if text.startswith("−") else text
-
-
-def cosine(a: Matrix, b: Matrix) -> float:
-    """Of two vectors; one that is all zeros is like nothing."""
-    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / lengths if lengths else 0.0
-
-
-def decimals(matrix: Matrix, most: int) -> int:
-    """The fewest decimals, up to `most`, that show every number of the matrix exactly."""
-    finite = matrix[np.isfinite(matrix)]
-    for count in range(most):
-        if all(float(f"{cell:.{count}f}") == cell for cell in finite):
-            return count
-    return most
-
 
 MOST_TERMS, FEW_TERMS = 16, 6  # a sum of more than so many is told by its so many largest terms
 
@@ -170,7 +95,10 @@ class DividedByRoot(Operation):
         return given[0] / float(np.sqrt(self.d_k))
 
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
-        score, root = given[0].value[row, column], school(float(np.sqrt(self.d_k)), precision)
+        score, root = (
+            given[0].value[row, column],
+            round_half_away(float(np.sqrt(self.d_k)), precision),
+        )
         above = format_number(score, given[0].decimals)
         text = f"{above} ÷ √{self.d_k} = {above} ÷ {format_number(root, precision)}"
         return Worked(text, score / root)
@@ -185,7 +113,7 @@ class Masked(Operation):
 
     def arithmetic(self, row: int, column: int, precision: int, *given: Shown) -> Worked:
         score, hidden = (g.value[row, column] for g in given)
-        text = f"{format_number(score, given[0].decimals)} + {signed(hidden, 0)}"
+        text = f"{format_number(score, given[0].decimals)} + {format_term(hidden, 0)}"
         return Worked(text, score + hidden)
 
 
@@ -206,9 +134,9 @@ class Softmax(Operation):
         if np.isneginf(largest):
             return Worked("nothing is seen", 0.0)
         less = 0.0 if -5 < largest < 20 else largest  # the shares stay, the powers stay readable
-        minus = f" − {signed(less, digits)}" if less else ""
+        minus = f" − {format_term(less, digits)}" if less else ""
         exponents = [_power(format_number(score, digits) + minus) for score in scores]
-        powers = rounded(np.exp(scores - less)[None], precision)[0]
+        powers = round_matrix(np.exp(scores - less)[None], precision)[0]
         below = " + ".join(format_number(power, precision) for power in powers)
         text = (
             f"{exponents[column]} ÷ ({' + '.join(exponents)}) = "
@@ -263,21 +191,21 @@ def _terms(left: Shown, right: Shown, precision: int) -> Worked:
 
     Of many terms those that count most, and what the others add up to.
     """
-    products = rounded((left.value * right.value)[None], precision)[0]
+    products = round_matrix((left.value * right.value)[None], precision)[0]
     many = len(products) > MOST_TERMS
     told = np.sort(np.argsort(-np.abs(products), kind="stable")[:FEW_TERMS]) if many else ...
     pairs = [
-        f"{signed(a, left.decimals)} × {signed(b, right.decimals)}"
+        f"{format_term(a, left.decimals)} × {format_term(b, right.decimals)}"
         for a, b in zip(left.value[told], right.value[told], strict=True)
     ]
     if len(pairs) == 1:
         return Worked(pairs[0], float(left.value[0] * right.value[0]))
-    added = " + ".join(signed(product, precision) for product in products[told])
+    added = " + ".join(format_term(product, precision) for product in products[told])
     if not many:
         return Worked(f"{' + '.join(pairs)} = {added}", float(products.sum()))
     rest = products.sum() - products[told].sum()
     others = f"{len(products) - FEW_TERMS} smaller terms"
-    text = f"{' + '.join(pairs)} + {others} = {added} + {signed(rest, precision)}"
+    text = f"{' + '.join(pairs)} + {others} = {added} + {format_term(rest, precision)}"
     return Worked(text, float(products.sum()))
 
 

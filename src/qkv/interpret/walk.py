@@ -10,12 +10,19 @@ from torch import Tensor
 from qkv.attention import Mask, Steps, project_factored, reference, split_heads
 from qkv.errors import WorksheetError, unknown
 from qkv.interpret import wording
+from qkv.interpret.matrix import (
+    Matrix,
+    column_labels,
+    exact_decimals,
+    format_shape,
+    round_matrix,
+    unique_labels,
+)
 from qkv.interpret.operation import (
     DividedByRoot,
     Given,
     Joined,
     Masked,
-    Matrix,
     Mixed,
     Operation,
     Product,
@@ -24,11 +31,6 @@ from qkv.interpret.operation import (
     Softmax,
     Step,
     Walk,
-    columns,
-    decimals,
-    unique_labels,
-    rounded,
-    shape,
 )
 from qkv.interpret.worksheet import AnswerMatrix, Worksheet
 
@@ -86,29 +88,31 @@ class _Walker:
         ):
             if name in self.sheet.matrices:
                 value = self.sheet.matrices[name]
-                words = columns(rows, len(value)) if isinstance(rows, str) else rows
-                self._add(name, words, columns(letter, value.shape[1]), value, Given())
+                words = column_labels(rows, len(value)) if isinstance(rows, str) else rows
+                self._add(name, words, column_labels(letter, value.shape[1]), value, Given())
 
     def _projected(self, letter: str) -> Matrix:
         """Q, K or V: given, or the input times its weights."""
         m, cross = self.sheet.matrices, self.sheet.source is not None
         words = self.queries if letter == "q" else self.keys
         if letter in m:
-            self._add(letter, words, columns(letter, m[letter].shape[1]), m[letter], Given())
+            self._add(letter, words, column_labels(letter, m[letter].shape[1]), m[letter], Given())
             return m[letter]
         inputs = "source_x" if cross and letter != "q" else "x"
         if letter == "v" and "v_down" in m:
             return self._factored(inputs)
         weight = f"w_{letter}"
         value = _numpy(_tensor(m[inputs]) @ _tensor(m[weight]))
-        self._add(letter, words, columns(letter, value.shape[1]), value, Product((inputs, weight)))
+        self._add(
+            letter, words, column_labels(letter, value.shape[1]), value, Product((inputs, weight))
+        )
         return value
 
     def _factored(self, inputs: str) -> Matrix:
         """V = X · V_down · V_up, by way of the narrow space between."""
         m = self.sheet.matrices
         down, up = m["v_down"], m["v_up"]
-        narrow, out = columns("r", down.shape[1]), columns("v", up.shape[1])
+        narrow, out = column_labels("r", down.shape[1]), column_labels("v", up.shape[1])
         middle = _numpy(_tensor(m[inputs]) @ _tensor(down))
         self._add("v_narrow", self.keys, narrow, middle, Product((inputs, "v_down")))
         x, d, u = (_tensor(t) for t in (m[inputs], down, up))
@@ -140,7 +144,7 @@ class _Walker:
             self._mask(kernel)
             last = grid("masked", kernel.masked, Masked((last, "mask")))
         weights = grid("weights", kernel.weights, Softmax((last,)))
-        named = columns("o", d_v * sheet.heads)[values.start : values.stop]
+        named = column_labels("o", d_v * sheet.heads)[values.start : values.stop]
         output = _numpy(kernel.output[0, head])
         self._add(prefix + "output", self.queries, named, output, Mixed((weights, "v"), values))
 
@@ -154,14 +158,14 @@ class _Walker:
         joined = np.concatenate([_numpy(head) for head in kernel.output[0]], axis=1)
         if heads > 1:
             parts = tuple(f"head{head + 1}.output" for head in range(heads))
-            names = columns("o", joined.shape[1])
+            names = column_labels("o", joined.shape[1])
             self._add("output", self.queries, names, joined, Joined(parts))
         if "w_o" in m:
             inner, out = m["w_o"].shape
-            self._add("w_o", columns("o", inner), columns("y", out), m["w_o"], Given())
+            self._add("w_o", column_labels("o", inner), column_labels("y", out), m["w_o"], Given())
             projected = _numpy(_tensor(joined) @ _tensor(m["w_o"]))
             made_by = Product(("output", "w_o"))
-            self._add("projected", self.queries, columns("y", out), projected, made_by)
+            self._add("projected", self.queries, column_labels("y", out), projected, made_by)
 
     def _add(
         self,
@@ -201,7 +205,7 @@ class Drift:
 
 def shown_decimals(step: Step, precision: int) -> int:
     """A given matrix is shown as it was written, if that is short enough."""
-    return decimals(step.value, precision) if step.is_input else precision
+    return exact_decimals(step.value, precision) if step.is_input else precision
 
 
 def shown(
@@ -213,7 +217,7 @@ def shown(
     """The figures of the step as a reader sees them; of some rows and columns if not all."""
     value = step.value if rows is None else step.value[list(rows)]
     value = value if columns is None else value[:, list(columns)]
-    return rounded(value, shown_decimals(step, precision))
+    return round_matrix(value, shown_decimals(step, precision))
 
 
 def shown_inputs(walk: Walk, step: Step, precision: int) -> list[Shown]:
@@ -226,7 +230,7 @@ def drifts(walk: Walk, step: Step, precision: int) -> list[Drift]:
     if step.is_input:
         return []
     inputs = shown_inputs(walk, step, precision)
-    by_hand = rounded(step.operation.compute(*(i.value for i in inputs)), precision)
+    by_hand = round_matrix(step.operation.compute(*(i.value for i in inputs)), precision)
     differs = by_hand != shown(step, precision)
     return [Drift(int(i), int(j), float(by_hand[i, j])) for i, j in np.argwhere(differs)]
 
@@ -235,7 +239,7 @@ def uneven_rows(step: Step, precision: int) -> list[tuple[int, float]]:
     """Rows of weights whose shown figures do not add up to 1 exactly, with their sum."""
     if not step.name.endswith("weights"):
         return []
-    sums = rounded(shown(step, precision).sum(axis=1, keepdims=True), precision)[:, 0]
+    sums = round_matrix(shown(step, precision).sum(axis=1, keepdims=True), precision)[:, 0]
     sees = (step.value != 0.0).any(axis=1).tolist()
     return [(i, float(total)) for i, total in enumerate(sums) if sees[i] and total != 1.0]
 
@@ -270,7 +274,7 @@ def check_answers(walk: Walk, answers: Mapping[str, AnswerMatrix]) -> list[Mista
             raise WorksheetError(unknown("step in answers", name, (step.name for step in walk)))
         if answer.value.shape != walk[name].value.shape:
             raise WorksheetError(
-                f"answers.{name} is {shape(answer.value)} but {name} is {shape(walk[name].value)}"
+                f"answers.{name} is {format_shape(answer.value)} but {name} is {format_shape(walk[name].value)}"
             )
     return [slip for step in walk if step.name in answers for slip in _slips(step, answers)]
 
@@ -284,5 +288,6 @@ def _slips(step: Step, answers: Mapping[str, AnswerMatrix]) -> list[Mistake]:
     wrong &= answer.value != step.value  # −∞ is −∞
     wrong &= ~np.isnan(answer.value)
     return [
-        Mistake(step, int(i), int(j), float(answer.value[i, j]), count) for i, j in np.argwhere(wrong)
+        Mistake(step, int(i), int(j), float(answer.value[i, j]), count)
+        for i, j in np.argwhere(wrong)
     ]

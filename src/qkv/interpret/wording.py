@@ -5,15 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qkv.interpret.operation import (
-    DividedByRoot,
-    Matrix,
-    Operation,
-    Sentence,
-    Similarity,
-    Step,
-    UserWord,
-)
+from qkv.interpret.matrix import Matrix
+from qkv.interpret.operation import DividedByRoot, Operation, Sentence, Similarity, Step, UserWord
 from qkv.interpret.worksheet import Worksheet
 
 # name: title, equation, the same in LaTeX
@@ -171,7 +164,12 @@ def _weights(said: _Said) -> Sentence:
     own = said.columns.index(query) if query in said.columns else int(np.argmax(row))
     to: Sentence = ("itself",) if said.columns[own] == query else (UserWord(said.columns[own]),)
     rest = "every row sums to 1." if sees.all() else "every row that sees a key sums to 1."
-    return (UserWord(query), f" gives {100 * row[own]:.0f} % of its attention to ", *to, f"; {rest}")
+    return (
+        UserWord(query),
+        f" gives {100 * row[own]:.0f} % of its attention to ",
+        *to,
+        f"; {rest}",
+    )
 
 
 def _output(said: _Said) -> Sentence:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qkv.errors import WorksheetError, unknown
-from qkv.interpret.operation import Matrix, shape
+from qkv.interpret.matrix import Matrix, format_shape
 
 TEMPLATE = """\
 # A worksheet for `qkv explain --worksheet FILE`. Change any number, word or size.
@@ -209,7 +209,7 @@ def _check(sheet: Worksheet) -> None:
     ):
         if name in m and len(m[name]) != len(words):
             raise WorksheetError(
-                f"{name} is {shape(m[name])} but {said} has {len(words)} "
+                f"{name} is {format_shape(m[name])} but {said} has {len(words)} "
                 f"{'word' if len(words) == 1 else 'words'}; {name} needs one row a word"
             )
     for left, right in (
@@ -221,7 +221,7 @@ def _check(sheet: Worksheet) -> None:
     ):
         if left in m and right in m and m[left].shape[1] != m[right].shape[0]:
             raise WorksheetError(
-                f"{left} is {shape(m[left])} and {right} is {shape(m[right])}; to multiply them, "
+                f"{left} is {format_shape(m[left])} and {right} is {format_shape(m[right])}; to multiply them, "
                 f"{right} needs {m[left].shape[1]} rows"
             )
     _check_heads(sheet)
@@ -281,6 +281,6 @@ def _check_heads(sheet: Worksheet) -> None:
             raise WorksheetError(f"heads = {sheet.heads} must divide {what} = {width}")
     if "w_o" in m and m["w_o"].shape[0] != d_v:
         raise WorksheetError(
-            f"the joined heads are {len(sheet.tokens)}×{d_v} and w_o is {shape(m['w_o'])}; "
+            f"the joined heads are {len(sheet.tokens)}×{d_v} and w_o is {format_shape(m['w_o'])}; "
             f"to multiply them, w_o needs {d_v} rows"
         )

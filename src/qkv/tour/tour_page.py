@@ -9,7 +9,7 @@ from qkv.engine.cluster.cluster_page import picture, places, sampled
 from qkv.interpret.attribution.attribution_text import format_signed
 from qkv.interpret.attribution.label import LabelAttribution, LabelWord
 from qkv.interpret.examples import POEM
-from qkv.interpret.render.sections import WalkView, Section, sections
+from qkv.interpret.render.sections import Section, WalkView, sections
 from qkv.interpret.render.terminal_text import plain_text
 from qkv.interpret.walk import walk
 from qkv.report.html import document, escaped, paragraph, section, table

@@ -13,7 +13,7 @@ from tests.interpret.export.made_traces import ABOUT, HOSTILE, decoder_trace, tr
 from qkv.errors import UsageError
 from qkv.interpret.export import provenance, write_tensor
 from qkv.interpret.export.tables import Sheet, csv_text, cube, markdown_text, number, quoted
-from qkv.interpret.operation import unique_labels
+from qkv.interpret.matrix import unique_labels
 from qkv.interpret.trace import AblateHead, Trace
 
 MASKED = "decoder.1.attention.masked"

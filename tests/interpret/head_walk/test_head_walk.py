@@ -9,7 +9,7 @@ import pytest
 from tests.model.odd_models import ALL, DECODERS, TRANSLATORS
 
 from qkv.errors import QkvError, UsageError
-from qkv.interpret.head_walk import locate_head, head_value_names, walk_head
+from qkv.interpret.head_walk import head_value_names, locate_head, walk_head
 from qkv.interpret.render.sections import Crop, WalkView, cell_lines
 from qkv.interpret.render.terminal_text import render_text
 from qkv.interpret.trace import TokenizedInput, Trace, build_graph, capture_trace

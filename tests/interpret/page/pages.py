@@ -9,7 +9,7 @@ from tests.model.odd_models import GROUPED, decoder
 
 import qkv
 from qkv.interpret.glass_box import served_answer
-from qkv.interpret.operation import format_number
+from qkv.interpret.matrix import format_number
 from qkv.interpret.page import write_page
 from qkv.interpret.page.payload import as_matrix
 from qkv.interpret.trace import TokenizedInput, Trace, capture_trace

@@ -14,7 +14,7 @@ from qkv.interpret.attribution.token import TokenAttribution, why_token
 from qkv.interpret.attribution.translation import TranslationAttribution, why_translation
 from qkv.interpret.attribution.vector import VectorAttribution, why_vector
 from qkv.interpret.attribution.words import read
-from qkv.interpret.operation import cosine
+from qkv.interpret.matrix import cosine
 from qkv.model import Classify, Decoder, Model, Translator
 from qkv.text import Tokenizer
 

@@ -9,7 +9,7 @@ from qkv.engine.embed.embedder import borrowed, with_vectors
 from qkv.interpret.attribution.faithfulness import DRAWS, SEED, Faithfulness, Words, faithfulness
 from qkv.interpret.attribution.occlusion import REMOVE, Asked, DeletionCache, Hiding
 from qkv.interpret.attribution.words import Piece, read
-from qkv.interpret.operation import cosine
+from qkv.interpret.matrix import cosine
 from qkv.model import Model
 from qkv.text import Tokenizer
 

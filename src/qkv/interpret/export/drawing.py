@@ -15,7 +15,7 @@ import numpy as np
 from qkv.errors import UsageError
 from qkv.files import reason
 from qkv.interpret.export.tables import caption, provenance
-from qkv.interpret.operation import unique_labels
+from qkv.interpret.matrix import unique_labels
 from qkv.interpret.trace import Trace
 from qkv.interpret.trace.operations import Array
 

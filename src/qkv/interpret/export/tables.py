@@ -10,7 +10,7 @@ import numpy as np
 
 from qkv.errors import UsageError
 from qkv.files import one_line
-from qkv.interpret.operation import format_number, unique_labels
+from qkv.interpret.matrix import format_number, unique_labels
 from qkv.interpret.render.formats import escape_latex, escape_markdown
 from qkv.interpret.trace import Trace, TraceCheck
 from qkv.interpret.trace.operations import Array

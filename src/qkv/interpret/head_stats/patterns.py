@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qkv.interpret.operation import format_number
+from qkv.interpret.matrix import format_number
 
 # FOLDED explain/heads/report: What is said of one head.
 # FOLDED explain/heads/table: Reports of heads for people: one row a head, no wider than 80
@@ -188,9 +188,10 @@ def looks_at(report: HeadReport) -> str:
 def _row(report: HeadReport) -> str:
     chance = "" if report.kind == BROAD else format_number(report.chance, 2)
     return (
-        f"{report.head:>4}  {looks_at(report):<21} {format_number(report.weight, 2):>6} {chance:>6} "
-        f"{format_number(report.entropy, 2):>5} {format_number(report.evenness, 2):>5} "
-        f"{format_number(report.adds, 2):>5} {format_number(report.effect, 3):>6}  {_remark(report)}"
+        f"{report.head:>4}  {looks_at(report):<21} {format_number(report.weight, 2):>6} "
+        f"{chance:>6} {format_number(report.entropy, 2):>5} {format_number(report.evenness, 2):>5} "
+        f"{format_number(report.adds, 2):>5} {format_number(report.effect, 3):>6}  "
+        f"{_remark(report)}"
     )
 
 

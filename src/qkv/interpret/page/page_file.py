@@ -19,7 +19,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from qkv.files import replace_file
-from qkv.interpret.operation import format_number
+from qkv.interpret.matrix import format_number
 from qkv.interpret.page import size_budget as choice
 from qkv.interpret.page.attentions import Attention, Parts, attentions, float32
 from qkv.interpret.page.page_sections import Section, answer, section_markup

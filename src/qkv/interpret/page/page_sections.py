@@ -15,7 +15,7 @@ from qkv.interpret.attribution.token import TokenAttribution
 from qkv.interpret.attribution.translation import TranslationAttribution
 from qkv.interpret.attribution.vector import VectorAttribution
 from qkv.interpret.glass_box import TokenPrediction, prediction_of
-from qkv.interpret.operation import format_number
+from qkv.interpret.matrix import format_number
 from qkv.interpret.trace import Trace
 from qkv.report.html import paragraph, section, table
 

@@ -6,13 +6,14 @@ from typing import Any
 
 from qkv.interpret.examples import PRINTED_SHARE
 from qkv.interpret.glass_box import prediction_of
-from qkv.interpret.operation import Matrix, Sentence, Walk, UserWord
+from qkv.interpret.matrix import Matrix
+from qkv.interpret.operation import Sentence, UserWord, Walk
 from qkv.interpret.render.sections import (
     ROUNDED,
     WRONG,
-    WalkView,
     Section,
     TextTable,
+    WalkView,
     cell_lines,
     sections,
     slip_line,
@@ -198,7 +199,9 @@ def answers_summary(look: WalkView, sheet: Worksheet) -> str:
     right, names = judged - len(look.mistakes), ", ".join(sheet.answers)
     told = look.walk.select(look.steps)
     lines = [f"{right} of {judged} written cells are right ({names})."]
-    return "\n".join([*lines, *(_line(look, slip) for slip in look.mistakes if slip.step not in told)])
+    return "\n".join(
+        [*lines, *(_line(look, slip) for slip in look.mistakes if slip.step not in told)]
+    )
 
 
 def notes_summary(look: WalkView, sheet: Worksheet) -> str:

@@ -4,8 +4,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qkv.interpret.operation import Step, Walk, format_number
-from qkv.interpret.walk import Drift, Mistake, drifts, shown, shown_decimals, shown_inputs, uneven_rows
+from qkv.interpret.matrix import format_number
+from qkv.interpret.operation import Step, Walk
+from qkv.interpret.walk import (
+    Drift,
+    Mistake,
+    drifts,
+    shown,
+    shown_decimals,
+    shown_inputs,
+    uneven_rows,
+)
 
 ROUNDED, WRONG = "~", "✗"
 LISTED = 12  # footnotes name so many cells and count the rest
@@ -129,7 +138,9 @@ def _left_out(step: Step, rows: list[int], columns: list[int]) -> list[str]:
         return []
     weight = step.name.endswith("weights") and hidden[1] > 0
     rest = step.value[rows].sum(axis=1) - step.value[np.ix_(rows, columns)].sum(axis=1)
-    share = f"; these columns hold at most {format_number(float(rest.max(initial=0.0)), 4)} of a row"
+    share = (
+        f"; these columns hold at most {format_number(float(rest.max(initial=0.0)), 4)} of a row"
+    )
     return [f"… {' and '.join(told)} are not shown{share if weight else ''}."]
 
 
@@ -163,7 +174,9 @@ def _arithmetic(walk: Walk, step: Step, i: int, j: int, precision: int) -> str:
     if step.is_input:
         return f"{value} ({'by definition' if step.name == 'mask' else 'given'})"
     inputs = shown_inputs(walk, step, precision)
-    by_hand = format_number(step.operation.compute(*(shown.value for shown in inputs))[i, j], precision)
+    by_hand = format_number(
+        step.operation.compute(*(shown.value for shown in inputs))[i, j], precision
+    )
     for between in range(precision, precision + 9):  # until the steps in between lead there
         worked = step.operation.arithmetic(i, j, between, *inputs)
         if format_number(worked.result, precision) == by_hand:

@@ -33,7 +33,10 @@ def _section(section: Section, width: int) -> list[str]:
     heading = f"{section.number}. {step.title}   {step.equation}   [{step.name}]"
     lines = [*_wrap(heading, width), ""]
     lines += [INDENT + line for line in table_lines(section.table, width - len(INDENT))]
-    lines += ["", *(INDENT + line for line in _wrap(plain_text(step.sentence), width - len(INDENT)))]
+    lines += [
+        "",
+        *(INDENT + line for line in _wrap(plain_text(step.sentence), width - len(INDENT))),
+    ]
     for note in section.footnotes:
         lines += [INDENT + line for line in _wrap(note, width - len(INDENT))]
     return lines

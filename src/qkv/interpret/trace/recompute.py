@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from qkv.errors import UsageError
-from qkv.interpret.operation import cosine
+from qkv.interpret.matrix import cosine
 from qkv.interpret.trace.graph import Node
 from qkv.interpret.trace.operations import Array
 from qkv.interpret.trace.trace import Trace
