@@ -26,7 +26,7 @@ def draw_all(folder: Path = PICTURES) -> None:
 
 
 def lemma(path: Path) -> None:
-    from qkv.interpret.lemma import plot_lemma, measure_lemma
+    from qkv.interpret.lemma import measure_lemma, plot_lemma
 
     plot_lemma(measure_lemma(), path)
 

@@ -121,7 +121,7 @@ def check_output(wish: Wish) -> None:
         raise UsageError(f"{wish.output.parent} is not a folder; make it first")
 
 
-def write(trace: "Trace", reason: "Attribution | None", place: "Place", wish: Wish) -> None:
+def write(trace: "Trace", reason: "Attribution | None", place: "HeadLocation", wish: Wish) -> None:
     """The file, in the form that its ending names; a place that takes none is the user's fault."""
     from qkv.files import unwritten
 
@@ -133,7 +133,7 @@ def write(trace: "Trace", reason: "Attribution | None", place: "Place", wish: Wi
     say(f"wrote {wish.output}")
 
 
-def _write(trace: "Trace", reason: "Attribution | None", place: "Place", wish: Wish) -> None:
+def _write(trace: "Trace", reason: "Attribution | None", place: "HeadLocation", wish: Wish) -> None:
     assert wish.output is not None
     ending = wish.output.suffix.lower()
     if ending == ".html":
@@ -200,7 +200,7 @@ def _reason(box: "GlassBox", wish: Wish) -> "Attribution":
     )
 
 
-def _place(box: "GlassBox", wish: Wish) -> "Place":
+def _place(box: "GlassBox", wish: Wish) -> "HeadLocation":
     from qkv.interpret.head_walk import locate_head
     from qkv.interpret.trace import build_graph
     from qkv.model import Stack

@@ -45,7 +45,8 @@ class Turned(Operation):
         beside, c, s = x.value[row, other], cos.value[row, column], sin.value[row, column]
         text = (
             f"{format_term(own, x.decimals)} × {format_term(c, cos.decimals)} "
-            f"{'+' if sign > 0 else '−'} {format_term(beside, x.decimals)} × {format_term(s, sin.decimals)}"
+            f"{'+' if sign > 0 else '−'} "
+            f"{format_term(beside, x.decimals)} × {format_term(s, sin.decimals)}"
         )
         return Worked(text, own * c + sign * beside * s)
 

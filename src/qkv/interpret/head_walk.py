@@ -230,7 +230,9 @@ class _Walker:
 
     def walk(self) -> None:
         grid = self._node("scores")
-        self.queries, self.keys = (unique_labels(self.trace.tokens[grid.sequences[a]]) for a in "TS")
+        self.queries, self.keys = (
+            unique_labels(self.trace.tokens[grid.sequences[a]]) for a in "TS"
+        )
         x = self._input("x", self._node("query").inputs[0], self.queries)
         cross = grid.sequences["T"] != grid.sequences["S"]
         read = self._input("source_x", self._node("key").inputs[0], self.keys) if cross else x

@@ -274,7 +274,8 @@ def check_answers(walk: Walk, answers: Mapping[str, AnswerMatrix]) -> list[Mista
             raise WorksheetError(unknown("step in answers", name, (step.name for step in walk)))
         if answer.value.shape != walk[name].value.shape:
             raise WorksheetError(
-                f"answers.{name} is {format_shape(answer.value)} but {name} is {format_shape(walk[name].value)}"
+                f"answers.{name} is {format_shape(answer.value)} "
+                f"but {name} is {format_shape(walk[name].value)}"
             )
     return [slip for step in walk if step.name in answers for slip in _slips(step, answers)]
 

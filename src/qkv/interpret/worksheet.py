@@ -221,8 +221,8 @@ def _check(sheet: Worksheet) -> None:
     ):
         if left in m and right in m and m[left].shape[1] != m[right].shape[0]:
             raise WorksheetError(
-                f"{left} is {format_shape(m[left])} and {right} is {format_shape(m[right])}; to multiply them, "
-                f"{right} needs {m[left].shape[1]} rows"
+                f"{left} is {format_shape(m[left])} and {right} is {format_shape(m[right])}; "
+                f"to multiply them, {right} needs {m[left].shape[1]} rows"
             )
     _check_heads(sheet)
 

@@ -82,7 +82,9 @@ def test_numbers_that_are_not_the_models_are_refused() -> None:
 def test_a_long_text_is_cropped_and_says_what_is_left_out() -> None:
     model = build(DECODERS["gpt"], seed=3)
     walk = walk_head(capture_trace(model, reading(model)), locate_head(build_graph(model), 6))
-    shown = render_text(WalkView(walk, 4, ("weights",), crop=Crop((5, 6), (0, 2), 3), mark_rounding=False), 80)
+    shown = render_text(
+        WalkView(walk, 4, ("weights",), crop=Crop((5, 6), (0, 2), 3), mark_rounding=False), 80
+    )
     assert "… 5 rows and 5 columns are not shown; these columns hold at most" in shown
     assert len(shown.splitlines()) < 16
     assert all(len(line) <= 80 for line in shown.splitlines())

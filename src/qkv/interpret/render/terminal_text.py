@@ -4,7 +4,7 @@ from rich.cells import cell_len
 
 from qkv.interpret.glass_box import Prediction, prediction_of
 from qkv.interpret.operation import Sentence, UserWord
-from qkv.interpret.render.sections import WalkView, Section, TextTable, sections
+from qkv.interpret.render.sections import Section, TextTable, WalkView, sections
 from qkv.interpret.trace import Trace, TraceCheck
 from qkv.interpret.trace.recompute import Difference
 
