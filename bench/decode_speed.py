@@ -156,7 +156,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if all(map(importlib.util.find_spec, ("llama_cpp", "gguf"))):
             tokenizer = Tokenizer.load(place / "tokenizer.json")
-            ids = tokenizer.wrap(tokenizer.encode(PROMPT))
+            ids = tokenizer.add_special_tokens(tokenizer.encode(PROMPT))
             for kind in ("F32", "Q8_0"):
                 given = (place, tokens, kind, Path(folder), ids)
                 peers[f"llama.cpp {kind}"] = Peer(llama_cpp, *given)

@@ -32,7 +32,7 @@ def tiny(place: Path) -> None:
         layers=1, width=32, attention=MultiHead(heads=2), feed_forward=ReLU(width=64),
         position=Sinusoidal(),
     )  # fmt: skip
-    table = Embedding(vocabulary=tokenizer.size)
+    table = Embedding(vocabulary=tokenizer.vocab_size)
     config = EncoderOnly(length=64, embedding=table, encoder=stack, output=TextVector())
     Bundle(build(config), tokenizer).save(place)
 

@@ -177,7 +177,9 @@ def measured(peers: dict[str, Peer], engine: Engine, asked: argparse.Namespace) 
         cosines = f"cosine to float32 {near[name].mean():.5f} (least {near[name].min():.5f})"
         print(f"{name:<28} STS-B {quality[name]:.2f}   {cosines}")
     config = engine.model.config
-    tokens = sum(len(engine.tokenizer.wrap(ids)) for ids in engine.tokenizer.encode_many(short))
+    tokens = sum(
+        len(engine.tokenizer.add_special_tokens(ids)) for ids in engine.tokenizer.encode_many(short)
+    )
     work = cost(config, length=round(tokens / len(short))).forward_flops * tokens / len(short)
     return {
         "captions_per_second": rates,

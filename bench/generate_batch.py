@@ -53,7 +53,7 @@ def requests(engine: Engine, count: int) -> list[Request]:
 
 
 def continuous(engine: Engine, asked: list[Request]) -> Answers:
-    batch = Scheduler(engine.optimized, vocabulary=engine.tokenizer.size)
+    batch = Scheduler(engine.optimized, vocabulary=engine.tokenizer.vocab_size)
     running = {id(batch.add(request)): i for i, request in enumerate(asked)}
     found: Answers = [[] for _ in asked]
     while not batch.idle:

@@ -24,7 +24,7 @@ import torch
 from qkv.bundle import Bundle
 before = peak()
 bundle = Bundle.load(sys.argv[1])
-ids = bundle.tokenizer.wrap(bundle.tokenizer.encode("Once upon a time"))
+ids = bundle.tokenizer.add_special_tokens(bundle.tokenizer.encode("Once upon a time"))
 with torch.inference_mode():
     scores = bundle.model(torch.tensor([ids]))
 """

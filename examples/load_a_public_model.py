@@ -19,7 +19,7 @@ def a_small_llama() -> Path:
     """Untrained, in the layout that other programs read."""
     tokenizer = Tokenizer.train("bytes", ["a"], 300)
     config = qkv.preset("llama-15m")
-    table = config.embedding.model_copy(update={"vocabulary": tokenizer.size})
+    table = config.embedding.model_copy(update={"vocabulary": tokenizer.vocab_size})
     place = Path(tempfile.mkdtemp()) / "llama"
     export(qkv.Bundle(qkv.build(config.model_copy(update={"embedding": table})), tokenizer), place)
     return place

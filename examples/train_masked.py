@@ -25,7 +25,7 @@ def main() -> None:
     learn("masked", folder / "reviews.txt", folder / "model", 160, **words)
 
     model = qkv.load(folder / "model")
-    ids = model.tokenizer.wrap(model.tokenizer.encode(TEXT))
+    ids = model.tokenizer.add_special_tokens(model.tokenizer.encode(TEXT))
     for place in range(1, len(ids) - 1):
         hidden = [*ids[:place], model.tokenizer.mask_id, *ids[place + 1 :]]
         with torch.inference_mode():

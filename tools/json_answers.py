@@ -69,7 +69,7 @@ def _workshop() -> Iterator[None]:
         tokenizer = Tokenizer.train("bytes", list(FILES.values()), 300)
         for job, name in MODELS.items():
             config = qkv.preset(f"{job}-tiny")
-            table = config.embedding.model_copy(update={"vocabulary": tokenizer.size})
+            table = config.embedding.model_copy(update={"vocabulary": tokenizer.vocab_size})
             changed: dict[str, Any] = {"embedding": table}
             if job == "classify":
                 changed["output"] = Classify(labels=("cat", "dog"))

@@ -20,7 +20,7 @@ from qkv.bundle.manifest import publish, recover, verify
 from qkv.errors import BundleError, ConfigError, QkvError, UsageError
 from qkv.model import Model, build, preset
 from qkv.text import Tokenizer
-from qkv.text.tokenizer import BESIDE
+from qkv.text.tokenizer import TOKENIZER_COMPANIONS
 
 FAMILIES = ["language-tiny", "classify-tiny", "translate-tiny"]
 FILES = {"config.json", "model.safetensors", "MANIFEST.json"}
@@ -584,7 +584,7 @@ def test_the_root_is_no_place_for_a_bundle(saved: Path) -> None:
         Bundle(Bundle.load(saved).model).save("/")
 
 
-@pytest.mark.parametrize("name", BESIDE)
+@pytest.mark.parametrize("name", TOKENIZER_COMPANIONS)
 def test_what_would_be_read_is_refused_if_the_manifest_does_not_list_it(
     name: str, tmp_path: Path
 ) -> None:
@@ -596,7 +596,7 @@ def test_what_would_be_read_is_refused_if_the_manifest_does_not_list_it(
     assert Bundle.load(place).tokenizer.special_tokens == tokenizer.special_tokens  # type: ignore[union-attr]
     other = dict.fromkeys(("pad", "unknown", "start", "end", "mask"), "<mask>")
     (place / name).write_text(
-        json.dumps(other) if name.endswith(("tokens.json", "marks.json")) else tokenizer.json()
+        json.dumps(other) if name.endswith(("tokens.json", "marks.json")) else tokenizer.to_json()
     )
     assert f"{name} is no part of the bundle: its manifest does not list it" in message(place)
     (place / name).unlink()

@@ -111,7 +111,11 @@ def test_a_fine_tuned_run_is_resumed_with_its_marks(
     for name, tensor in one.model.state_dict().items():
         assert torch.equal(other.model.state_dict()[name], tensor), name
     assert other.tokenizer is not None
-    assert other.tokenizer.wrap([7]) == [other.tokenizer.bos_id, 7, other.tokenizer.eos_id]
+    assert other.tokenizer.add_special_tokens([7]) == [
+        other.tokenizer.bos_id,
+        7,
+        other.tokenizer.eos_id,
+    ]
 
 
 def test_a_fine_tuned_classifier_is_opened_by_the_peer(

@@ -48,7 +48,7 @@ def small(name: str) -> ModelConfig:
 
 def bundle_of(config: ModelConfig, kind: str = "bpe") -> Bundle:
     tokenizer = Tokenizer.train(kind, TEXTS * 5, 300)
-    table = config.embedding.model_copy(update={"vocabulary": tokenizer.size})
+    table = config.embedding.model_copy(update={"vocabulary": tokenizer.vocab_size})
     return Bundle(build(config.model_copy(update={"embedding": table}), seed=3).eval(), tokenizer)
 
 

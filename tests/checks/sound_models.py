@@ -29,7 +29,7 @@ from qkv.text import Tokenizer
 
 LENGTH, WIDTH, LAYERS = 41, 24, 3
 READER = Tokenizer.train("bytes", ["a"], 300)
-TABLE = Embedding(vocabulary=READER.size)
+TABLE = Embedding(vocabulary=READER.vocab_size)
 
 
 def stack(**given: object) -> Stack:

@@ -333,7 +333,7 @@ def test_a_config_that_forgets_that_the_output_is_tied_lacks_a_tensor(monkeypatc
 
 
 def test_a_tokenizer_that_drops_a_letter_is_told_with_the_first_that_is_lost() -> None:
-    backend = Backend.from_str(READER.json())
+    backend = Backend.from_str(READER.to_json())
     backend.normalizer = normalizers.Replace("d", "")
     result = result_of(ROUND_TRIP, sound("gpt"), Tokenizer(backend))
     assert not result.ok
@@ -345,7 +345,7 @@ def test_a_lossy_tokenizer_that_drops_a_letter_is_told_too() -> None:
 
     learned = Tokenizer.train("wordpiece", SAMPLE_TEXTS, 120)
     assert result_of(ROUND_TRIP, sound("gpt"), learned).ok
-    backend = Backend.from_str(learned.json())
+    backend = Backend.from_str(learned.to_json())
     dropping = normalizers.Replace("o", "")
     backend.normalizer = normalizers.Sequence([backend.normalizer, dropping])
     result = result_of(ROUND_TRIP, sound("gpt"), Tokenizer(backend))

@@ -45,7 +45,7 @@ def bundle(place: Path, output: object) -> Path:
         feed_forward=ReLU(width=17),
         position=Rope(),
     )
-    table = Embedding(vocabulary=READER.size)
+    table = Embedding(vocabulary=READER.vocab_size)
     model = build(EncoderOnly(length=31, embedding=table, encoder=stack, output=output))
     with torch.no_grad():
         model.embedding.weight.mul_(90.0)  # opinions

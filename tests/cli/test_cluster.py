@@ -35,7 +35,7 @@ STACK = Stack(
 
 def saved(model: Callable[[int], Model], place: Path) -> Path:
     tokenizer = Tokenizer.train("wordpiece", TEXTS, 90)
-    Bundle(model(tokenizer.size), tokenizer).save(place)
+    Bundle(model(tokenizer.vocab_size), tokenizer).save(place)
     return place
 
 

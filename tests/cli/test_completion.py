@@ -107,14 +107,14 @@ def test_the_names_are_those_of_what_they_name() -> None:
     from qkv.interpret.examples import EXAMPLES
     from qkv.model import presets
     from qkv.model.presets import SIZES
-    from qkv.text import KINDS
+    from qkv.text import TOKENIZER_KINDS
     from qkv.training.jobs import JOBS
 
     assert tuple(JOBS) == names.JOBS
     assert tuple(BUILT_IN) == names.CORPORA
     assert tuple(SIZES) == names.SIZES
     assert tuple(presets()) == names.PRESETS
-    assert set(KINDS) == set(names.TOKENIZERS)
+    assert set(TOKENIZER_KINDS) == set(names.TOKENIZERS)
     assert tuple(LONG) == names.LONG
     assert Long.__args__ == names.LONG_TRANSLATIONS
     assert tuple(EXAMPLES) == names.EXAMPLES

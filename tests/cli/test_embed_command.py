@@ -41,7 +41,7 @@ def bundle(place: Path, output: object) -> Path:
         feed_forward=ReLU(width=17),
         position=Rope(),
     )
-    table = Embedding(vocabulary=READER.size)
+    table = Embedding(vocabulary=READER.vocab_size)
     config = EncoderOnly(length=31, embedding=table, encoder=stack, output=output)
     Bundle(build(config), READER).save(place)
     return place
@@ -209,7 +209,7 @@ def test_a_file_that_is_not_utf_8_is_one_line(
 
 def test_a_model_of_another_family_is_told_for_what_it_is(qkv: Qkv, tmp_path: Path) -> None:
     config = preset("language-tiny")
-    table = config.embedding.model_copy(update={"vocabulary": READER.size})
+    table = config.embedding.model_copy(update={"vocabulary": READER.vocab_size})
     writer = build(config.model_copy(update={"embedding": table}))
     Bundle(writer, READER).save(tmp_path / "writer")
     code, out, err = qkv("embed", tmp_path / "writer", "a")

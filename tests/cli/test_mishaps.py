@@ -32,7 +32,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         feed_forward=ReLU(width=17),
         position=Rope(),
     )
-    table = Embedding(vocabulary=reader.size)
+    table = Embedding(vocabulary=reader.vocab_size)
     torch.manual_seed(3)
     model = build(EncoderOnly(length=31, embedding=table, encoder=stack, output=TextVector()))
     Bundle(model, reader).save(place / "vectors")

@@ -66,7 +66,7 @@ def save(name: Path, kind: object, **options: object) -> None:
         feed_forward=ReLU(width=17),
         position=Rope(),
     )
-    table = Embedding(vocabulary=READER.size)
+    table = Embedding(vocabulary=READER.vocab_size)
     sides = {
         EncoderOnly: {"encoder": stack},
         DecoderOnly: {"decoder": stack},

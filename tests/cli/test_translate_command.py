@@ -42,7 +42,7 @@ STACK = Stack(
     position=Sinusoidal(),
 )
 LETTERS = Tokenizer.train("characters", ["abcdefgh ABC.,é日"], 50)
-TABLE = Embedding(vocabulary=LETTERS.size, scaled=True)
+TABLE = Embedding(vocabulary=LETTERS.vocab_size, scaled=True)
 
 
 def make_model() -> Translator:

@@ -58,7 +58,7 @@ def test_each_text_has_the_ids_its_tokenizer_gives_it(tmp_path: Path, tokenizer:
 
 
 def test_in_memory_it_is_the_same(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    here = Encoded.of(tokenizer.encode_many(TEXTS), tokenizer.size)
+    here = Encoded.of(tokenizer.encode_many(TEXTS), tokenizer.vocab_size)
     there = encode(iter(TEXTS), tokenizer, "four", tmp_path)
     assert here.ids.tolist() == there.ids.tolist()
     assert here.starts.tolist() == there.starts.tolist()

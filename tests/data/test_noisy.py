@@ -15,7 +15,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 def noisy(tokenizer: Tokenizer, noise: float = 0.3, room: int = 99, seed: int = 0) -> Noisy:
-    plain = Encoded.of(tokenizer.encode_many(TEXTS), tokenizer.size)
+    plain = Encoded.of(tokenizer.encode_many(TEXTS), tokenizer.vocab_size)
     return Noisy(TEXTS, plain, tokenizer, noise, room, (seed, 0))
 
 
@@ -59,7 +59,7 @@ def test_a_text_whose_ids_are_not_those_of_its_words_is_cut_plainly(tokenizer: T
     """As where a token was added to a vocabulary, which is found before there are words."""
     found = tokenizer.encode_many(TEXTS)
     found[2] = [*found[2], tokenizer.mask_id]
-    plain = Encoded.of(found, tokenizer.size)
+    plain = Encoded.of(found, tokenizer.vocab_size)
     texts = Noisy(TEXTS, plain, tokenizer, 0.9, 99, (0, 0))
     assert texts.stiff == 1
     for epoch in range(3):

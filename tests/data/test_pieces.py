@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qkv.data.documents import LENGTH, Piece, pieces_of, whole
-from qkv.text import KINDS, Tokenizer
+from qkv.text import TOKENIZER_KINDS, Tokenizer
 
 TEXTS = [
     "The cat sat on the mat, and the dog didn't.\n",
@@ -32,10 +32,10 @@ def lines_of(text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def tokenizers() -> dict[str, Tokenizer]:
-    return {kind: Tokenizer.train(kind, TEXTS, 400) for kind in KINDS}
+    return {kind: Tokenizer.train(kind, TEXTS, 400) for kind in TOKENIZER_KINDS}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @settings(max_examples=300, deadline=None)
 @given(text=texts, length=st.integers(1, 13))
 def test_the_tokens_of_the_pieces_are_the_tokens_of_the_whole(

@@ -41,7 +41,7 @@ def model_for(output: object, seed: int = 0) -> Encoder:
         position=Sinusoidal(),
         dropout=0.1,
     )
-    table = Embedding(vocabulary=READER.size)
+    table = Embedding(vocabulary=READER.vocab_size)
     config = EncoderOnly(length=LENGTH, embedding=table, encoder=stack, output=output)
     model = build(config, seed)
     assert isinstance(model, Encoder)

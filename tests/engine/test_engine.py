@@ -31,7 +31,7 @@ def encoder(tmp_path: Path) -> Path:
         layers=2, width=24, attention=MultiHead(heads=3), feed_forward=GELU(width=40),
         position=Learned(),
     )  # fmt: skip
-    table = Embedding(vocabulary=tokenizer.size)
+    table = Embedding(vocabulary=tokenizer.vocab_size)
     config = EncoderOnly(length=31, embedding=table, encoder=stack, output=TextVector())
     Bundle(build(config, seed=5), tokenizer).save(tmp_path / "bundle")
     return tmp_path / "bundle"

@@ -45,7 +45,10 @@ TEXT = st.lists(st.sampled_from([*WORDS, "Größe", "漢字", "!?", "🐕"]), mi
 def encoder(output: object, seed: int = 0) -> Encoder:
     made = build(
         EncoderOnly(
-            length=61, embedding=Embedding(vocabulary=TOKENIZER.size), encoder=STACK, output=output
+            length=61,
+            embedding=Embedding(vocabulary=TOKENIZER.vocab_size),
+            encoder=STACK,
+            output=output,
         ),
         seed,
     )
@@ -56,7 +59,7 @@ def encoder(output: object, seed: int = 0) -> Encoder:
 
 
 def cosine(model: Encoder, tokenizer: Tokenizer, a: str, b: str) -> float:
-    ids = [tokenizer.wrap(tokenizer.encode(text)) for text in (a, b)]
+    ids = [tokenizer.add_special_tokens(tokenizer.encode(text)) for text in (a, b)]
     one, other = batched_outputs(model, ids, tokenizer.pad_id).double()
     return float(one @ other / one.norm() / other.norm())
 

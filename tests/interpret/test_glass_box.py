@@ -48,21 +48,21 @@ def box(config: object, tokenizer: Tokenizer) -> GlassBox:
 
 @pytest.fixture(scope="module")
 def writer(tokenizer: Tokenizer) -> GlassBox:
-    table = Embedding(vocabulary=tokenizer.size)
+    table = Embedding(vocabulary=tokenizer.vocab_size)
     rotary = STACK.model_copy(update={"position": Rope()})
     return box(DecoderOnly(length=23, embedding=table, decoder=rotary), tokenizer)
 
 
 @pytest.fixture(scope="module")
 def judge(tokenizer: Tokenizer) -> GlassBox:
-    table = Embedding(vocabulary=tokenizer.size)
+    table = Embedding(vocabulary=tokenizer.vocab_size)
     labels = Classify(labels=("bad", "good", "odd"))
     return box(EncoderOnly(length=23, embedding=table, encoder=STACK, output=labels), tokenizer)
 
 
 @pytest.fixture(scope="module")
 def translator(tokenizer: Tokenizer) -> GlassBox:
-    table = Embedding(vocabulary=tokenizer.size)
+    table = Embedding(vocabulary=tokenizer.vocab_size)
     config = EncoderDecoder(length=23, embedding=table, encoder=STACK, decoder=STACK)
     return box(config, tokenizer)
 
@@ -103,7 +103,7 @@ def test_the_answer_goes_by_names(writer: GlassBox, judge: GlassBox) -> None:
 
 
 def test_the_answer_of_an_encoder_of_texts_is_its_vector(tokenizer: Tokenizer) -> None:
-    table = Embedding(vocabulary=tokenizer.size)
+    table = Embedding(vocabulary=tokenizer.vocab_size)
     vectors = box(
         EncoderOnly(length=23, embedding=table, encoder=STACK, output=TextVector()), tokenizer
     )

@@ -15,9 +15,9 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, normalizers, pre_tokenizers
 
 from qkv.errors import DataError
-from qkv.text import KINDS, Tokenizer
+from qkv.text import TOKENIZER_KINDS, Tokenizer
 from qkv.text.pretrained import read_tokenizer
-from qkv.text.tokenizer import LONG, PART, Seams
+from qkv.text.tokenizer import LONG, PART, LongWordSplitter
 
 PAGE = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 PUBLIC = ["minilm", "stories260K", "stories15M"]
@@ -46,7 +46,7 @@ ODD = {
 
 @pytest.fixture(scope="module")
 def own() -> dict[str, Tokenizer]:
-    return {kind: Tokenizer.train(kind, PAGE.split("\n"), 600) for kind in KINDS}
+    return {kind: Tokenizer.train(kind, PAGE.split("\n"), 600) for kind in TOKENIZER_KINDS}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def uncut(find: Callable[[str], Tokenizer]) -> Callable[[str], Backend]:
 
     @cache
     def made(name: str) -> Backend:
-        backend = Backend.from_str(find(name).json())
+        backend = Backend.from_str(find(name).to_json())
         backend.encode_special_tokens = True
         return backend
 
@@ -82,7 +82,7 @@ def uncut(find: Callable[[str], Tokenizer]) -> Callable[[str], Backend]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*KINDS, *PUBLIC])
+@pytest.mark.parametrize("name", [*TOKENIZER_KINDS, *PUBLIC])
 @pytest.mark.parametrize("odd", ODD)
 def test_any_text_becomes_tokens_of_the_vocabulary(
     find: Callable[[str], Tokenizer], name: str, odd: str
@@ -91,14 +91,14 @@ def test_any_text_becomes_tokens_of_the_vocabulary(
     begin = time.perf_counter()
     ids = tokenizer.encode(text)
     assert time.perf_counter() - begin < 10
-    assert all(0 <= id < tokenizer.size for id in ids[:1000])
+    assert all(0 <= id < tokenizer.vocab_size for id in ids[:1000])
     if not text:
         assert ids == []
     elif name in ("bpe", "bytes"):
         assert tokenizer.decode(ids) == text
 
 
-@pytest.mark.parametrize("name", [*KINDS, *PUBLIC])
+@pytest.mark.parametrize("name", [*TOKENIZER_KINDS, *PUBLIC])
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff", "ok" * LONG + "\udc80"])
 def test_half_a_character_is_refused_with_its_place(
     find: Callable[[str], Tokenizer], name: str, text: str
@@ -108,7 +108,7 @@ def test_half_a_character_is_refused_with_its_place(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*KINDS, *PUBLIC])
+@pytest.mark.parametrize("name", [*TOKENIZER_KINDS, *PUBLIC])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_twice_the_text_costs_little_more_than_twice_as_much(
     find: Callable[[str], Tokenizer], name: str, shape: str
@@ -165,7 +165,7 @@ SMALL = [small(f, n) for f in (False, True) for n in (False, True)]
 )
 def test_a_long_word_cut_at_its_seams_has_the_same_tokens(text: str, which: int, part: int) -> None:
     backend = SMALL[which]
-    seams = Seams.of(backend, long=6, part=part)
+    seams = LongWordSplitter.of(backend, long=6, part=part)
     assert seams is not None
     ids = seams.encode(text)
     if ids is not None:
@@ -173,11 +173,11 @@ def test_a_long_word_cut_at_its_seams_has_the_same_tokens(text: str, which: int,
 
 
 def test_words_are_cut_between_characters_that_no_token_joins() -> None:
-    seams = Seams.of(SMALL[0], long=6, part=1)
+    seams = LongWordSplitter.of(SMALL[0], long=6, part=1)
     assert seams is not None
     assert list(seams.cut("abcdeadba")) == ["abcde", "a", "d", "b", "a"]
     assert list(seams.cut("ab😀😀日日cb")) == ["ab😀😀日", "日", "c", "b"]
-    spelling = Seams.of(SMALL[2], long=6, part=1)
+    spelling = LongWordSplitter.of(SMALL[2], long=6, part=1)
     assert spelling is not None
     assert list(spelling.cut("ab😀😀日cbé")) == ["ab", "😀", "😀", "日", "c", "b", "é"]
     assert list(seams.cut("adadad")) == ["adadad"]  # not long
@@ -209,7 +209,7 @@ def test_a_public_tokenizer_cuts_long_texts_into_the_same_tokens(
 def test_a_public_tokenizer_finds_seams_in_words_and_in_random_letters(
     uncut: Callable[[str], Backend],
 ) -> None:
-    seams = Seams.of(uncut("stories15M"))
+    seams = LongWordSplitter.of(uncut("stories15M"))
     assert seams is not None
     for text in (SHAPES["random letters"](3 * LONG), "▁".join(PAGE.split()) * 9):
         assert len(text) > LONG
@@ -218,19 +218,24 @@ def test_a_public_tokenizer_finds_seams_in_words_and_in_random_letters(
 
 
 def test_short_words_spelled_otherwise_or_found_whole_are_never_cut() -> None:
-    own = Backend.from_str(Tokenizer.train("bpe", [PAGE], 600).json())
-    assert Seams.of(own) is None
-    assert Seams.of(Backend(models.BPE({"a": 0, "b": 1}, [], ignore_merges=True))) is None
+    own = Backend.from_str(Tokenizer.train("bpe", [PAGE], 600).to_json())
+    assert LongWordSplitter.of(own) is None
     assert (
-        Seams.of(Backend(models.BPE({"a": 0, "a</w>": 1}, [], end_of_word_suffix="</w>"))) is None
+        LongWordSplitter.of(Backend(models.BPE({"a": 0, "b": 1}, [], ignore_merges=True))) is None
     )
-    assert Seams.of(Backend(models.WordPiece({"a": 0}, unk_token="a"))) is None
+    assert (
+        LongWordSplitter.of(
+            Backend(models.BPE({"a": 0, "a</w>": 1}, [], end_of_word_suffix="</w>"))
+        )
+        is None
+    )
+    assert LongWordSplitter.of(Backend(models.WordPiece({"a": 0}, unk_token="a"))) is None
 
 
 def test_a_token_that_was_added_is_found_in_a_long_text_too() -> None:
     backend = small(fallback=False, normalized=False)
     backend.add_tokens(["dada"])
-    seams = Seams.of(backend, long=6, part=1)
+    seams = LongWordSplitter.of(backend, long=6, part=1)
     assert seams is not None
     assert seams.encode("bababadadab") is None
     assert seams.encode("bababadabab") == backend.encode("bababadabab").ids

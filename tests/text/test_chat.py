@@ -99,16 +99,18 @@ def test_the_text_is_that_of_the_peer(
     write(place, chat_template_jinja=TEMPLATES[name])
     ours, theirs = read_tokenizer(place), open_with_peer(place, "GPT2Tokenizer")
     wanted = theirs.apply_chat_template(conversation, tokenize=False, add_generation_prompt=prompt)
-    assert ours.chat(conversation, add_generation_prompt=prompt) == wanted
+    assert ours.apply_chat_template(conversation, add_generation_prompt=prompt) == wanted
     ids = theirs.apply_chat_template(conversation, add_generation_prompt=prompt, return_dict=False)
-    assert ours.encode(wanted, special=True) == ids
+    assert ours.encode(wanted, parse_special=True) == ids
 
 
 def test_a_file_of_its_own_comes_first_and_default_among_named_ones(tmp_path: Path) -> None:
     named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]
     place = write_bytes(tmp_path, ["<|endoftext|>"], chat_template=named)
-    assert read_tokenizer(place).chat([]) == "plain"
-    assert read_tokenizer(write(place, chat_template_jinja="file")).chat([]) == "file"
+    assert read_tokenizer(place).apply_chat_template([]) == "plain"
+    assert (
+        read_tokenizer(write(place, chat_template_jinja="file")).apply_chat_template([]) == "file"
+    )
 
 
 def test_the_template_is_kept_with_the_marks(place: Path, tmp_path: Path) -> None:
@@ -116,8 +118,10 @@ def test_the_template_is_kept_with_the_marks(place: Path, tmp_path: Path) -> Non
     before = read_tokenizer(place)
     before.save(tmp_path / "tokenizer.json")
     after = Tokenizer.load(tmp_path / "tokenizer.json")
-    assert after.chat(CONVERSATIONS[0]) == before.chat(CONVERSATIONS[0])
-    assert after.chat(CONVERSATIONS[0]).startswith("<s><|start_header_id|>user")
+    assert after.apply_chat_template(CONVERSATIONS[0]) == before.apply_chat_template(
+        CONVERSATIONS[0]
+    )
+    assert after.apply_chat_template(CONVERSATIONS[0]).startswith("<s><|start_header_id|>user")
 
 
 def test_without_names_a_template_knows_the_marks() -> None:
@@ -125,7 +129,7 @@ def test_without_names_a_template_knows_the_marks() -> None:
         None, None, "<start>", "<end>", None, chat_template="{{ bos_token }}{{ eos_token }}"
     )
     own = Tokenizer.train("bytes", ["a"], 300)
-    assert Tokenizer(own._backend, marks).chat([]) == "<start><end>"
+    assert Tokenizer(own._backend, marks).apply_chat_template([]) == "<start><end>"
 
 
 def told(template: str, messages: object = ({"role": "user", "content": "hi"},)) -> str:
@@ -139,7 +143,7 @@ def told(template: str, messages: object = ({"role": "user", "content": "hi"},))
 
 def test_a_tokenizer_without_a_template_says_so() -> None:
     with pytest.raises(DataError, match="no chat template"):
-        Tokenizer.train("bytes", ["a"], 300).chat([])
+        Tokenizer.train("bytes", ["a"], 300).apply_chat_template([])
 
 
 def test_what_a_template_refuses_is_said_in_its_words() -> None:

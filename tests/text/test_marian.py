@@ -38,7 +38,10 @@ def same(ours: Tokenizer, theirs: Any, text: str) -> None:
         given = {"text_target" if target else "text": text}
         for special in (False, True):
             wanted = theirs(**given, split_special_tokens=not special)["input_ids"]
-            assert ours.wrap(ours.encode(text, special=special, target=target)) == wanted
+            assert (
+                ours.add_special_tokens(ours.encode(text, parse_special=special, target=target))
+                == wanted
+            )
             shown = theirs.decode(
                 wanted, skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
@@ -66,8 +69,8 @@ def test_both_languages_give_the_ids_of_the_peer_on_any_text(
 def test_it_starts_with_padding_and_ends_with_the_one_mark(both: tuple[Tokenizer, Any]) -> None:
     ours, theirs = both
     assert (ours.bos_id, ours.pad_id) == (theirs.pad_token_id, theirs.pad_token_id)
-    assert (ours.eos_id, ours.before, ours.after) == (0, (), (0,))
-    assert ours.size == len(theirs)
+    assert (ours.eos_id, ours.prefix_ids, ours.suffix_ids) == (0, (), (0,))
+    assert ours.vocab_size == len(theirs)
     assert ours.encode(">>de<< the cat")[0] == 3
 
 
@@ -101,11 +104,11 @@ def test_two_languages_with_our_own_marks_come_back(tmp_path: Path) -> None:
     """Then no special_tokens.json is written that would tell of them."""
     own = Tokenizer.train("bytes", ["a"], 300)
     cutters = [Tokenizer.train(kind, ["the cat"], 300) for kind in ("characters", "bytes")]
-    before = own.cut_by((cutters[0]._backend, cutters[1]._backend))
+    before = own.with_language_pair((cutters[0]._backend, cutters[1]._backend))
     before.save(tmp_path / "tokenizer.json")
     assert not (tmp_path / "special_tokens.json").exists()
     after = Tokenizer.load(tmp_path / "tokenizer.json")
-    assert after.two_languages
+    assert after.has_language_pair
     assert after.encode("the cat") == before.encode("the cat")
 
 

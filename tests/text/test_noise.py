@@ -12,8 +12,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers
 
 from qkv.errors import QkvError
-from qkv.text import KINDS, Tokenizer
-from qkv.text.bpe_dropout import NOISY, SOME
+from qkv.text import TOKENIZER_KINDS, Tokenizer
+from qkv.text.bpe_dropout import DROPOUT_KINDS, WORDS_PER_CHUNK
 
 SPECIAL = ["<pad>", "<unknown>", "<start>", "<end>", "<mask>"]
 TEXTS = [
@@ -47,20 +47,20 @@ Cut = tuple[int, ...]
 
 @pytest.fixture(scope="module")
 def tokenizers() -> dict[str, Tokenizer]:
-    return {kind: Tokenizer.train(kind, TEXTS, 400) for kind in KINDS}
+    return {kind: Tokenizer.train(kind, TEXTS, 400) for kind in TOKENIZER_KINDS}
 
 
 def cut(tokenizer: Tokenizer, text: str, noise: float, seed: int = 0) -> list[int]:
-    words = tokenizer.words(text)
+    words = tokenizer.pre_tokenize(text)
     numbers = np.arange(len(words))
-    ids, _ = tokenizer.cutter(words).cut(numbers, noise, np.random.default_rng(seed))
+    ids, _ = tokenizer.subword_sampler(words).sample(numbers, noise, np.random.default_rng(seed))
     return ids.tolist()
 
 
 def shares(tokenizer: Tokenizer, word: str, noise: float, count: int = 40_000) -> dict[Cut, float]:
     """How often that word gets which cut."""
     draws, numbers = np.random.default_rng(3), np.zeros(count, np.int32)
-    ids, starts = tokenizer.cutter([word]).cut(numbers, noise, draws)
+    ids, starts = tokenizer.subword_sampler([word]).sample(numbers, noise, draws)
     found = Counter(tuple(ids[a:b].tolist()) for a, b in pairwise(starts))
     return {pieces: times / count for pieces, times in found.items()}
 
@@ -69,7 +69,7 @@ def chances_of_merging(tokenizer: Tokenizer, word: str, noise: float) -> dict[Cu
     """BPE-dropout as the paper tells it, each chance worked out: the best merge that is not left
     out is done, and the word is finished once all of them are.
     """
-    model = json.loads(tokenizer.json())["model"]
+    model = json.loads(tokenizer.to_json())["model"]
     ranks = {tuple(merge): rank for rank, merge in enumerate(model["merges"])}
     states, chances = {tuple(word): 1.0}, Counter[Cut]()
     while states:
@@ -90,7 +90,7 @@ def chances_of_matching(
     """MaxMatch-dropout in the same way: the longest match that is not left out, or the shortest."""
     if start == len(word):
         return {(): 1.0}
-    vocabulary = json.loads(tokenizer.json())["model"]["vocab"]
+    vocabulary = json.loads(tokenizer.to_json())["model"]["vocab"]
     prefix, rest, chances = "##" if start else "", 1.0, Counter[Cut]()
     stops = [i for i in range(start + 1, len(word) + 1) if prefix + word[start:i] in vocabulary]
     for stop in reversed(stops):
@@ -104,7 +104,7 @@ def chances_of_matching(
 CHANCES = {"bpe": chances_of_merging, "wordpiece": chances_of_matching}
 
 
-@pytest.mark.parametrize("kind", NOISY)
+@pytest.mark.parametrize("kind", DROPOUT_KINDS)
 @pytest.mark.parametrize("noise", [0.0, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("word", ["cats", "dogs", "schneehund", "mm", "a"])
 def test_every_cut_is_as_likely_as_the_paper_says(
@@ -123,7 +123,7 @@ def test_the_only_merge_of_a_word_is_left_out_as_often_as_is_asked_for() -> None
     assert shares(tokenizer, "ab", 0.2)[tuple(whole)] == pytest.approx(0.8, abs=0.01)
 
 
-@pytest.mark.parametrize("kind", NOISY)
+@pytest.mark.parametrize("kind", DROPOUT_KINDS)
 @settings(max_examples=200, deadline=None)
 @given(text=texts, noise=st.floats(0.0, 0.99), seed=st.integers(0, 9))
 def test_noise_changes_the_tokens_of_a_text_and_not_what_they_say(
@@ -137,41 +137,43 @@ def test_noise_changes_the_tokens_of_a_text_and_not_what_they_say(
         assert tokenizer.decode(noisy) == text
 
 
-@pytest.mark.parametrize("kind", NOISY)
+@pytest.mark.parametrize("kind", DROPOUT_KINDS)
 @settings(max_examples=200, deadline=None)
 @given(text=texts)
 def test_without_noise_the_cut_is_the_plain_one_and_nothing_is_drawn(
     tokenizers: dict[str, Tokenizer], kind: str, text: str
 ) -> None:
     tokenizer, draws = tokenizers[kind], np.random.default_rng(7)
-    words = tokenizer.words(text)
-    ids, _ = tokenizer.cutter(words).cut(np.arange(len(words)), 0.0, draws)
+    words = tokenizer.pre_tokenize(text)
+    ids, _ = tokenizer.subword_sampler(words).sample(np.arange(len(words)), 0.0, draws)
     assert ids.tolist() == tokenizer.encode(text)
     assert draws.random() == np.random.default_rng(7).random()
 
 
-@pytest.mark.parametrize("kind", NOISY)
+@pytest.mark.parametrize("kind", DROPOUT_KINDS)
 def test_the_same_draws_give_the_same_cuts(tokenizers: dict[str, Tokenizer], kind: str) -> None:
     one, same, other = (cut(tokenizers[kind], TEXTS[1], 0.4, seed) for seed in (0, 0, 1))
     assert one == same != other
 
 
-@pytest.mark.parametrize("kind", NOISY)
+@pytest.mark.parametrize("kind", DROPOUT_KINDS)
 def test_more_words_than_are_cut_at_a_time_keep_their_order(
     tokenizers: dict[str, Tokenizer], kind: str
 ) -> None:
     tokenizer, words = tokenizers[kind], ["cats", "a", "dog", "mats"]
-    numbers = np.random.default_rng(0).integers(0, len(words), SOME + 5)
-    ids, starts = tokenizer.cutter(words).cut(numbers, 0.3, np.random.default_rng(0))
-    for i in (0, 1, SOME - 1, SOME, SOME + 4):
+    numbers = np.random.default_rng(0).integers(0, len(words), WORDS_PER_CHUNK + 5)
+    ids, starts = tokenizer.subword_sampler(words).sample(numbers, 0.3, np.random.default_rng(0))
+    for i in (0, 1, WORDS_PER_CHUNK - 1, WORDS_PER_CHUNK, WORDS_PER_CHUNK + 4):
         assert tokenizer.decode(ids[starts[i] : starts[i + 1]].tolist()) == words[numbers[i]]
     assert starts[-1] == len(ids)
 
 
-@pytest.mark.parametrize("kind", NOISY)
+@pytest.mark.parametrize("kind", DROPOUT_KINDS)
 def test_no_words_are_no_ids(tokenizers: dict[str, Tokenizer], kind: str) -> None:
     ids, starts = (
-        tokenizers[kind].cutter([]).cut(np.zeros(0, np.int32), 0.5, np.random.default_rng(0))
+        tokenizers[kind]
+        .subword_sampler([])
+        .sample(np.zeros(0, np.int32), 0.5, np.random.default_rng(0))
     )
     assert ids.tolist() == []
     assert starts.tolist() == [0]
@@ -206,19 +208,19 @@ def test_a_match_after_which_a_word_cannot_be_spelled_is_never_taken() -> None:
     assert {tuple(cut(tokenizer, "abc", 0.9, seed)) for seed in range(20)} == {(2, 3)}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in NOISY])
+@pytest.mark.parametrize("kind", [kind for kind in TOKENIZER_KINDS if kind not in DROPOUT_KINDS])
 def test_other_kinds_have_no_noise(tokenizers: dict[str, Tokenizer], kind: str) -> None:
     with pytest.raises(QkvError, match=f"for bpe and wordpiece tokenizers, not for {kind}"):
-        tokenizers[kind].cutter(["cats"])
+        tokenizers[kind].subword_sampler(["cats"])
 
 
 def test_letters_that_are_spelled_unlike_at_the_end_of_a_word_are_refused() -> None:
     model = models.BPE({"a": 0, "a</w>": 1}, [], end_of_word_suffix="</w>")
     with pytest.raises(QkvError, match="leave it out"):
-        Tokenizer(Backend(model)).cutter(["a"])
+        Tokenizer(Backend(model)).subword_sampler(["a"])
 
 
 def test_a_tokenizer_without_words_is_refused() -> None:
     model = models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")])
     with pytest.raises(QkvError, match="takes a whole text for one"):
-        Tokenizer(Backend(model)).cutter(["ab"])
+        Tokenizer(Backend(model)).subword_sampler(["ab"])

@@ -304,7 +304,7 @@ def test_links_may_not_lead_out_of_the_directory(tmp_path: Path) -> None:
     (place / "vocab.txt").unlink()
     (place / "real.txt").write_text("\n".join(BRACKETS), encoding="utf-8")
     (place / "vocab.txt").symlink_to("real.txt")
-    assert read_tokenizer(place).size == 5
+    assert read_tokenizer(place).vocab_size == 5
 
 
 def test_the_links_of_the_hugging_face_cache_are_followed(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_the_links_of_the_hugging_face_cache_are_followed(tmp_path: Path) -> Non
     (home / "blobs").mkdir()
     (home / "blobs" / "f00d").write_text("\n".join(BRACKETS), encoding="utf-8")
     (place / "vocab.txt").symlink_to("../../blobs/f00d")
-    assert read_tokenizer(place).size == 5
+    assert read_tokenizer(place).vocab_size == 5
     (home / "blobs" / "beef").symlink_to("/etc/hostname")
     (place / "tokenizer_config.json").symlink_to("../../blobs/beef")
     refused(place, "leads out of the model's directory")
@@ -341,7 +341,7 @@ def test_nothing_of_a_directory_is_run(tmp_path: Path) -> None:
     options = {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
     refused(write(place, tokenizer_config_json=options), "tokenizer.json", "not run")
     bert_json(place)
-    assert read_tokenizer(place).size > 5
+    assert read_tokenizer(place).vocab_size > 5
 
 
 def test_reading_needs_neither_torch_nor_the_peer_nor_sentencepiece(tmp_path: Path) -> None:

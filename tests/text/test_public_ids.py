@@ -53,9 +53,9 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def same(ours: Tokenizer, theirs: Any, text: str) -> None:
     for special in (False, True):
-        found = ours.encode(text, special=special)
+        found = ours.encode(text, parse_special=special)
         assert found == ids(theirs, text, split=not special)
-        assert ours.wrap(found) == ids(theirs, text, around=True, split=not special)
+        assert ours.add_special_tokens(found) == ids(theirs, text, around=True, split=not special)
     wrapped = ids(theirs, text, around=True)
     wanted = theirs.decode(wrapped, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     assert ours.decode(wrapped) == wanted
@@ -64,8 +64,8 @@ def same(ours: Tokenizer, theirs: Any, text: str) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_ids_and_text_are_those_of_the_peer(opened: Any, place: str) -> None:
     ours, theirs = opened(place)
-    assert ours.size == len(theirs)
-    assert [ours.token(id) for id in range(ours.size)]
+    assert ours.vocab_size == len(theirs)
+    assert [ours.token(id) for id in range(ours.vocab_size)]
     for text in HOSTILE:
         same(ours, theirs, text)
 
@@ -84,12 +84,12 @@ def test_a_tokenizer_saved_here_is_the_same_after_loading(
     before, _ = opened(place)
     before.save(tmp_path / "tokenizer.json")
     after = Tokenizer.load(tmp_path / "tokenizer.json")
-    assert (after.special_tokens, after.before, after.after) == (
-        before.marks,
-        before.before,
-        before.after,
+    assert (after.special_tokens, after.prefix_ids, after.suffix_ids) == (
+        before.special_tokens,
+        before.prefix_ids,
+        before.suffix_ids,
     )
-    assert (after.special_ids, after.eos_ids) == (before.special, before.stops)
+    assert (after.special_ids, after.eos_ids) == (before.special_ids, before.eos_ids)
     for special in (False, True):
         assert after.encode_many(HOSTILE, special) == before.encode_many(HOSTILE, special)
 
@@ -97,18 +97,18 @@ def test_a_tokenizer_saved_here_is_the_same_after_loading(
 @pytest.mark.parametrize("place", ["bert", "llama", "roberta", "gpt2"])
 def test_special_tokens_in_a_text_are_text_unless_asked_for(opened: Any, place: str) -> None:
     ours, _ = opened(place)
-    text = " ".join(ours.token(id) for id in ours.special)
+    text = " ".join(ours.token(id) for id in ours.special_ids)
     # An unknown character is the one special token that a text may hold.
-    assert not (ours.special - {ours.unknown}) & set(ours.encode(text))
-    assert ours.special <= set(ours.encode(text, special=True))
+    assert not (ours.special_ids - {ours.unk_id}) & set(ours.encode(text))
+    assert ours.special_ids <= set(ours.encode(text, parse_special=True))
 
 
 def test_a_unigram_vocabulary_holds_its_special_tokens_so_they_are_read_in_any_text(
     opened: Any,
 ) -> None:
     ours, theirs = opened("t5")
-    assert ours.end in ours.encode("a</s>b")
-    assert ours.end in ids(theirs, "a</s>b", split=True)
+    assert ours.eos_id in ours.encode("a</s>b")
+    assert ours.eos_id in ids(theirs, "a</s>b", split=True)
 
 
 def bert_json(place: Path, **options: object) -> Path:
@@ -187,12 +187,12 @@ def test_the_real_minilm_is_read_from_either_of_its_files(tmp_path: Path) -> Non
     theirs = open_with_peer(minilm())
     whole = read_tokenizer(minilm())
     parts = read_tokenizer(copied(minilm(), tmp_path / "parts", without=("tokenizer.json",)))
-    assert whole.size == parts.size == len(theirs) == 30522
+    assert whole.vocab_size == parts.vocab_size == len(theirs) == 30522
     for text in HOSTILE:
         same(whole, theirs, text)
         same(parts, theirs, text)
     assert whole.special_tokens == parts.special_tokens
-    assert (whole.bos_id, whole.eos_id) == (101, 102) == (whole.before[0], whole.after[0])
+    assert (whole.bos_id, whole.eos_id) == (101, 102) == (whole.prefix_ids[0], whole.suffix_ids[0])
 
 
 @pytest.mark.parametrize("name", ["stories15M", "stories260K"])
@@ -201,7 +201,7 @@ def test_real_llamas_give_the_ids_of_the_peer(shared: Path, name: str) -> None:
     if not directory.is_dir():
         pytest.skip(f"needs {name} in the shared folder")
     ours, theirs = read_tokenizer(directory), open_with_peer(directory)
-    assert (ours.bos_id, ours.eos_id, ours.before) == (1, 2, (1,))
+    assert (ours.bos_id, ours.eos_id, ours.prefix_ids) == (1, 2, (1,))
     for text in HOSTILE:
         same(ours, theirs, text)
 

@@ -18,7 +18,7 @@ def test_a_bert_starts_with_cls_and_ends_with_sep(tmp_path: Path) -> None:
     found = read_tokenizer(write_words(tmp_path, BRACKETS))
     assert found.special_tokens == SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     ids = [found.pad_id, found.unk_id, found.bos_id, found.eos_id, found.mask_id]
-    assert (ids, found.before, found.after) == ([0, 1, 2, 3, 4], (2,), (3,))
+    assert (ids, found.prefix_ids, found.suffix_ids) == ([0, 1, 2, 3, 4], (2,), (3,))
     assert found.special_ids == {0, 1, 2, 3, 4}
     assert (found.eos_ids, found.forced_bos_id) == ((3,), None)
 
@@ -45,7 +45,7 @@ def test_an_encoder_decoder_starts_where_its_config_says(tmp_path: Path) -> None
     )
     found = read_tokenizer(place)
     assert (found.bos_id, found.eos_id, found.pad_id, found.forced_bos_id) == (2, 2, 1, 0)
-    assert (found.before, found.after) == ((0,), (2,))
+    assert (found.prefix_ids, found.suffix_ids) == ((0,), (2,))
 
 
 def test_a_t5_starts_with_its_padding(tmp_path: Path) -> None:
@@ -107,27 +107,31 @@ def test_named_tokens_may_be_objects_and_stand_in_the_map(tmp_path: Path) -> Non
 
 def test_wrap_cuts_the_text_and_never_the_marks(tmp_path: Path) -> None:
     found = read_tokenizer(write_words(tmp_path, BRACKETS))
-    assert found.wrap([7, 8, 9]) == [2, 7, 8, 9, 3]
-    assert found.wrap([7, 8, 9], longest=4) == [2, 7, 8, 3]
-    assert found.wrap((7, 8, 9), longest=5) == [2, 7, 8, 9, 3]
-    assert found.wrap([7], longest=2) == [2, 3]
-    assert found.wrap([]) == [2, 3]
+    assert found.add_special_tokens([7, 8, 9]) == [2, 7, 8, 9, 3]
+    assert found.add_special_tokens([7, 8, 9], max_length=4) == [2, 7, 8, 3]
+    assert found.add_special_tokens((7, 8, 9), max_length=5) == [2, 7, 8, 9, 3]
+    assert found.add_special_tokens([7], max_length=2) == [2, 3]
+    assert found.add_special_tokens([]) == [2, 3]
     with pytest.raises(DataError, match="longest=1 leaves no room for the 2 marks"):
-        found.wrap([7], longest=1)
+        found.add_special_tokens([7], max_length=1)
     own = Tokenizer.train("bytes", ["a"], 300)
-    assert (own.wrap([7, 8, 9], longest=2), own.before, own.after) == ([7, 8], (), ())
-    assert own.wrap([7], longest=0) == []
+    assert (own.add_special_tokens([7, 8, 9], max_length=2), own.prefix_ids, own.suffix_ids) == (
+        [7, 8],
+        (),
+        (),
+    )
+    assert own.add_special_tokens([7], max_length=0) == []
 
 
 def test_copies_keep_the_marks(tmp_path: Path) -> None:
     before = read_tokenizer(write_words(tmp_path, BRACKETS))
     for after in (copy.deepcopy(before), pickle.loads(pickle.dumps(before))):
-        assert (after.special_tokens, after.before, after.eos_id) == (
+        assert (after.special_tokens, after.prefix_ids, after.eos_id) == (
             before.special_tokens,
             (2,),
             3,
         )
-        assert after.encode("[SEP] the", special=True)[0] == 3
+        assert after.encode("[SEP] the", parse_special=True)[0] == 3
         assert after.encode("[SEP] the")[0] != 3
 
 

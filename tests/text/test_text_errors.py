@@ -10,7 +10,7 @@ import pytest
 
 from qkv.errors import DataError, UsageError
 from qkv.files import LARGEST
-from qkv.text import KINDS, Tokenizer
+from qkv.text import TOKENIZER_KINDS, Tokenizer
 
 TEXTS = ["the cat sat on the mat", "the dog did not"]
 
@@ -36,11 +36,11 @@ def test_too_small_a_vocabulary_names_both_numbers(kind: str, least: int) -> Non
     for vocabulary in (least - 1, 0, -3):
         with pytest.raises(UsageError) as caught:
             Tokenizer.train(kind, TEXTS, vocabulary)
-        one_line(caught, kind, f"vocabulary={vocabulary} ", str(least))
-    assert Tokenizer.train(kind, TEXTS, least).size <= least
+        one_line(caught, kind, f"vocab_size={vocabulary} ", str(least))
+    assert Tokenizer.train(kind, TEXTS, least).vocab_size <= least
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @pytest.mark.parametrize("texts", [[], [""], ["", "", ""]])
 def test_nothing_to_learn_from_is_an_error(kind: str, texts: list[str]) -> None:
     with pytest.raises(DataError, match="no text to learn") as caught:
@@ -54,7 +54,7 @@ def test_texts_of_space_hold_no_word_for_wordpiece() -> None:
     one_line(caught)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @pytest.mark.parametrize(("half", "name"), [("\ud800", "U+D800"), ("\udfff", "U+DFFF")])
 def test_half_a_character_is_named_with_its_position(kind: str, half: str, name: str) -> None:
     tokenizer, text = Tokenizer.train(kind, TEXTS, 300), f"abcdé{half}f"
@@ -74,7 +74,7 @@ def test_what_the_texts_raise_while_learning_is_not_hidden() -> None:
         yield "the cat"
         raise DataError("reviews.csv line 318: label is empty")
 
-    for kind in KINDS:
+    for kind in TOKENIZER_KINDS:
         with pytest.raises(DataError, match="line 318"):
             Tokenizer.train(kind, broken(), 300)
 
@@ -114,7 +114,7 @@ def test_a_tokenizer_file_that_the_user_names_may_be_a_link(tmp_path: Path) -> N
     Tokenizer.train("bytes", TEXTS, 300).save(tmp_path / "tokenizer.json")
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "mine.json").symlink_to(tmp_path / "tokenizer.json")
-    assert Tokenizer.load(tmp_path / "links" / "mine.json").size == 261
+    assert Tokenizer.load(tmp_path / "links" / "mine.json").vocab_size == 261
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_file_that_is_no_tokenizer_is_refused_by_name(tmp_path: Path, content:
     one_line(caught, str(path))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_a_damaged_file_is_refused_or_still_usable_but_never_a_crash(
     kind: str, tmp_path: Path
 ) -> None:

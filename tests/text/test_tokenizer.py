@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qkv.errors import DataError
-from qkv.text import KINDS, Tokenizer
+from qkv.text import TOKENIZER_KINDS, Tokenizer
 
 SPECIAL = ["<pad>", "<unknown>", "<start>", "<end>", "<mask>"]
 TEXTS = [
@@ -45,7 +45,7 @@ hostile = st.one_of(
 
 @pytest.fixture(scope="module")
 def tokenizers() -> dict[str, Tokenizer]:
-    return {kind: Tokenizer.train(kind, TEXTS, 400) for kind in KINDS}
+    return {kind: Tokenizer.train(kind, TEXTS, 400) for kind in TOKENIZER_KINDS}
 
 
 @pytest.mark.parametrize("kind", ["bpe", "bytes"])
@@ -66,7 +66,7 @@ def test_characters_and_unigram_give_back_text_of_characters_they_saw(
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @settings(max_examples=150, deadline=None)
 @given(text=hostile)
 def test_no_user_text_makes_a_special_token(
@@ -75,10 +75,10 @@ def test_no_user_text_makes_a_special_token(
     tokenizer = tokenizers[kind]
     ids = set(tokenizer.encode(text))
     assert ids.isdisjoint({tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.mask_id})
-    assert all(id < tokenizer.size for id in ids)
+    assert all(id < tokenizer.vocab_size for id in ids)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @pytest.mark.parametrize("look_alike", SPECIAL)
 def test_a_special_token_in_training_and_user_text_stays_text(
     tokenizers: dict[str, Tokenizer], kind: str, look_alike: str
@@ -89,7 +89,7 @@ def test_a_special_token_in_training_and_user_text_stays_text(
     assert tokenizer.decode(ids).replace(" ", "") == look_alike
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @settings(max_examples=150, deadline=None)
 @given(text=hostile)
 def test_offsets_lead_from_each_token_to_its_characters(
@@ -126,14 +126,14 @@ def test_offsets_point_into_the_text_as_it_was_before_lower_casing(
     assert "".join(words) == "TheCAFÉ,thecat"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_many_texts_encode_as_each_one_does(tokenizers: dict[str, Tokenizer], kind: str) -> None:
     tokenizer = tokenizers[kind]
     assert tokenizer.encode_many(HOSTILE) == [tokenizer.encode(text) for text in HOSTILE]
     assert tokenizer.encode_many([]) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_special_tokens_are_the_first_five_and_decode_to_nothing(
     tokenizers: dict[str, Tokenizer], kind: str
 ) -> None:
@@ -147,14 +147,14 @@ def test_special_tokens_are_the_first_five_and_decode_to_nothing(
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_a_saved_tokenizer_is_the_same_after_loading(
     tokenizers: dict[str, Tokenizer], kind: str, tmp_path: Path
 ) -> None:
     before, path = tokenizers[kind], tmp_path / "tokenizer.json"
     before.save(path)
     after = Tokenizer.load(path)
-    assert (after.kind, after.size) == (kind, before.size)
+    assert (after.kind, after.vocab_size) == (kind, before.vocab_size)
     assert after.encode_many(HOSTILE + TEXTS) == before.encode_many(HOSTILE + TEXTS)
     for text in HOSTILE + TEXTS:
         assert after.offsets(text) == before.offsets(text)
@@ -164,7 +164,7 @@ def test_a_saved_tokenizer_is_the_same_after_loading(
     assert again.read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_copies_keep_special_tokens_apart_from_text(
     tokenizers: dict[str, Tokenizer], kind: str
 ) -> None:
@@ -176,7 +176,7 @@ def test_copies_keep_special_tokens_apart_from_text(
 
 def test_a_bpe_that_had_no_room_to_learn_is_still_a_bpe_after_loading(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train("bpe", TEXTS, 261)
-    assert tokenizer.size == 261
+    assert tokenizer.vocab_size == 261
     tokenizer.save(tmp_path / "tokenizer.json")
     assert Tokenizer.load(tmp_path / "tokenizer.json").kind == "bpe"
 
@@ -228,7 +228,7 @@ def test_bytes_that_make_no_character_decode_to_the_replacement_sign(
     assert tokenizer.decode(tokenizer.encode("a😀")[:-1]) == "a\ufffd"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @pytest.mark.parametrize("letter", ["a", " ", "日"])
 def test_the_cost_of_a_run_of_one_letter_grows_like_its_length(
     tokenizers: dict[str, Tokenizer], kind: str, letter: str
@@ -250,7 +250,7 @@ def test_the_cost_of_a_run_of_one_letter_grows_like_its_length(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_a_million_times_one_letter_is_learned_and_encoded_at_once(kind: str) -> None:
     text = "a" * 1_000_000
     start = time.perf_counter()
@@ -274,11 +274,11 @@ def test_the_vocabulary_is_a_ceiling_even_below_the_number_of_characters(
     kind: str, vocabulary: int
 ) -> None:
     tokenizer = Tokenizer.train(kind, TEXTS, vocabulary)
-    assert 5 < tokenizer.size <= vocabulary
+    assert 5 < tokenizer.vocab_size <= vocabulary
     assert tokenizer.unk_id in tokenizer.encode("日本語")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @settings(max_examples=60, deadline=None)
 @given(texts=st.lists(hostile, max_size=3), room=st.integers(2, 60))
 def test_any_text_can_be_learned_from_unless_nothing_is_in_it(
@@ -290,21 +290,21 @@ def test_any_text_can_be_learned_from_unless_nothing_is_in_it(
     except DataError:
         assert not "".join(texts) or kind == "wordpiece"  # to which control characters are blank
         return
-    assert tokenizer.size <= vocabulary
+    assert tokenizer.vocab_size <= vocabulary
     assert all(min(tokenizer.encode(text), default=1) >= 1 for text in texts)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_size_says_what_was_reached(kind: str) -> None:
     tokenizer = Tokenizer.train(kind, ["ab ab"], 100_000)
-    assert tokenizer.size < 300
-    with pytest.raises(DataError, match=f"{tokenizer.size}.*0 to {tokenizer.size - 1}"):
-        tokenizer.token(tokenizer.size)
+    assert tokenizer.vocab_size < 300
+    with pytest.raises(DataError, match=f"{tokenizer.vocab_size}.*0 to {tokenizer.vocab_size - 1}"):
+        tokenizer.token(tokenizer.vocab_size)
     with pytest.raises(DataError, match="-1"):
         tokenizer.decode([7, -1])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_training_is_the_same_in_every_process_and_order(kind: str, tmp_path: Path) -> None:
     rng = random.Random(7)
     words = ["".join(rng.choices("abcdefgh", k=rng.randint(2, 7))) for _ in range(300)]

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from qkv.errors import BundleError, ConfigError
 from qkv.files import is_there, read_json, shown, unwritten
 from qkv.files.safe_io import nearest
-from qkv.text.tokenizer import BESIDE
+from qkv.text.tokenizer import TOKENIZER_COMPANIONS
 
 # FOLDED bundle/no_model: What stands where a model was looked for and there is none, and what
 #   to do about it.
@@ -166,7 +166,7 @@ def verify(directory: Path) -> dict[str, Any]:
     if not directory.is_dir():
         raise BundleError(_absent(directory))
     manifest = _read_manifest(directory)
-    for name in BESIDE:
+    for name in TOKENIZER_COMPANIONS:
         if name not in manifest["files"] and is_there(directory / name):
             raise BundleError(
                 f"{directory / name} is no part of the bundle: its manifest does not list it; "

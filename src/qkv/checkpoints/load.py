@@ -256,8 +256,8 @@ def _architecture(fields: Mapping[str, Any]) -> str:
 
 
 def _check_tokenizer(place: Path, tokenizer: Tokenizer | None, config: ModelConfig) -> None:
-    if tokenizer is not None and tokenizer.size > config.embedding.vocabulary:
+    if tokenizer is not None and tokenizer.vocab_size > config.embedding.vocabulary:
         raise BundleError(
-            f"{place}: the tokenizer has {tokenizer.size:,} tokens but the model only "
+            f"{place}: the tokenizer has {tokenizer.vocab_size:,} tokens but the model only "
             f"{config.embedding.vocabulary:,}; they do not belong together"
         )

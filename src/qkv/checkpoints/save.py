@@ -44,7 +44,7 @@ def write_tokenizer(
 ) -> dict[str, Any]:
     """tokenizer.json and tokenizer_config.json; and what config.json says of special tokens."""
     marks = tokenizer.special_tokens
-    (place / "tokenizer.json").write_text(tokenizer.json(), encoding="utf-8")
+    (place / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
     named = {
         "pad_token": marks.pad,
         "unk_token": marks.unk,
@@ -69,7 +69,7 @@ def write_tokenizer(
         "forced_bos_token_id": marks.forced_bos,
     }
     found: dict[str, Any] = {
-        name: tokenizer.id_of(token) for name, token in ids.items() if token is not None
+        name: tokenizer.token_to_id(token) for name, token in ids.items() if token is not None
     }
     if len(tokenizer.eos_ids) > 1:
         found["eos_token_id"] = list(tokenizer.eos_ids)
@@ -126,7 +126,7 @@ def write_checkpoint(
     layout = layout_for(config, preferred)
     fields = layout.fields(config)
     notes = []
-    if tokenizer is not None and tokenizer.two_languages:
+    if tokenizer is not None and tokenizer.has_language_pair:
         notes.append(
             "the tokenizer cuts two languages in two ways, which one tokenizer.json cannot say: "
             "copy source.spm, target.spm and vocab.json from where the model came from"

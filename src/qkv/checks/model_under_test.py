@@ -87,9 +87,9 @@ def _marked(
 ) -> tuple[int, ...]:
     """An encoder's text has marks around it; a decoder's is still to be gone on with."""
     if isinstance(model, Decoder):
-        return (*tokenizer.before, *ids)[:longest]
-    around = len(tokenizer.before) + len(tokenizer.after)
-    return tuple(tokenizer.wrap(ids, max(longest, around)))
+        return (*tokenizer.prefix_ids, *ids)[:longest]
+    around = len(tokenizer.prefix_ids) + len(tokenizer.suffix_ids)
+    return tuple(tokenizer.add_special_tokens(ids, max(longest, around)))
 
 
 def _turned(texts: list[list[int]]) -> list[list[int]]:

@@ -48,7 +48,7 @@ def _different(subject: ModelUnderTest, one: Bundle, other: Bundle) -> list[str]
         found.append("the tokenizer")
     if one.tokenizer is not None and other.tokenizer is not None:
         kept = (t.encode_many(subject.texts) for t in (one.tokenizer, other.tokenizer))
-        if one.tokenizer.json() != other.tokenizer.json() or next(kept) != next(kept):
+        if one.tokenizer.to_json() != other.tokenizer.to_json() or next(kept) != next(kept):
             found.append("the tokenizer")
     if one.card != other.card:
         found.append("the import card")

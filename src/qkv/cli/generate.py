@@ -257,8 +257,8 @@ def _draft(name: str, engine: "Engine") -> "Drafter":
         raise UsageError(f'unknown draft "{name}"; did you mean "ngram"?')
     small = Engine.load(name, compile=engine.compile)
     ours, theirs = engine.tokenizer, small.tokenizer
-    if ours.size != theirs.size or any(
-        ours.token(id) != theirs.token(id) for id in range(ours.size)
+    if ours.vocab_size != theirs.vocab_size or any(
+        ours.token(id) != theirs.token(id) for id in range(ours.vocab_size)
     ):
         raise UsageError(
             f"the draft {name} has other tokens ({theirs.summary}) than the model "

@@ -124,7 +124,7 @@ def _option(context: typer.Context, name: str) -> str:
 def _introduce(run: "Run") -> None:
     recipe = run.recipe
     say(
-        f"{recipe.model.parameters():,} parameters, {run.tokenizer.size:,} tokens in the "
+        f"{recipe.model.parameters():,} parameters, {run.tokenizer.vocab_size:,} tokens in the "
         f"vocabulary, {recipe.steps:,} steps"
     )
     say(", ".join(f"{name} {value}" for name, value in run.data_module.facts))

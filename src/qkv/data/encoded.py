@@ -98,7 +98,7 @@ def _encoded(
     """Chunk by chunk: the ids, and behind how many of them a text ends."""
     if _sees_seams(tokenizer):
         pieces = _pieces(whole(pieces))
-    kind, fresh = _id_type(tokenizer.size), True  # fresh: the next piece begins a text
+    kind, fresh = _id_type(tokenizer.vocab_size), True  # fresh: the next piece begins a text
     for chunk in _chunks(pieces):
         found = tokenizer.encode_many([piece.text for piece in chunk], target=target)
         begins = [fresh, *(piece.last for piece in chunk)]
@@ -173,10 +173,12 @@ class Noisy:
         self.plain, self.noise, self.room, self.seed = plain, noise, room, seed
         numbers, words, ends = dict[str, int](), array("i"), array("q", [0])
         for text in texts:
-            words.extend(numbers.setdefault(word, len(numbers)) for word in tokenizer.words(text))
+            words.extend(
+                numbers.setdefault(word, len(numbers)) for word in tokenizer.pre_tokenize(text)
+            )
             ends.append(len(words))
         self.words, self.ends = np.array(words, np.int32), np.array(ends, np.int64)
-        self.cutter = tokenizer.cutter(list(numbers))
+        self.cutter = tokenizer.subword_sampler(list(numbers))
         self._stiff = _different(self._cut(0.0, np.random.default_rng(0)), plain)
         self._made: tuple[int, Encoded] | None = None
 
@@ -195,7 +197,7 @@ class Noisy:
         return self._made[1]
 
     def _cut(self, noise: float, draws: np.random.Generator) -> Encoded:
-        ids, starts = self.cutter.cut(self.words, noise, draws)
+        ids, starts = self.cutter.sample(self.words, noise, draws)
         return Encoded(ids.astype(self.plain.ids.dtype), starts[self.ends])
 
 

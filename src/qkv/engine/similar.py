@@ -92,9 +92,9 @@ def similar(model: Model, tokenizer: Tokenizer, a: str, b: str) -> Similarity:
 
 def _of_marks(tokenizer: Tokenizer, added: Numbers) -> tuple[str, ...]:
     """What is to be said of parts (words of a, words of b) in which marks have a share."""
-    if not tokenizer.marked:
+    if not tokenizer.adds_special_tokens:
         return ()
-    before, after = len(tokenizer.before), len(tokenizer.after)
+    before, after = len(tokenizer.prefix_ids), len(tokenizer.suffix_ids)
     rows, columns = (slice(before, size - after) for size in added.shape)
     part = float(added.sum() - added[rows, columns].sum())
     return (f"{part:+.4f} of the cosine is from pairs with marks, which stand for no word",)
@@ -132,7 +132,7 @@ def _parts(output: TextVector, one: _Read, other: _Read, cosine: float) -> Numbe
 
 def _read(model: Encoder, tokenizer: Tokenizer, text: str, which: str) -> _Read:
     inside, most = tokenizer.encode(text), model.config.reads
-    ids = tokenizer.wrap(inside)
+    ids = tokenizer.add_special_tokens(inside)
     if not ids:
         raise DataError(f"text {which} is empty: there is nothing to compare")
     if len(ids) > most:
@@ -150,17 +150,17 @@ def _read(model: Encoder, tokenizer: Tokenizer, text: str, which: str) -> _Read:
 
 def _words(tokenizer: Tokenizer, text: str, inside: Sequence[int]) -> tuple[list[str], Numbers]:
     """The words and marks in order, and which tokens each is made of."""
-    before = len(tokenizer.before)
-    names = [tokenizer.token(id) for id in tokenizer.before]
+    before = len(tokenizer.prefix_ids)
+    names = [tokenizer.token(id) for id in tokenizer.prefix_ids]
     groups = [[at] for at in range(before)]
     for span, tokens in tokens_of_words(text, tokenizer.offsets(text)):
         shown = [tokenizer.token(inside[at]) for at in tokens]
         names.append(text[slice(*span)] if span else "".join(shown))
         groups.append([before + at for at in tokens])
-    for at, id in enumerate(tokenizer.after, start=before + len(inside)):
+    for at, id in enumerate(tokenizer.suffix_ids, start=before + len(inside)):
         names.append(tokenizer.token(id))
         groups.append([at])
-    joined = np.zeros((len(groups), before + len(inside) + len(tokenizer.after)))
+    joined = np.zeros((len(groups), before + len(inside) + len(tokenizer.suffix_ids)))
     for row, tokens in zip(joined, groups, strict=True):
         row[tokens] = 1
     return names, joined

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Backend
 from qkv.errors import BundleError
 from qkv.files import shown
 from qkv.gguf.metadata import Facts
-from qkv.text.pretrained import joins
+from qkv.text.pretrained import merge_pairs
 from qkv.text.sentencepiece import BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, USER_DEFINED
 
 # FOLDED gguf/vocabulary: The vocabulary in a GGUF file: its tokens, their sorts, and those with
@@ -194,7 +194,7 @@ def _joins(facts: Facts, vocabulary: Vocabulary) -> list[tuple[str, str]]:
     score = dict(zip(vocabulary.tokens, scores, strict=True))
     normal = {token: score[token] for token in vocabulary.of_sort(NORMAL)}
     ranked = sorted(normal, key=lambda token: -normal[token])
-    return joins(facts.path, ranked, normal, BundleError)
+    return merge_pairs(facts.path, ranked, normal, BundleError)
 
 
 MODELS: dict[str, Callable[[Facts, Vocabulary], Backend]] = {

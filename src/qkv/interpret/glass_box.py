@@ -153,8 +153,8 @@ def read_text(
         before, after = len(ids) - len(tokenizer.encode(text)), 0
     else:
         assert isinstance(model, Encoder | Decoder)
-        ids = tokenizer.wrap(tokenizer.encode(text))
-        before, after = len(tokenizer.before), len(tokenizer.after)
+        ids = tokenizer.add_special_tokens(tokenizer.encode(text))
+        before, after = len(tokenizer.prefix_ids), len(tokenizer.suffix_ids)
     config = model.config
     most = config.reads if isinstance(config, EncoderOnly) else config.length
     _expect_room(len(ids), most, "text")
@@ -191,7 +191,7 @@ def _outputs(model: Model, tokenizer: Tokenizer) -> tuple[str, ...]:
         return output.labels
     if isinstance(output, TextVector):
         return ()
-    return tuple(tokenizer.token(id) for id in range(tokenizer.size))
+    return tuple(tokenizer.token(id) for id in range(tokenizer.vocab_size))
 
 
 def _named(
@@ -206,7 +206,7 @@ def _named(
     names = [tokenizer.token(id) for id in ids]
     words = [-1] * len(ids)
     inside = range(before, len(ids) - after)
-    if target and tokenizer.two_languages:  # cut in another way than a source
+    if target and tokenizer.has_language_pair:  # cut in another way than a source
         spans = written_spans(tokenizer, [ids[at] for at in inside], text)
     else:
         spans = tokenizer.offsets(text) if len(inside) else []

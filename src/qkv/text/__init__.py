@@ -3,11 +3,11 @@
 from qkv.text.pretrained import has_tokenizer, read_tokenizer
 from qkv.text.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokens
 from qkv.text.tokenizer import Tokenizer
-from qkv.text.vocab_training import KINDS
+from qkv.text.vocab_training import TOKENIZER_KINDS
 
 __all__ = [
     "DEFAULT_SPECIAL_TOKENS",
-    "KINDS",
+    "TOKENIZER_KINDS",
     "SpecialTokens",
     "Tokenizer",
     "has_tokenizer",

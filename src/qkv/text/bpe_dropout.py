@@ -43,43 +43,46 @@ from qkv.text.vocab_training import words_of
 
 Ids = NDArray[np.int64]
 
-NOISY = ("bpe", "wordpiece")
+DROPOUT_KINDS = ("bpe", "wordpiece")
 
-SOME = 1 << 16  # words cut at a time: more are no faster, and need more memory
+WORDS_PER_CHUNK = 1 << 16  # words cut at a time: more are no faster, and need more memory
 
 
-class Cutter(ABC):
+class SubwordSampler(ABC):
     """Cuts words that it knows by their numbers."""
 
-    def cut(
-        self, words: NDArray[Any], noise: float, draws: np.random.Generator
+    def sample(
+        self, words: NDArray[Any], dropout: float, rng: np.random.Generator
     ) -> tuple[NDArray[np.int32], Ids]:
         """The ids of these words behind each other, and where each begins, with the end of all.
 
         Every occurrence of a word is cut by itself. Without noise the cut is the plain one, and
         nothing is drawn.
         """
-        found = [self.cut_some(words[i : i + SOME], noise, draws) for i in _steps(len(words))]
+        found = [
+            self.sample_chunk(words[i : i + WORDS_PER_CHUNK], dropout, rng)
+            for i in _steps(len(words))
+        ]
         counts = np.concatenate([np.zeros(1, np.int64), *(counts for _, counts in found)])
         return np.concatenate([np.zeros(0, np.int32), *(ids for ids, _ in found)]), counts.cumsum()
 
     @abstractmethod
-    def cut_some(
+    def sample_chunk(
         self, words: NDArray[Any], noise: float, draws: np.random.Generator
     ) -> tuple[NDArray[np.int32], Ids]:
         """The ids of a few of them behind each other, and how many each has."""
 
 
-def refuse_noise(kind: str) -> None:
+def check_dropout_supported(kind: str) -> None:
     """If words of that kind have no other cuts."""
-    if kind not in NOISY:
+    if kind not in DROPOUT_KINDS:
         raise UsageError(
-            f"tokens.noise is for {' and '.join(NOISY)} tokenizers, not for {kind}; leave it out"
+            f"tokens.noise is for {' and '.join(DROPOUT_KINDS)} tokenizers, not for {kind}; leave it out"
         )
 
 
 def _steps(count: int) -> range:
-    return range(0, count, SOME)
+    return range(0, count, WORDS_PER_CHUNK)
 
 
 Pieces = NDArray[np.int32]
@@ -89,7 +92,7 @@ LONGEST = 512  # letters of a word that is cut at random; the work grows with th
 NEVER = np.int32(np.iinfo(np.int32).max)  # the rank of what no merge joins
 
 
-class Merging(Cutter):
+class BPEDropout(SubwordSampler):
     """Words as letters, and the merges that join them."""
 
     def __init__(self, backend: Backend, words: Sequence[str]) -> None:
@@ -129,7 +132,7 @@ class Merging(Cutter):
         self._ranks[~np.repeat(np.array(free, np.bool_), self._lengths)] = NEVER
         self._ranks[(self._starts + self._lengths - 1)[self._lengths > 0]] = NEVER
 
-    def cut_some(
+    def sample_chunk(
         self, words: NDArray[Any], noise: float, draws: np.random.Generator
     ) -> tuple[Pieces, Ids]:
         lengths, starts = self._lengths[words], self._starts[words]
@@ -188,7 +191,7 @@ END = -1
 Match = tuple[int, int]  # a token, and the place behind it
 
 
-class Matching(Cutter):
+class MaxMatchDropout(SubwordSampler):
     """For each place in each word, the tokens that match there, the longest first."""
 
     def __init__(self, backend: Backend, words: Sequence[str]) -> None:
@@ -209,7 +212,7 @@ class Matching(Cutter):
         pairs = np.array([match for matches in places for match in matches], np.int64)
         self._ids, self._next = pairs.reshape(-1, 2).T
 
-    def cut_some(
+    def sample_chunk(
         self, words: NDArray[Any], noise: float, draws: np.random.Generator
     ) -> tuple[NDArray[np.int32], Ids]:
         rows, place = np.arange(len(words)), self._first[words]

@@ -43,7 +43,7 @@ from qkv.text.sentencepiece import (
     UNIGRAM,
     UNKNOWN,
     USER_DEFINED,
-    Model,
+    SentencePieceModel,
     read_model,
 )
 from qkv.text.tokenizer import Tokenizer
@@ -75,7 +75,7 @@ def read_marian(settings: Settings) -> Tokenizer:
     tokens = [numbers.token(id) for id in numbers.special_ids]
     special = [AddedToken(token, normalized=False, special=True) for token in tokens]
     source, target = (_cutter(directory / name, settings, special) for name in MARIAN_FILES)
-    return numbers.cut_by((source, target))
+    return numbers.with_language_pair((source, target))
 
 
 def _cutter(path: Path, settings: Settings, special: list[AddedToken]) -> Backend:
@@ -143,7 +143,7 @@ def from_sentencepiece(path: Path, family: Family, settings: Settings) -> Vocabu
         scores=[] if kind == "BPE" else scores,
         # As in transformers: the pieces in the order of their ids, and all of them. A trainer
         # numbers them in the order it made them, which is that of their scores.
-        merges=joins(path, ids, ids, DataError) if kind == "BPE" else [],
+        merges=merge_pairs(path, ids, ids, DataError) if kind == "BPE" else [],
         charsmap=model.charsmap,
         unknown=model.unknown,
         byte_fallback=model.byte_fallback,
@@ -152,7 +152,7 @@ def from_sentencepiece(path: Path, family: Family, settings: Settings) -> Vocabu
     )
 
 
-def joins(
+def merge_pairs(
     path: Path, ranked: Iterable[str], known: Collection[str], error: type[QkvError]
 ) -> list[tuple[str, str]]:
     """Every two known pieces that spell another, in the order in which they are to be joined.
@@ -178,7 +178,7 @@ def joins(
     return found
 
 
-def _special(model: Model) -> tuple[AddedToken, ...]:
+def _special(model: SentencePieceModel) -> tuple[AddedToken, ...]:
     """Pieces that are never cut: control tokens, and symbols its trainer asked for."""
     return tuple(
         AddedToken(piece.text, normalized=False, special=piece.type == CONTROL)

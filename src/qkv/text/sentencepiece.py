@@ -29,7 +29,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Model:
+class SentencePieceModel:
     path: Path
     pieces: tuple[Piece, ...]
     type: int  # UNIGRAM or BPE
@@ -41,7 +41,7 @@ class Model:
     names: dict[str, str]  # unk_token, bos_token, eos_token, if the model has them
 
 
-def read_model(path: Path) -> Model:
+def read_model(path: Path) -> SentencePieceModel:
     try:
         model = _model(path, read_bytes(path))
     except (IndexError, ValueError, struct.error, TypeError) as error:
@@ -53,7 +53,7 @@ def read_model(path: Path) -> Model:
     return model
 
 
-def _model(path: Path, data: bytes) -> Model:
+def _model(path: Path, data: bytes) -> SentencePieceModel:
     pieces: list[Piece] = []
     trainer: dict[int, Value] = {}
     normalizer: dict[int, Value] = {}
@@ -70,7 +70,7 @@ def _model(path: Path, data: bytes) -> Model:
     ):
         if _signed(trainer.get(id_field, id)) >= 0:
             names[role] = _bytes(trainer.get(piece_field, piece.encode())).decode() or piece
-    return Model(
+    return SentencePieceModel(
         path,
         tuple(pieces),
         type=int(trainer.get(3, UNIGRAM)),

@@ -16,7 +16,12 @@ from tokenizers import models
 
 from qkv.errors import DataError
 from qkv.files import shown, unwritten
-from qkv.text.bpe_dropout import Cutter, Matching, Merging, refuse_noise
+from qkv.text.bpe_dropout import (
+    SubwordSampler,
+    MaxMatchDropout,
+    BPEDropout,
+    check_dropout_supported,
+)
 from qkv.text.special_tokens import (
     DEFAULT_SPECIAL_TOKENS,
     LEGACY_FILE,
@@ -28,12 +33,19 @@ from qkv.text.special_tokens import (
     write_special_tokens,
 )
 from qkv.text.tokenizer_files import read_text, refusing
-from qkv.text.translation_pair import FILES, Cutters, Pair, read_pair, reading_special, write_pair
+from qkv.text.translation_pair import (
+    FILES,
+    BackendPair,
+    LanguagePair,
+    read_pair,
+    reading_special,
+    write_pair,
+)
 from qkv.text.vocab_training import (
     kind_of,
     learn,
     people_read,
-    refuse_half_characters,
+    check_no_surrogates,
     spelling_of,
     words_of,
 )
@@ -57,7 +69,7 @@ PART = 1 << 12  # of each part, at least
 BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
 
 
-class Seams:
+class LongWordSplitter:
     """Encodes texts with very long words, part by part; the ids are those of the whole."""
 
     def __init__(self, backend: Backend, long: int = LONG, part: int = PART) -> None:
@@ -76,7 +88,7 @@ class Seams:
         self._added = tuple(token.content for token in added if not token.special)
 
     @classmethod
-    def of(cls, backend: Backend, long: int = LONG, part: int = PART) -> Seams | None:
+    def of(cls, backend: Backend, long: int = LONG, part: int = PART) -> LongWordSplitter | None:
         """None where words are short anyway, or where a cut could show."""
         model = backend.model
         if not isinstance(model, models.BPE) or model.dropout or model.ignore_merges:
@@ -90,7 +102,7 @@ class Seams:
         """The ids, or None if no word of the text is worth cutting."""
         if len(text) <= self.long or any(token in text for token in self._added):
             return None
-        refuse_half_characters(text)
+        check_no_surrogates(text)
         words = words_of(self._backend, text)
         if self._added and any(token in word for word in words for token in self._added):
             return None
@@ -119,7 +131,7 @@ class Seams:
                 place += 1
 
 
-BESIDE = (
+TOKENIZER_COMPANIONS = (
     SPECIAL_TOKENS_FILE,
     LEGACY_FILE,
     *FILES,
@@ -139,7 +151,7 @@ class Tokenizer:
         self,
         backend: Backend,
         special_tokens: SpecialTokens = DEFAULT_SPECIAL_TOKENS,
-        pair: Cutters | None = None,
+        pair: BackendPair | None = None,
     ) -> None:
         """`pair` cuts texts of the source and of the target language, if each has its own way."""
         for part in (backend, *(pair or ())):
@@ -149,16 +161,16 @@ class Tokenizer:
             part.no_padding()
             part.encode_special_tokens = True
         self._backend, self.special_tokens = backend, special_tokens
-        self._pair = None if pair is None else Pair(*pair, backend)
+        self._pair = None if pair is None else LanguagePair(*pair, backend)
         self._kind, self._size = kind_of(backend), backend.get_vocab_size()
-        self.before, self.after = template_ids(
+        self.prefix_ids, self.suffix_ids = template_ids(
             backend
         )  # the marks its own template puts around a text
 
     @classmethod
-    def train(cls, kind: str, texts: Iterable[str], vocabulary: int) -> Tokenizer:
+    def train(cls, kind: str, texts: Iterable[str], vocab_size: int) -> Tokenizer:
         """The same texts give the same tokenizer; `vocabulary` is a ceiling, see `size`."""
-        return cls(learn(kind, texts, vocabulary))
+        return cls(learn(kind, texts, vocab_size))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
@@ -177,18 +189,18 @@ class Tokenizer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         try:
-            Path(path).write_text(self.json(), encoding="utf-8")
+            Path(path).write_text(self.to_json(), encoding="utf-8")
             write_special_tokens(self.special_tokens, Path(path).parent)
             write_pair(self._pair, Path(path))
         except OSError as error:
             raise DataError(unwritten(Path(path), error)) from error
 
     @property
-    def two_languages(self) -> bool:
+    def has_language_pair(self) -> bool:
         """Whether a text to translate from and one to translate to are cut in different ways."""
         return self._pair is not None
 
-    def json(self) -> str:
+    def to_json(self) -> str:
         """What tokenizer.json holds."""
         return self._backend.to_str(pretty=True) + "\n"
 
@@ -198,14 +210,14 @@ class Tokenizer:
         return self._kind
 
     @property
-    def size(self) -> int:
+    def vocab_size(self) -> int:
         """How many tokens there are, special ones included."""
         return self._size
 
     @property
     def summary(self) -> str:
         """Its kind and size, for people."""
-        return f"{self.kind}, {self.size:,} tokens"
+        return f"{self.kind}, {self.vocab_size:,} tokens"
 
     @property
     def pad_id(self) -> int:
@@ -247,60 +259,62 @@ class Tokenizer:
         named = {id for id in marks if id is not None}
         return frozenset(named | {id for id, token in added if token.special})
 
-    def encode(self, text: str, special: bool = False, target: bool = False) -> list[int]:
+    def encode(self, text: str, parse_special: bool = False, target: bool = False) -> list[int]:
         """Without marks around. What looks like a special token is text, or with `special` one.
 
         But a published unigram vocabulary holds its special tokens as pieces, and finds them in
         any text (as in transformers). `target` is for a text of the language translated to, where
         that makes a difference.
         """
-        return self.encode_many([text], special, target)[0]
+        return self.encode_many([text], parse_special, target)[0]
 
     def encode_many(
-        self, texts: Sequence[str], special: bool = False, target: bool = False
+        self, texts: Sequence[str], parse_special: bool = False, target: bool = False
     ) -> list[list[int]]:
         """What `encode` gives for each text, on all cores."""
         if self._pair is not None:
             for text in texts:
-                refuse_half_characters(text)
-            return self._pair.encode_many(texts, special, target, self.unk_id)
-        if special or all(len(text) <= LONG for text in texts) or self._seams is None:
-            return self._plain(texts, special)
+                check_no_surrogates(text)
+            return self._pair.encode_many(texts, parse_special, target, self.unk_id)
+        if parse_special or all(len(text) <= LONG for text in texts) or self._seams is None:
+            return self._plain(texts, parse_special)
         tried = [self._seams.encode(text) for text in texts]
         whole = [text for text, ids in zip(texts, tried, strict=True) if ids is None]
         rest = iter(self._plain(whole))
         return [next(rest) if ids is None else ids for ids in tried]
 
-    def words(self, text: str) -> list[str]:
+    def pre_tokenize(self, text: str) -> list[str]:
         """What a text is cut into before tokens are looked for, spelled as the vocabulary is."""
-        refuse_half_characters(text)
+        check_no_surrogates(text)
         return words_of(self._backend, text)
 
-    def cutter(self, words: Sequence[str]) -> Cutter:
+    def subword_sampler(self, words: Sequence[str]) -> SubwordSampler:
         """Cuts these words plainly or with noise, by their numbers in this order."""
-        refuse_noise(self.kind)
-        kind = Matching if self.kind == "wordpiece" else Merging
+        check_dropout_supported(self.kind)
+        kind = MaxMatchDropout if self.kind == "wordpiece" else BPEDropout
         return kind(self._backend, words)
 
     @property
-    def marked(self) -> bool:
+    def adds_special_tokens(self) -> bool:
         """Whether it puts marks around a text."""
-        return bool(self.before or self.after)
+        return bool(self.prefix_ids or self.suffix_ids)
 
-    def wrap(self, ids: Sequence[int], longest: int | None = None) -> list[int]:
+    def add_special_tokens(self, ids: Sequence[int], max_length: int | None = None) -> list[int]:
         """The ids with the template's marks around them, cut so that all is at most `longest`."""
-        marks = len(self.before) + len(self.after)
-        if longest is not None and longest < marks:
-            raise DataError(f"longest={longest} leaves no room for the {marks} marks around a text")
-        room = None if longest is None else longest - marks
-        return [*self.before, *ids[:room], *self.after]
+        marks = len(self.prefix_ids) + len(self.suffix_ids)
+        if max_length is not None and max_length < marks:
+            raise DataError(
+                f"longest={max_length} leaves no room for the {marks} marks around a text"
+            )
+        room = None if max_length is None else max_length - marks
+        return [*self.prefix_ids, *ids[:room], *self.suffix_ids]
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """The characters each token covers, as (first, after the last).
 
         Tokens that share the bytes of one character all cover the whole of it.
         """
-        refuse_half_characters(text)
+        check_no_surrogates(text)
         if self._pair is not None:
             return self._pair.offsets(text)
         return self._backend.encode(text, add_special_tokens=False).offsets
@@ -309,7 +323,7 @@ class Tokenizer:
         """The text of these tokens, special ones left out; bytes that make no character are �."""
         return self._backend.decode([self._known(id) for id in ids])
 
-    def chat(
+    def apply_chat_template(
         self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
     ) -> str:
         """The messages as the one text the model was trained on; encode it with `special`."""
@@ -335,14 +349,14 @@ class Tokenizer:
             return token or ""
         return people_read(token, self._spelling)
 
-    def id_of(self, token: str) -> int:
+    def token_to_id(self, token: str) -> int:
         """The id of a token of the vocabulary, spelled as it is kept there."""
         id = self._backend.token_to_id(token)
         if id is None:
             raise DataError(f"this {self.kind} tokenizer has no {token} token")
         return id
 
-    def cut_by(self, pair: Cutters) -> Tokenizer:
+    def with_language_pair(self, pair: BackendPair) -> Tokenizer:
         """The same vocabulary, for texts that each language cuts in its own way."""
         return type(self)(self._backend, self.special_tokens, pair)
 
@@ -353,7 +367,7 @@ class Tokenizer:
                 raise DataError(f"{source}: the vocabulary has no token {shown(token)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._backend, self.special_tokens, self._pair and self._pair.cutters)
+        return type(self), (self._backend, self.special_tokens, self._pair and self._pair.backends)
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.summary}>"
@@ -365,13 +379,13 @@ class Tokenizer:
             found = backend.encode_batch_fast(texts, add_special_tokens=False)
         except TypeError:
             for text in texts:
-                refuse_half_characters(text)
+                check_no_surrogates(text)
             raise
         return [encoding.ids for encoding in found]
 
     @cached_property
-    def _seams(self) -> Seams | None:
-        return Seams.of(self._backend)
+    def _seams(self) -> LongWordSplitter | None:
+        return LongWordSplitter.of(self._backend)
 
     @cached_property
     def _reads_special(self) -> Backend:
@@ -395,6 +409,8 @@ class Tokenizer:
         return id
 
     def _known(self, id: int) -> int:
-        if not 0 <= id < self.size:
-            raise DataError(f"token {id} does not exist; this tokenizer has 0 to {self.size - 1}")
+        if not 0 <= id < self.vocab_size:
+            raise DataError(
+                f"token {id} does not exist; this tokenizer has 0 to {self.vocab_size - 1}"
+            )
         return int(id)

@@ -16,22 +16,22 @@ from qkv.errors import DataError
 from qkv.files import is_there
 from qkv.text.tokenizer_files import read_text, refusing
 
-Cutters = tuple[Backend, Backend]
+BackendPair = tuple[Backend, Backend]
 FILES = ("source.json", "target.json")  # beside tokenizer.json
 
 
-class Pair:
+class LanguagePair:
     """How texts of the source and of the target language are cut, and the ids of the tokens."""
 
     def __init__(self, source: Backend, target: Backend, vocabulary: Backend) -> None:
-        self.cutters: Cutters = (source, target)
+        self.backends: BackendPair = (source, target)
         self._ids = vocabulary.get_vocab(with_added_tokens=True)
 
     def encode_many(
         self, texts: Sequence[str], special: bool, target: bool, unknown: int
     ) -> list[list[int]]:
         """A token that is not in the vocabulary is unknown, even if its language has it."""
-        cutter = (self._reading_special if special else self.cutters)[target]
+        cutter = (self._reading_special if special else self.backends)[target]
         parts = [_without_language(text) for text in texts]
         # Not the "fast" one, which leaves out the tokens' text.
         found = cutter.encode_batch([rest for _, rest in parts], add_special_tokens=False)
@@ -44,13 +44,13 @@ class Pair:
         """The characters each token of a source text covers."""
         language, rest = _without_language(text)
         start = len(text) - len(rest)
-        found = self.cutters[0].encode(rest, add_special_tokens=False).offsets
+        found = self.backends[0].encode(rest, add_special_tokens=False).offsets
         first = [(0, start)] if language else []
         return first + [(start + begin, start + end) for begin, end in found]
 
     @cached_property
-    def _reading_special(self) -> Cutters:
-        source, target = map(reading_special, self.cutters)
+    def _reading_special(self) -> BackendPair:
+        source, target = map(reading_special, self.backends)
         return source, target
 
 
@@ -62,7 +62,7 @@ def reading_special(backend: Backend) -> Backend:
     return Backend.from_str(backend.to_str())
 
 
-def read_pair(beside: Path) -> Cutters | None:
+def read_pair(beside: Path) -> BackendPair | None:
     """What `write_pair` wrote: two files, or none, then None."""
     paths = [beside.with_name(name) for name in FILES]
     missing = [path for path in paths if not is_there(path)]
@@ -79,14 +79,14 @@ def read_pair(beside: Path) -> Cutters | None:
     return source, target
 
 
-def write_pair(pair: Pair | None, beside: Path) -> None:
+def write_pair(pair: LanguagePair | None, beside: Path) -> None:
     """Two files, or none: then those that are there are removed."""
     for number, name in enumerate(FILES):
         path = beside.with_name(name)
         if pair is None:
             path.unlink(missing_ok=True)
         else:
-            path.write_text(pair.cutters[number].to_str(pretty=True) + "\n", encoding="utf-8")
+            path.write_text(pair.backends[number].to_str(pretty=True) + "\n", encoding="utf-8")
 
 
 def _without_language(text: str) -> tuple[tuple[str, ...], str]:

@@ -83,14 +83,14 @@ def readable(texts: Iterable[str]) -> Iterator[str]:
     """The texts as they are, refused if there is nothing in them or half a character."""
     empty = True
     for text in texts:
-        refuse_half_characters(text)
+        check_no_surrogates(text)
         empty = empty and not text
         yield text
     if empty:
         raise DataError("there is no text to learn a tokenizer from; every text given is empty")
 
 
-def refuse_half_characters(text: str) -> None:
+def check_no_surrogates(text: str) -> None:
     """Half of a surrogate pair is no character: it has no UTF-8 bytes and no token."""
     try:
         text.encode()
@@ -291,18 +291,18 @@ BY_NAME = {
     "bytes": Kind(bytes_, len(LETTERS), f"{len(LETTERS)} bytes"),
 }
 
-KINDS = tuple(BY_NAME)
+TOKENIZER_KINDS = tuple(BY_NAME)
 
 
 def learn(name: str, texts: Iterable[str], vocabulary: int) -> Backend:
     """A tokenizer of the library with at most `vocabulary` tokens, special ones included."""
     if name not in BY_NAME:
-        raise UsageError(unknown("tokenizer", name, KINDS))
+        raise UsageError(unknown("tokenizer", name, TOKENIZER_KINDS))
     kind = BY_NAME[name]
     least = len(SPECIAL) + kind.least
     if vocabulary < least:
         raise UsageError(
-            f"vocabulary={vocabulary} is too small for {name}: {len(SPECIAL)} special tokens "
+            f"vocab_size={vocabulary} is too small for {name}: {len(SPECIAL)} special tokens "
             f"and {kind.because} need {least}"
         )
     backend = kind.learn(texts, vocabulary)
@@ -318,7 +318,9 @@ def kind_of(backend: Backend) -> str:
     if isinstance(model, models.Unigram):
         return "unigram"
     if not isinstance(model, models.BPE):
-        raise DataError(f"a {type(model).__name__} tokenizer is none of {', '.join(KINDS)}")
+        raise DataError(
+            f"a {type(model).__name__} tokenizer is none of {', '.join(TOKENIZER_KINDS)}"
+        )
     for kind, runs in (("characters", RUNS), ("bytes", RUNS_OF_BYTES)):
         if cuts is not None and cuts.__getstate__() == runs.__getstate__():
             return kind

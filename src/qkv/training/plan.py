@@ -15,8 +15,8 @@ from qkv.model import Classify, EncoderOnly, Learned, Model, Stack, build, prese
 from qkv.model.build import ModelConfig
 from qkv.model.output import Output
 from qkv.model.presets import SIZES
-from qkv.text import KINDS, Tokenizer
-from qkv.text.bpe_dropout import refuse_noise
+from qkv.text import TOKENIZER_KINDS, Tokenizer
+from qkv.text.bpe_dropout import check_dropout_supported
 from qkv.training.jobs import JOBS, find_job
 from qkv.training.jobs.base import DataModule, Job, refuse_roles
 from qkv.training.optimizer import AdamW, Linear
@@ -222,8 +222,8 @@ def _refuse_other_output(recipe: Recipe, fitted: ModelConfig) -> None:
 def _check_kind(job: Job[Any], args: TrainArgs) -> None:
     if args.size is not None and args.size not in SIZES:
         raise UsageError(unknown("size", args.size, SIZES))
-    if args.tokenizer is not None and args.tokenizer not in KINDS:
-        raise UsageError(unknown("tokenizer", args.tokenizer, KINDS))
+    if args.tokenizer is not None and args.tokenizer not in TOKENIZER_KINDS:
+        raise UsageError(unknown("tokenizer", args.tokenizer, TOKENIZER_KINDS))
     if args.optimizer is not None and args.optimizer not in ("muon", "adamw"):
         raise UsageError(unknown("optimizer", args.optimizer, ("muon", "adamw")))
     for option, value in (("--preset", args.preset), ("--size", args.size)):
@@ -275,8 +275,8 @@ def _tokenizer(
 def _check_noise(job: Job[Any], noise: float, kind: str) -> None:
     if noise:
         _check_able(job, "tokens.bpe_dropout", lambda other: other.noisy)
-    if noise and kind in KINDS:  # else what is wrong is the kind
-        refuse_noise(kind)
+    if noise and kind in TOKENIZER_KINDS:  # else what is wrong is the kind
+        check_dropout_supported(kind)
 
 
 def _check_able(job: Job[Any], setting: str, able: Callable[[Job[Any]], bool]) -> None:
@@ -305,7 +305,7 @@ def _fitted(
     if letters and job.name == "language" and args.context is None:
         length = FEW_CHARACTERS
     # A table learnt elsewhere may have rows to spare.
-    vocabulary = config.embedding.vocabulary if learnt else tokenizer.size
+    vocabulary = config.embedding.vocabulary if learnt else tokenizer.vocab_size
     fitted = job.fit(config, vocabulary, parts)
     return fitted.model_copy(update={"length": length})
 

@@ -23,7 +23,7 @@ from qkv.model import Layers, Model
 from qkv.report import Story, write_report
 from qkv.tasks.token_tasks import Batch
 from qkv.text import Tokenizer
-from qkv.text.tokenizer import BESIDE
+from qkv.text.tokenizer import TOKENIZER_COMPANIONS
 from qkv.training.checkpoint import Progress, load_checkpoint, load_newest, save_checkpoint
 from qkv.training.fused_model import fuse, fuse_muon
 from qkv.training.jobs.base import DataModule, EvalResult, Job
@@ -221,7 +221,7 @@ class Run:
             Bundle(self.model.eval(), self.tokenizer).save(
                 self.directory,
                 beside=lambda staging: self._write_beside(staging, judged),
-                replaces=(RECIPE, METRICS, TOKENIZER, *BESIDE),
+                replaces=(RECIPE, METRICS, TOKENIZER, *TOKENIZER_COMPANIONS),
                 moves=(CHECKPOINTS,),
             )
         return self.directory, judged

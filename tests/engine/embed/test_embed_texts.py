@@ -11,7 +11,7 @@ from qkv.engine.batching import batched_outputs, pooled_states
 from qkv.engine.embed import Embedder, embed, portions
 from qkv.errors import DataError, QkvError, UsageError
 from qkv.model import Classify, First, Last, MaskedToken, Max, TextVector, build, preset
-from qkv.text import KINDS
+from qkv.text import TOKENIZER_KINDS
 from qkv.training.jobs.embed import embed_texts
 from qkv.training.jobs.text_data import cut_texts
 
@@ -53,7 +53,7 @@ def test_raw_vectors_leave_the_model_as_it_was_and_copy_no_weights() -> None:
     assert MODEL.config.output == TextVector()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 @pytest.mark.parametrize("marked", [False, True])
 def test_texts_are_read_as_training_and_evaluation_read_them(kind: str, marked: bool) -> None:
     reader = tokenizer(kind, marked)
@@ -97,7 +97,7 @@ def test_average_weighs_each_window_by_its_tokens(raw: bool) -> None:
     windows = [ids[i : i + room] for i in range(0, len(ids), room)]
     assert len(windows) >= 3
     assert len(windows[-1]) < room
-    parts = batched_outputs(model, [MARKED.wrap(window) for window in windows]).numpy()
+    parts = batched_outputs(model, [MARKED.add_special_tokens(window) for window in windows]).numpy()
     mean = np.average(parts, axis=0, weights=[len(window) for window in windows])
     found = embed(model, MARKED, [TEXTS[0], LONG], long="average", raw=raw)
     wanted = mean if raw else mean / np.linalg.norm(mean)
@@ -131,7 +131,7 @@ def test_a_classifier_gives_the_states_its_labels_are_read_from() -> None:
 def test_an_encoder_of_hidden_tokens_gives_the_mean_of_its_states() -> None:
     model = encoder(MaskedToken()).eval()
     with torch.inference_mode():
-        states = model.encode(torch.tensor([MARKED.wrap(MARKED.encode(TEXTS[3]))]))
+        states = model.encode(torch.tensor([MARKED.add_special_tokens(MARKED.encode(TEXTS[3]))]))
     found = embed(model, MARKED, TEXTS[3:4], raw=True).vectors
     assert found == pytest.approx(states.mean(dim=1).numpy(), abs=1e-6)
     assert isinstance(model.config.output, MaskedToken)
@@ -151,7 +151,7 @@ def test_an_empty_text_is_its_marks_or_without_any_zeros() -> None:
     assert not zeros.vectors[0].any()
     assert np.linalg.norm(zeros.vectors[1]) == pytest.approx(1.0)
     with torch.inference_mode():
-        marks = MODEL.eval()(torch.tensor([MARKED.wrap(())])).numpy()
+        marks = MODEL.eval()(torch.tensor([MARKED.add_special_tokens(())])).numpy()
     assert embed(MODEL, MARKED, [""]).vectors == pytest.approx(marks, abs=1e-6)
 
 

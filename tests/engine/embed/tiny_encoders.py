@@ -28,7 +28,7 @@ def tokenizer(kind: str = "bpe", marked: bool = False) -> Tokenizer:
     plain = Tokenizer.train(kind, [" ".join(WORDS)] * 3, 300)
     if not marked:
         return plain
-    backend = Backend.from_str(plain.json())
+    backend = Backend.from_str(plain.to_json())
     marks = [("<start>", plain.bos_id), ("<end>", plain.eos_id)]
     backend.post_processor = TemplateProcessing(single="<start> $A <end>", special_tokens=marks)
     return Tokenizer(backend)

@@ -220,7 +220,7 @@ def test_messages_are_rendered_by_the_template_and_end_where_it_says(model: Deco
         )
     )
     asked = Prompter(model, t).request([{"role": "user", "content": "abc"}], max_tokens=5)
-    im_start, im_end = t.id_of("<|im_start|>"), t.id_of("<|im_end|>")
+    im_start, im_end = t.token_to_id("<|im_start|>"), t.token_to_id("<|im_end|>")
     expected = [im_start, *t.encode("user\nabc"), im_end, im_start]
     assert list(asked.ids) == expected
     assert asked.ends == {t.eos_id, im_end}

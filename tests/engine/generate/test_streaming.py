@@ -75,7 +75,7 @@ def test_the_pieces_of_random_ids_are_the_text_of_all_of_them(
     kind: str, data: st.DataObject
 ) -> None:
     t = tokenizer(kind)
-    ids = data.draw(st.lists(st.integers(0, t.size - 1), max_size=40))
+    ids = data.draw(st.lists(st.integers(0, t.vocab_size - 1), max_size=40))
     assert "".join(streamed(t, ids)) == t.decode(ids)
 
 
@@ -85,7 +85,7 @@ def test_the_pieces_of_random_ids_are_the_text_of_all_of_them(
 def test_bytes_of_real_text_with_some_missing(kind: str, text: str, noise: int) -> None:
     t = tokenizer(kind)
     names = BYTES if kind in ("llama", "gemma") else None
-    ids = [t.id_of(names[b]) for b in text.encode()] if names else t.encode(text)
+    ids = [t.token_to_id(names[b]) for b in text.encode()] if names else t.encode(text)
     del ids[noise::11]
     assert "".join(streamed(t, ids)) == t.decode(ids)
 
@@ -119,10 +119,11 @@ def test_published_tokenizers(shared: Path) -> None:
     for name in ("stories260K", "stories15M"):
         t = Bundle.load(shared / "models" / name).tokenizer
         assert t is not None
-        bytes_of = [t.id_of(name) for name in BYTES]
+        bytes_of = [t.token_to_id(name) for name in BYTES]
         for _ in range(60):
             ids = [
-                draws.choice((draws.randrange(t.size), draws.choice(bytes_of))) for _ in range(25)
+                draws.choice((draws.randrange(t.vocab_size), draws.choice(bytes_of)))
+                for _ in range(25)
             ]
             assert "".join(streamed(t, ids)) == t.decode(ids)
 

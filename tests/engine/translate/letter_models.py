@@ -27,7 +27,7 @@ def letters() -> Tokenizer:
 
 def speller(seed: int = 0, ending: float = 3.0, **changes: object) -> Translator:
     """A translator from letters to letters; `ending` is how gladly it ends."""
-    model = translator(seed, vocabulary=letters().size, **changes)  # type: ignore[arg-type]
+    model = translator(seed, vocabulary=letters().vocab_size, **changes)  # type: ignore[arg-type]
     with torch.no_grad():
         model.output.bias[letters().eos_id] = ending
     return model
@@ -51,7 +51,7 @@ def aligned(decoder_layers: int = 2) -> Translator:
         position=Learned(),
         encoder=stack.model_copy(update={"layers": 1}),
         decoder=stack,
-        embedding=Embedding(vocabulary=letters().size),
+        embedding=Embedding(vocabulary=letters().vocab_size),
     )
     for table in (model.embedding.weight, model.output.weight):
         table.mul_(1e-3)
@@ -62,7 +62,7 @@ def aligned(decoder_layers: int = 2) -> Translator:
     back[:7] = back[:7].flip(0)
     for side in (model.encoder, model.decoder):
         side.position.weight.copy_(torch.eye(24)[: side.position.weight.shape[0]])
-    model.output.bias[letters().id_of("a")] = 5.0
+    model.output.bias[letters().token_to_id("a")] = 5.0
     blocks = list(model.decoder.blocks())
     for block in blocks:
         turn = back if block is blocks[-1] else there
@@ -104,8 +104,8 @@ def arabic(shared: Path) -> Arabic:
     learned = Tokenizer.train("characters", ["".join(source[3:] + target[3:])], 1000)
     tokenizer = Tokenizer(learned._backend, replace(learned.special_tokens, bare=True))
     tables = {
-        "source": Embedding(vocabulary=tokenizer.size, scaled=True),
-        "embedding": Embedding(vocabulary=tokenizer.size, scaled=True),
+        "source": Embedding(vocabulary=tokenizer.vocab_size, scaled=True),
+        "embedding": Embedding(vocabulary=tokenizer.vocab_size, scaled=True),
     }
     model = CONFIG.model_copy(update=tables).build()
     filled = placed(theirs).state_dict()
@@ -124,7 +124,7 @@ def arabic(shared: Path) -> Arabic:
 def _moved(table: Tensor, symbols: list[str], tokenizer: Tokenizer, elsewhere: float) -> Tensor:
     """The rows of the symbols where the tokenizer has them; the last row is the unknown's."""
     marks = [tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id]
-    ids = [*marks, *(tokenizer.id_of(symbol) for symbol in symbols[3:]), tokenizer.unk_id]
-    moved = torch.full((tokenizer.size, *table.shape[1:]), elsewhere)
+    ids = [*marks, *(tokenizer.token_to_id(symbol) for symbol in symbols[3:]), tokenizer.unk_id]
+    moved = torch.full((tokenizer.vocab_size, *table.shape[1:]), elsewhere)
     moved[ids] = table
     return moved

@@ -45,7 +45,7 @@ def glad_of_g(pooling: Mean | Last = Mean()) -> Encoder:  # noqa: B008
         position=NoPosition(),
     )
     output = Classify(labels=("sad", "glad"), pooling=pooling)
-    table = Embedding(vocabulary=bytewise().size)
+    table = Embedding(vocabulary=bytewise().vocab_size)
     made = build(EncoderOnly(length=512, embedding=table, encoder=stack, output=output), seed=5)
     assert isinstance(made, Encoder)
     for name, weight in made.named_parameters():
@@ -85,7 +85,7 @@ def sorter() -> Translator:
     )
     config = EncoderDecoder(
         length=23,
-        embedding=Embedding(vocabulary=t.size, scaled=True),
+        embedding=Embedding(vocabulary=t.vocab_size, scaled=True),
         encoder=stack.model_copy(update={"position": NoPosition()}),
         decoder=stack,
     )

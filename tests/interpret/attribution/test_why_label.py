@@ -222,11 +222,11 @@ def test_a_word_is_taken_out_or_a_mask_stands_for_it(minilm: Bundle, labelled: E
     )
     assert out == why_label(labelled, t, text, draws=2)
     assert masked.occlusion_method == "[MASK] stands in for each of its tokens"
-    ids = t.wrap(t.encode("the dog ran"))
+    ids = t.add_special_tokens(t.encode("the dog ran"))
     ids[2] = t.mask_id
     whole, hidden = (
         labelled(torch.tensor([row]))[0].detach().double().softmax(dim=-1)
-        for row in (t.wrap(t.encode(text)), ids)
+        for row in (t.add_special_tokens(t.encode(text)), ids)
     )
     chosen = "abc".index(masked.label)
     assert masked.words[1].drop == pytest.approx(float(whole[chosen] - hidden[chosen]), abs=1e-5)

@@ -37,7 +37,7 @@ def odd(name: str) -> Decoder:
 @torch.no_grad()
 def scores(model: Decoder, ids: list[int], tokenizer: Tokenizer = SMALL) -> torch.Tensor:
     """The model's own scores of what follows each token, (T, V)."""
-    return model(torch.tensor([ids]))[0, :, : tokenizer.size].double()
+    return model(torch.tensor([ids]))[0, :, : tokenizer.vocab_size].double()
 
 
 @pytest.fixture(scope="module")
@@ -177,8 +177,8 @@ def test_a_token_is_named_by_number_as_shown_or_as_text() -> None:
     assert resolve_token(t, dog) == dog
     with pytest.raises(UsageError, match="is 2 tokens"):
         resolve_token(t, "the dog")
-    with pytest.raises(UsageError, match=f"token {t.size} does not exist"):
-        resolve_token(t, t.size)
+    with pytest.raises(UsageError, match=f"token {t.vocab_size} does not exist"):
+        resolve_token(t, t.vocab_size)
     with pytest.raises(UsageError, match="empty"):
         resolve_token(t, "")
 

@@ -37,7 +37,7 @@ def stack(position=Rope()) -> Stack:  # noqa: B008
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Tokenizer.train("bpe", SAMPLE_TEXTS, 300)
-    table = Embedding(vocabulary=tokenizer.size)
+    table = Embedding(vocabulary=tokenizer.vocab_size)
     config = DecoderOnly(length=97, embedding=table, decoder=stack())
     place = tmp_path_factory.mktemp("models") / "writer"
     Bundle(build(config, seed=1), tokenizer).save(place)
@@ -96,7 +96,7 @@ def test_a_mistake_is_one_line(qkv, writer: Path, arguments: list[str], said: st
 
 def test_a_translator_is_judged_by_what_it_writes() -> None:
     tokenizer = Tokenizer.train("bpe", SAMPLE_TEXTS, 280)
-    table, both = Embedding(vocabulary=tokenizer.size), stack(Learned())
+    table, both = Embedding(vocabulary=tokenizer.vocab_size), stack(Learned())
     config = EncoderDecoder(length=53, embedding=table, encoder=both, decoder=both)
     box, done = Engine(Bundle(build(config, seed=3), tokenizer)), []
     reports = measure_heads(box, ["the dog saw the man again"], progress=done.append)
@@ -106,7 +106,7 @@ def test_a_translator_is_judged_by_what_it_writes() -> None:
 
 def test_sentences_a_model_cannot_read_are_refused() -> None:
     tokenizer = Tokenizer.train("characters", ["кот и пёс"], 40)
-    table = Embedding(vocabulary=tokenizer.size)
+    table = Embedding(vocabulary=tokenizer.vocab_size)
     config = EncoderOnly(length=97, embedding=table, encoder=stack(), output=TextVector())
     box = Engine(Bundle(build(config), tokenizer), "cat and dog")
     with pytest.raises(UsageError, match="say little to cat and dog"):

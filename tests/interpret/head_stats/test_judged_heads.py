@@ -81,7 +81,7 @@ def test_heads_that_look_at_the_same_are_told_of_each_other(found) -> None:
 def test_the_next_token_and_marks_are_found_in_an_encoder() -> None:
     tokenizer = Tokenizer.train("characters", ["abcdefghijklmnopqrstuvwxyz"], 40)
     mark = tokenizer.eos_id
-    model = made_encoder([mark], tokenizer.size)
+    model = made_encoder([mark], tokenizer.vocab_size)
     letters = tokenizer.encode("thequickbrownfox")
     ahead, marks = measure_heads_on_ids(
         model, [TokenizedInput.from_ids(text=[*letters, mark])], tokenizer

@@ -98,7 +98,7 @@ def test_an_encoder_is_drawn_and_a_closed_place_is_one_line(
 
     tokenizer = Tokenizer.train("bytes", ["any text"], 300)
     config = ENCODERS["classifier"]
-    table = config.embedding.model_copy(update={"vocabulary": tokenizer.size})
+    table = config.embedding.model_copy(update={"vocabulary": tokenizer.vocab_size})
     Bundle(build(config.model_copy(update={"embedding": table})), tokenizer).save(tmp_path / "m")
     asked = ["explain", "any text", "--model", tmp_path / "m"]
     assert qkv(*asked, "-o", tmp_path / f"x.{ending}")[0] == 0

@@ -21,7 +21,7 @@ from qkv.errors import DataError, QkvError, UsageError, unknown
 from qkv.model import Classify, Encoder, Mean, Model, TextVector
 from qkv.model.output import Pooled
 from qkv.text import Tokenizer
-from qkv.text.vocab_training import refuse_half_characters
+from qkv.text.vocab_training import check_no_surrogates
 
 # FOLDED engine/embed/stream: Texts in portions: so many that they can be grouped by length, so
 #   few that memory stays flat.
@@ -139,21 +139,21 @@ def read(
     """
     if long not in LONG:
         raise UsageError(unknown("way with long texts", long, LONG))
-    marks = len(tokenizer.wrap((), reads))
+    marks = len(tokenizer.add_special_tokens((), reads))
     room = reads - marks
     if room < 1:
         raise DataError(f"the model reads {reads} tokens, which the {marks} marks of a text fill")
     made = Windows([], [], [], [], [])
     for place, ids in enumerate(_encoded(tokenizer, texts, first)):
         if len(ids) <= room:
-            made.fitting.append(tokenizer.wrap(ids, reads))
+            made.fitting.append(tokenizer.add_special_tokens(ids, reads))
             made.places.append(place)
             continue
         if long == "error":
             raise DataError(_too_long(first + place, len(ids), room))
         for begin in range(0, len(ids) if long == "average" else 1, room):
             window = ids[begin : begin + room]
-            made.windows.append(tokenizer.wrap(window, reads))
+            made.windows.append(tokenizer.add_special_tokens(window, reads))
             made.owners.append(place)
             made.tokens.append(len(window))
     return made
@@ -165,7 +165,7 @@ def _encoded(tokenizer: Tokenizer, texts: Sequence[str], first: int) -> list[lis
     except DataError:
         for number, text in enumerate(texts, first):
             try:
-                refuse_half_characters(text)
+                check_no_surrogates(text)
             except DataError as error:
                 raise DataError(f"text {number:,}: {error}") from None
         raise

@@ -57,9 +57,9 @@ class CompletionStream(Iterator[Token]):
         self.request, self.acceptance = request, Acceptance()
         self._writing = Writing(request, tokenizer)
         self._choices: Iterator[Choice] = (
-            write_one(model, request, tokenizer.size)
+            write_one(model, request, tokenizer.vocab_size)
             if draft is None
-            else speculate(model, request, tokenizer.size, draft, self.acceptance)
+            else speculate(model, request, tokenizer.vocab_size, draft, self.acceptance)
         )
 
     def __next__(self) -> Token:

@@ -244,8 +244,8 @@ class Prompter:
         if not isinstance(prompt, str):
             if not prompt:
                 raise UsageError("a chat has no messages; give one of the user at least")
-            return t.encode(t.chat(prompt), special=True)
-        return [*t.before, *t.encode(prompt)] or [self._nothing()]
+            return t.encode(t.apply_chat_template(prompt), parse_special=True)
+        return [*t.prefix_ids, *t.encode(prompt)] or [self._nothing()]
 
     def _nothing(self) -> int:
         """What a text without a beginning starts from.
@@ -264,13 +264,13 @@ class Prompter:
         if max_tokens is None and len(ids) < limit:
             return ids
         answer = min(ENOUGH, limit // 2) if max_tokens is None else max_tokens
-        room, marks = limit - answer, len(self.tokenizer.before)
+        room, marks = limit - answer, len(self.tokenizer.prefix_ids)
         if len(ids) <= room:
             return ids
         if room <= marks:
             raise UsageError(
                 f"max_tokens={answer} leaves no room for a prompt: the model reads at most {limit}"
             )
-        begins = tuple(ids[:marks]) == self.tokenizer.before
-        kept = self.tokenizer.before if begins else ()
+        begins = tuple(ids[:marks]) == self.tokenizer.prefix_ids
+        kept = self.tokenizer.prefix_ids if begins else ()
         return [*kept, *ids[len(ids) - room + len(kept) :]]

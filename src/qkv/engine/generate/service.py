@@ -48,7 +48,7 @@ class Desk:
         kept: int = KEPT,
     ) -> None:
         self.prompter = Prompter(model, tokenizer)
-        self.batch = Scheduler(model, tokenizer.size, budget, kept)
+        self.batch = Scheduler(model, tokenizer.vocab_size, budget, kept)
         self._writings: dict[Sequence, Writing] = {}
         self._running: dict[Writing, Sequence] = {}
 

@@ -84,10 +84,10 @@ class Detokenizer:
 def _byte_pieces(tokenizer: Tokenizer) -> frozenset[int]:
     """The tokens such as <0x0A> that stand for one byte, if this tokenizer reads them so."""
     try:
-        letter = tokenizer.id_of("<0x41>")
+        letter = tokenizer.token_to_id("<0x41>")
         if tokenizer.decode([letter]) != "A":
             return frozenset()
-        return frozenset(tokenizer.id_of(f"<0x{byte:02X}>") for byte in range(256))
+        return frozenset(tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
     except DataError:
         return frozenset()
 

@@ -213,12 +213,12 @@ class Marking:
     def of(cls, tokenizer: Tokenizer, config: EncoderDecoder) -> "Marking":
         """The marks that `qkv train translate` puts around the texts of such a model."""
         t = tokenizer
-        marked = t.marked or t.special_tokens.omit_source_eos
-        before, after = (t.before, t.after) if marked else ((), (t.eos_id,))
+        marked = t.adds_special_tokens or t.special_tokens.omit_source_eos
+        before, after = (t.prefix_ids, t.suffix_ids) if marked else ((), (t.eos_id,))
         start = (t.bos_id,) if t.forced_bos_id is None else (t.bos_id, t.forced_bos_id)
         named = (getattr(t.special_tokens, role) for role in UNWRITTEN)
-        marks = {t.id_of(token) for token in named if token is not None}
-        spare = range(t.size, config.embedding.vocabulary)  # a table may have rows to spare
+        marks = {t.token_to_id(token) for token in named if token is not None}
+        spare = range(t.vocab_size, config.embedding.vocabulary)  # a table may have rows to spare
         never = (*sorted(marks - {t.eos_id}), *spare)
         room = config.length - len(before) - len(after)
         if room < 1:

@@ -104,7 +104,7 @@ def why_similar(
     """
     found = similar(model, tokenizer, a, b)
     encoder = with_vectors(model, raw=False)
-    around = encoder.config.reads, tokenizer.before, tokenizer.after
+    around = encoder.config.reads, tokenizer.prefix_ids, tokenizer.suffix_ids
     texts = [read(tokenizer, text, *around) for text in (a, b)]
     one, other = (DeletionCache(Asked(encoder, text, hiding).without) for text in texts)
     split = len(texts[0].words)
@@ -114,7 +114,7 @@ def why_similar(
         theirs = other([frozenset(w - split for w in words if w >= split) for words in sets])
         return [cosine(*pair) for pair in zip(ours, theirs, strict=True)]
 
-    ranking = _ranking(found, len(tokenizer.before), split, len(texts[1].words))
+    ranking = _ranking(found, len(tokenizer.prefix_ids), split, len(texts[1].words))
     test = faithfulness(ranking, cosines, COSINE, draws, seed)
     known = {field.name: getattr(found, field.name) for field in fields(found)}
     lent, unnamed = borrowed(model), None if test else UNNAMED

@@ -141,5 +141,5 @@ def default_baseline(tokenizer: Tokenizer) -> Baseline:
     for role in roles:
         name = getattr(tokenizer.special_tokens, role)
         if name is not None:
-            return Baseline(tokenizer.id_of(name), name)
+            return Baseline(tokenizer.token_to_id(name), name)
     return Baseline(0, tokenizer.token(0))

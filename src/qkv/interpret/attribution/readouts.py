@@ -65,7 +65,7 @@ def logit_lens(
         found = []
         for layer, state in enumerate(layer_states(model, ids)):
             read = model.decoder.norm_out(state[:, -1:])
-            shares = last_token_logits(model, read, tokenizer.size)[0].double().softmax(dim=-1)
+            shares = last_token_logits(model, read, tokenizer.vocab_size)[0].double().softmax(dim=-1)
             best = int(shares.argmax())
             found.append(
                 LayerReadout(
@@ -147,7 +147,7 @@ def score_prompt(
         device = model.embedding.weight.device
         states = model.states(torch.tensor([list(ids)], device=device))
         for first in range(0, len(ids), ROWS):
-            scores = token_logits(model, states[:, first : first + ROWS], tokenizer.size)[0]
+            scores = token_logits(model, states[:, first : first + ROWS], tokenizer.vocab_size)[0]
             for at, logs in enumerate(scores.double().log_softmax(dim=-1), first + 1):
                 likely = _likely(tokenizer, logs, top)
                 if at == len(ids):
@@ -176,10 +176,12 @@ def resolve_token(tokenizer: Tokenizer, asked: str | int) -> int:
     As it is shown comes first: “ she” with its space and “she” without are two tokens.
     """
     if isinstance(asked, int):
-        if not 0 <= asked < tokenizer.size:
-            raise UsageError(f"token {asked} does not exist; there are 0 to {tokenizer.size - 1}")
+        if not 0 <= asked < tokenizer.vocab_size:
+            raise UsageError(
+                f"token {asked} does not exist; there are 0 to {tokenizer.vocab_size - 1}"
+            )
         return asked
-    shown = [id for id in range(tokenizer.size) if tokenizer.token(id) == asked]
+    shown = [id for id in range(tokenizer.vocab_size) if tokenizer.token(id) == asked]
     ids = tokenizer.encode(asked) if len(shown) != 1 else shown
     if len(ids) == 1:
         return ids[0]

@@ -171,9 +171,9 @@ def why_token(
     if top < 1:
         raise UsageError(f"top={top} must be 1 or more")
     prompter = Prompter(model, tokenizer)  # refuses what does not write
-    begin = tokenizer.before if prompt else prompter.ids("")
+    begin = tokenizer.prefix_ids if prompt else prompter.ids("")
     seen = read(tokenizer, prompt, context_length(model), before=begin, what="the prompt")
-    scores = next_token_logits(model, [seen.ids], tokenizer.size)[0]
+    scores = next_token_logits(model, [seen.ids], tokenizer.vocab_size)[0]
     this = _asked(tokenizer, token, scores, None)
     that = _asked(tokenizer, against, scores, this)
     if this == that:
@@ -256,4 +256,4 @@ def _nothing(tokenizer: Tokenizer, seen: Reading) -> tuple[int, ...]:
         tokenizer.special_tokens.pad,
     )
     named = next((name for name in ends if name is not None), None)
-    return (seen.ids[0] if named is None else tokenizer.id_of(named),)
+    return (seen.ids[0] if named is None else tokenizer.token_to_id(named),)

@@ -55,7 +55,7 @@ def _pools(
     for name, table in tables.items():
         size, special = table.weight.shape[0], frozenset[int]()
         if tokenizer is not None:
-            size, special = min(size, tokenizer.size), tokenizer.special_ids
+            size, special = min(size, tokenizer.vocab_size), tokenizer.special_ids
         every = [id for id in range(size) if id not in special]
         known = sorted(met.get(name, ()))
         found[name] = known if len(known) >= max(HALVES) else every
@@ -80,8 +80,8 @@ def _marked(
         target = [*marking.start, *ids["target"]]
         return TokenizedInput.from_ids(source=marking.source(ids["source"]), target=target)
     if isinstance(model, Decoder) and isinstance(model.config.output, NextToken):
-        return TokenizedInput.from_ids(text=[*t.before, *ids["text"]])
-    return TokenizedInput.from_ids(text=t.wrap(ids["text"]))
+        return TokenizedInput.from_ids(text=[*t.prefix_ids, *ids["text"]])
+    return TokenizedInput.from_ids(text=t.add_special_tokens(ids["text"]))
 
 
 SAMPLE_TEXTS = (

@@ -121,8 +121,11 @@ def stream_loss(model: Decoder, stream: Encoded, length: int, rows: int) -> floa
 def continue_greedily(model: Decoder, tokenizer: Tokenizer, count: int, length: int) -> str:
     """The most likely continuation of nothing, read with a cache."""
     device = model.embedding.weight.device
-    new = torch.tensor([tokenizer.before or (tokenizer.eos_id,)], device=device)
-    never = [*tokenizer.special_ids, *range(tokenizer.size, model.config.embedding.vocabulary)]
+    new = torch.tensor([tokenizer.prefix_ids or (tokenizer.eos_id,)], device=device)
+    never = [
+        *tokenizer.special_ids,
+        *range(tokenizer.vocab_size, model.config.embedding.vocabulary),
+    ]
     cache, written = model.empty_cache(1, length), list[int]()
     with inference(model):
         while len(written) < min(count, length - 1):

@@ -116,7 +116,7 @@ def evaluate_masked(
     scores = hidden_scores(model, task, stream, length, 16, tokenizer)
     scores["perplexity"] = math.exp(min(scores["loss"], 700.0))
     hidden = [b.wanted.numpy() for b in _covered(task, stream, length, 16, tokenizer)]
-    baseline = frequencies_loss(learnt, tokenizer.size, np.concatenate(hidden))
+    baseline = frequencies_loss(learnt, tokenizer.vocab_size, np.concatenate(hidden))
     return EvalResult(scores, len(stream), {"loss": baseline}, "token frequencies")
 
 
@@ -143,6 +143,6 @@ def _covered(
 def _hide(
     task: MaskedTask, windows: Windows, tokenizer: Tokenizer, draws: np.random.Generator
 ) -> Hidden:
-    words = np.ones(tokenizer.size, dtype=np.bool_)
+    words = np.ones(tokenizer.vocab_size, dtype=np.bool_)
     words[list(tokenizer.special_ids)] = False
     return task.hide(windows, tokenizer.mask_id, words, draws)

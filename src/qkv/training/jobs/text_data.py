@@ -84,7 +84,7 @@ class Streams:
 
 def stream_of(pieces: Iterable[Piece], tokenizer: Tokenizer, key: str) -> Encoded:
     """The documents behind each other, each with the tokenizer's own start, closed by its end."""
-    return encode(pieces, tokenizer, key, end=tokenizer.eos_id, start=tokenizer.before)
+    return encode(pieces, tokenizer, key, end=tokenizer.eos_id, start=tokenizer.prefix_ids)
 
 
 def read_documents(files: Iterable[str], text: str | None) -> Documents:
@@ -103,7 +103,7 @@ class Cut(Sequence[Ids]):
 
     def __init__(self, encoded: Encoded, tokenizer: Tokenizer, length: int) -> None:
         self.encoded, self.tokenizer, self.length = encoded, tokenizer, length
-        self.room = length - len(tokenizer.wrap((), length))  # for the text itself
+        self.room = length - len(tokenizer.add_special_tokens((), length))  # for the text itself
 
     @cached_property
     def lengths(self) -> Ids:
@@ -119,7 +119,11 @@ class Cut(Sequence[Ids]):
 
     def __getitem__(self, i: int) -> Ids:  # type: ignore[override]
         t, ids = self.tokenizer, np.asarray(self.encoded[i][: self.room], dtype=np.int64)
-        return np.concatenate([t.before, ids, t.after]).astype(np.int64) if t.marked else ids
+        return (
+            np.concatenate([t.prefix_ids, ids, t.suffix_ids]).astype(np.int64)
+            if t.adds_special_tokens
+            else ids
+        )
 
     def remarks(self, where: str) -> list[str]:
         """What a person should know, if anything: no text is cut silently."""
@@ -137,7 +141,7 @@ def tell_cut(long: int, total: int, where: str, room: int) -> list[str]:
 
 def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, length: int) -> Cut:
     """The texts as ids in memory."""
-    return Cut(Encoded.of(tokenizer.encode_many(texts), tokenizer.size), tokenizer, length)
+    return Cut(Encoded.of(tokenizer.encode_many(texts), tokenizer.vocab_size), tokenizer, length)
 
 
 def tell_stiff(noisy: Sequence[Noisy], remarks: list[str]) -> None:
