@@ -17,9 +17,9 @@ from tokenizers import models
 from qkv.errors import DataError
 from qkv.files import shown, unwritten
 from qkv.text.bpe_dropout import (
-    SubwordSampler,
-    MaxMatchDropout,
     BPEDropout,
+    MaxMatchDropout,
+    SubwordSampler,
     check_dropout_supported,
 )
 from qkv.text.special_tokens import (
@@ -42,10 +42,10 @@ from qkv.text.translation_pair import (
     write_pair,
 )
 from qkv.text.vocab_training import (
+    check_no_surrogates,
     kind_of,
     learn,
     people_read,
-    check_no_surrogates,
     spelling_of,
     words_of,
 )

@@ -97,7 +97,9 @@ def test_average_weighs_each_window_by_its_tokens(raw: bool) -> None:
     windows = [ids[i : i + room] for i in range(0, len(ids), room)]
     assert len(windows) >= 3
     assert len(windows[-1]) < room
-    parts = batched_outputs(model, [MARKED.add_special_tokens(window) for window in windows]).numpy()
+    parts = batched_outputs(
+        model, [MARKED.add_special_tokens(window) for window in windows]
+    ).numpy()
     mean = np.average(parts, axis=0, weights=[len(window) for window in windows])
     found = embed(model, MARKED, [TEXTS[0], LONG], long="average", raw=raw)
     wanted = mean if raw else mean / np.linalg.norm(mean)

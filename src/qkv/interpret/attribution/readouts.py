@@ -65,7 +65,9 @@ def logit_lens(
         found = []
         for layer, state in enumerate(layer_states(model, ids)):
             read = model.decoder.norm_out(state[:, -1:])
-            shares = last_token_logits(model, read, tokenizer.vocab_size)[0].double().softmax(dim=-1)
+            shares = (
+                last_token_logits(model, read, tokenizer.vocab_size)[0].double().softmax(dim=-1)
+            )
             best = int(shares.argmax())
             found.append(
                 LayerReadout(
