@@ -77,7 +77,8 @@ def check_dropout_supported(kind: str) -> None:
     """If words of that kind have no other cuts."""
     if kind not in DROPOUT_KINDS:
         raise UsageError(
-            f"tokens.noise is for {' and '.join(DROPOUT_KINDS)} tokenizers, not for {kind}; leave it out"
+            f"tokens.noise is for {' and '.join(DROPOUT_KINDS)} tokenizers, not for {kind}; "
+            "leave it out"
         )
 
 
