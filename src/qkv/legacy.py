@@ -20,6 +20,9 @@ KEYS: dict[str, dict[str, str]] = {
         "position.share": "fraction",
         "position.stretch": "scaling",
         "position.adjacent": "interleaved",
+        "position.farthest": "max_distance",
+        "position.both_ways": "bidirectional",
+        ".cut": "max_length",
     },
     "special_tokens.json": {  # ".key" holds at the top level only: template_names has free keys
         ".unknown": "unk",

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from qkv.attention import join_heads, project_factored, project_slices, split_heads
+from qkv.attention import join_heads, project_block_diagonal, project_low_rank, split_heads
 from qkv.errors import ShapeError
 
 B, H, T, E, D = 2, 3, 5, 7, 21
@@ -50,20 +50,20 @@ def test_splitting_works_on_a_tensor_that_is_not_contiguous() -> None:
 def test_project_slices_equals_a_loop_over_heads() -> None:
     x, weight = numbers(B, T, D), numbers(H, D // H, 11, seed=1)
     each = [x[:, :, 7 * h : 7 * h + 7] @ weight[h] for h in range(H)]
-    projected = project_slices(x, weight)
+    projected = project_block_diagonal(x, weight)
     assert projected.shape == (B, H, T, 11)
     torch.testing.assert_close(projected, torch.stack(each, dim=1))
 
 
 def test_project_factored_equals_the_product_of_its_factors() -> None:
     x, down, up = numbers(B, T, D), numbers(D, 4, seed=1), numbers(4, 13, seed=2)
-    projected = project_factored(x, down, up)
+    projected = project_low_rank(x, down, up)
     assert projected.shape == (B, T, 13)
     torch.testing.assert_close(projected, x @ (down @ up))
 
 
 def test_project_factored_reaches_only_as_many_directions_as_its_rank() -> None:
-    out = project_factored(numbers(1, 50, D), numbers(D, 4, seed=1), numbers(4, 13, seed=2))
+    out = project_low_rank(numbers(1, 50, D), numbers(D, 4, seed=1), numbers(4, 13, seed=2))
     assert torch.linalg.matrix_rank(out[0]) == 4
 
 
@@ -86,11 +86,11 @@ def test_joining_what_is_not_split_into_heads_is_refused(shape: tuple[int, ...])
 
 def test_slices_that_do_not_add_up_to_the_width_are_named_with_both_numbers() -> None:
     with pytest.raises(ShapeError, match=r"3 heads that read 5 numbers each .* 15, .* width 21"):
-        project_slices(numbers(B, T, D), numbers(H, 5, 11))
+        project_block_diagonal(numbers(B, T, D), numbers(H, 5, 11))
 
 
 def test_factors_that_do_not_meet_are_named_with_both_numbers() -> None:
     with pytest.raises(ShapeError, match=r"up has rank=5 .* down has rank=4"):
-        project_factored(numbers(B, T, D), numbers(D, 4), numbers(5, 13))
+        project_low_rank(numbers(B, T, D), numbers(D, 4), numbers(5, 13))
     with pytest.raises(ShapeError, match=r"x has D=21 .* down has D=20"):
-        project_factored(numbers(B, T, D), numbers(20, 4), numbers(4, 13))
+        project_low_rank(numbers(B, T, D), numbers(20, 4), numbers(4, 13))

@@ -31,7 +31,7 @@ from qkv.model import (
     DecoderOnly,
     LinearScaling,
     Llama3Scaling,
-    Local,
+    LocalAttention,
     Rope,
     YarnScaling,
 )
@@ -71,7 +71,7 @@ def test_old_configs_say_positions_and_windows_in_their_own_words() -> None:
     )
     assert described(pythia).decoder.position == Rope(fraction=0.25)
     near = described(gemma3).decoder.local
-    assert near == Local(
+    assert near == LocalAttention(
         before=511, layers=tuple(i for i in range(26) if i % 6 != 5), position=Rope()
     )
     stretched = described(OLD["a stretched Gemma 3 1B"][0]).decoder
@@ -82,7 +82,9 @@ def test_old_configs_say_positions_and_windows_in_their_own_words() -> None:
 
 
 def test_an_absent_field_is_what_the_peer_takes_it_for() -> None:
-    assert described(_without(MISTRAL, "sliding_window")).decoder.local == Local(before=4095)
+    assert described(_without(MISTRAL, "sliding_window")).decoder.local == LocalAttention(
+        before=4095
+    )
     assert described(MISTRAL | {"sliding_window": None}).decoder.local is None
     assert described(_without(QWEN_25, "use_sliding_window")).decoder.local is None
     assert described(_without(PYTHIA, "rotary_pct")).decoder.position == Rope(fraction=0.25)
@@ -145,9 +147,13 @@ def test_a_kind_that_is_not_known_is_refused(kind: str) -> None:
     ("name", "changed", "said"),
     [
         ("Llama 3.2 1B", {"position": Rope(fraction=0.5)}, "no public layout can say"),
-        ("Llama 3.2 1B", {"local": Local(before=4, after=1)}, "local.after is 0, not 1"),
-        ("Mistral 7B", {"local": Local(before=4, layers=(0, 2))}, "local.layers is None"),
-        ("Gemma 2B", {"local": Local(before=4)}, "in gemma, the nearest, decoder.local is"),
+        ("Llama 3.2 1B", {"local": LocalAttention(before=4, after=1)}, "local.after is 0, not 1"),
+        ("Mistral 7B", {"local": LocalAttention(before=4, layers=(0, 2))}, "local.layers is None"),
+        (
+            "Gemma 2B",
+            {"local": LocalAttention(before=4)},
+            "in gemma, the nearest, decoder.local is",
+        ),
     ],
 )
 def test_a_model_that_no_layout_can_say_is_not_written(

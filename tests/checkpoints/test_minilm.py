@@ -46,7 +46,7 @@ def sentences(count: int) -> list[str]:
 def vectors(bundle: Bundle, texts: list[str]) -> np.ndarray:
     assert isinstance(bundle.model, Encoder)
     assert bundle.tokenizer is not None
-    cut = cut_texts(texts, bundle.tokenizer, bundle.model.config.reads)
+    cut = cut_texts(texts, bundle.tokenizer, bundle.model.config.context_length)
     return batched_outputs(bundle.model, cut).numpy()
 
 

@@ -71,7 +71,9 @@ def test_logits_and_the_attention_of_every_layer_and_head_are_as_published(
         weights.append(steps.weights[0])
 
     hooks = [
-        small.model.get_submodule(f"decoder.{i}.attention.mix.steps").register_forward_hook(keep)
+        small.model.get_submodule(f"decoder.{i}.attention.core.hook_point").register_forward_hook(
+            keep
+        )
         for i in range(len(attention))
     ]
     watched = small.model(ids[None])[0]

@@ -143,7 +143,7 @@ def test_quantised_weights_are_refused(place: Path) -> None:
 def test_the_longest_text_is_what_the_tokenizer_says(tmp_path: Path) -> None:
     bert("BertModel").save(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 17}')
-    assert Bundle.load(tmp_path).model.config.reads == 17  # type: ignore[union-attr]
+    assert Bundle.load(tmp_path).model.config.context_length == 17  # type: ignore[union-attr]
 
 
 def test_code_in_a_directory_is_refused(place: Path) -> None:
@@ -267,7 +267,7 @@ def test_the_pooling_of_a_sentence_encoder_is_read(sentence: Path) -> None:
     (sentence / "sentence_bert_config.json").write_text('{"max_seq_length": 13}')
     config = Bundle.load(sentence).model.config
     assert config.output.pooling.kind == "first"  # type: ignore[union-attr]
-    assert (config.length, config.reads) == (41, 13)  # type: ignore[union-attr]
+    assert (config.length, config.context_length) == (41, 13)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def last_cross(arabic: Transliterator) -> Iterator[list[Tensor]]:
     def keep(tap: object, given: object, steps: Steps) -> None:
         seen.append(steps.weights)
 
-    last = arabic.model.get_submodule(f"decoder.{STACK.layers - 1}.cross.mix.steps")
+    last = arabic.model.get_submodule(f"decoder.{STACK.layers - 1}.cross.core.hook_point")
     hook = last.register_forward_hook(keep)
     yield seen
     hook.remove()

@@ -29,9 +29,9 @@ T = len(TEXT.ids)
 def test_layers_that_share_a_block_are_numbered_as_they_are_computed() -> None:
     model = build(ENCODERS["albert"]).eval()
     (values,) = record_forwards(model, partial(forward, model, [TEXT]))
-    layers = [place.split(".")[1] for place in values if place.endswith(".attention.mix")]
+    layers = [place.split(".")[1] for place in values if place.endswith(".attention.core")]
     assert layers == ["0", "1", "2", "3", "4", "5"]
-    assert not torch.equal(values["encoder.0.attention.mix"], values["encoder.1.attention.mix"])
+    assert not torch.equal(values["encoder.0.attention.core"], values["encoder.1.attention.core"])
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_places_come_in_the_order_of_computation(config: object, stacks: list[st
             f"{stack}.position",
             f"{stack}.0.attention.query",
             f"{stack}.0.attention.query_turned",
-            f"{stack}.0.attention.mix",
+            f"{stack}.0.attention.core",
             f"{stack}.0.attention",
             f"{stack}.0.feed_forward.up",
             f"{stack}.0",
@@ -72,7 +72,7 @@ def test_a_watched_pass_takes_the_kernel_that_answers(monkeypatch: pytest.Monkey
 @settings(deadline=None, max_examples=25)
 @given(
     layer=st.integers(0, 2),
-    part=st.sampled_from(["attention.query", "attention.mix", "attention", "feed_forward.up"]),
+    part=st.sampled_from(["attention.query", "attention.core", "attention", "feed_forward.up"]),
     position=st.integers(0, T - 1),
 )
 def test_a_change_in_any_part_at_any_position_is_found_there(
@@ -80,7 +80,7 @@ def test_a_change_in_any_part_at_any_position_is_found_there(
 ) -> None:
     model = SOUND
     ((right,), place) = record_forwards(model, RUN), f"decoder.{layer}.{part}"
-    axis = 2 if part in ("attention.query", "attention.mix") else 1
+    axis = 2 if part in ("attention.query", "attention.core") else 1
 
     def touched(module: object, given: object, value: torch.Tensor) -> torch.Tensor:
         value = value.clone()

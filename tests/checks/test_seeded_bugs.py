@@ -27,7 +27,7 @@ from qkv.checks.optimized import INT8, TWIN
 from qkv.checks.storage import ROUND_TRIP, SAVED
 from qkv.engine.batching import PaddedBatch
 from qkv.model import Layers
-from qkv.model.view import visible
+from qkv.model.view import padding_mask
 from qkv.tasks.text_tasks import ClassifyTask
 from qkv.tasks.token_tasks import LanguageTask, TranslateTask
 from qkv.text import Tokenizer
@@ -55,7 +55,7 @@ class OneTooFar(Part):
 @pytest.mark.parametrize("name", ["gpt", "llama", "translator"])
 def test_a_mask_shifted_by_one_is_a_leak_in_the_first_layer(name: str, monkeypatch: Patch) -> None:
     monkeypatch.setattr(Mask, "causal", staticmethod(lambda: Mask((OneTooFar(),))))
-    result = assert_red(CAUSAL, sound(name), "decoder.0.attention.mix")
+    result = assert_red(CAUSAL, sound(name), "decoder.0.attention.core")
     assert "moved when position" in result.remark
 
 
@@ -64,7 +64,7 @@ def test_a_single_layer_without_its_mask_is_named() -> None:
     attention = model.get_submodule("decoder.1.attention")
     plain = attention.forward
     attention.forward = lambda x, view: plain(x, replace(view, mask=Mask.full()))
-    assert_red(CAUSAL, model, "decoder.1.attention.mix")
+    assert_red(CAUSAL, model, "decoder.1.attention.core")
 
 
 def test_a_part_that_mixes_in_the_mean_of_the_text_leaks_the_future() -> None:
@@ -96,8 +96,8 @@ def test_padding_hidden_from_the_wrong_side_shows_in_the_first_layer(monkeypatch
         return tile.columns() >= tile.keys.stop - self.lengths[:, None, None, None]
 
     monkeypatch.setattr(Padding, "seen", wrong)
-    assert_red(PADDING, sound("vectors"), "encoder.0.attention.mix", "text 1")
-    assert_red(PADDING, sound("translator"), "encoder.0.attention.mix", "text 1")
+    assert_red(PADDING, sound("vectors"), "encoder.0.attention.core", "text 1")
+    assert_red(PADDING, sound("translator"), "encoder.0.attention.core", "text 1")
 
 
 def test_texts_padded_on_the_wrong_side_are_told_from_the_embedding_on(monkeypatch: Patch) -> None:
@@ -119,10 +119,10 @@ def test_a_source_whose_padding_is_read_shows_in_the_first_cross_attention(
 ) -> None:
     def wrong(ids: Tensor, lengths: Tensor | None, mask: Mask | None = None) -> Mask:
         source = not ids.is_floating_point()
-        return visible(ids, lengths, mask) if source else Mask.full()
+        return padding_mask(ids, lengths, mask) if source else Mask.full()
 
     monkeypatch.setattr("qkv.model.encoder_decoder.visible", wrong)
-    assert_red(PADDING, sound("translator"), "decoder.0.cross.mix")
+    assert_red(PADDING, sound("translator"), "decoder.0.cross.core")
 
 
 def test_pooling_over_padding_shows_in_the_output(monkeypatch: Patch) -> None:
@@ -174,7 +174,7 @@ def test_a_key_that_overwrites_another_in_the_cache_is_named(monkeypatch: Patch)
 @pytest.mark.parametrize("name", ["gpt", "translator"])
 def test_a_cache_that_forgets_to_follow_its_beams_is_named(name: str, monkeypatch: Patch) -> None:
     monkeypatch.setattr(LayerCache, "reorder", lambda self, rows: None)
-    assert_red(CACHED, sound(name), "decoder.0.attention.mix", "as a beam")
+    assert_red(CACHED, sound(name), "decoder.0.attention.core", "as a beam")
 
 
 def test_the_short_way_of_the_twin_is_checked_too(monkeypatch: Patch) -> None:
@@ -206,13 +206,13 @@ def test_packed_texts_that_see_their_neighbours_are_told(monkeypatch: Patch) -> 
         return (Packed((sum(packed[0].lengths),)), Mask()) if packed else None
 
     monkeypatch.setattr(Mask, "packing", as_one)
-    assert_red(PACKED, sound("vectors"), "encoder.0.attention.mix", "of packed texts")
+    assert_red(PACKED, sound("vectors"), "encoder.0.attention.core", "of packed texts")
 
 
 @pytest.mark.parametrize(("name", "stack"), [("gpt", "decoder"), ("masked", "encoder")])
 def test_documents_that_see_each_other_are_told(name: str, stack: str, monkeypatch: Patch) -> None:
     monkeypatch.setattr(Documents, "seen", lambda self, tile: None)
-    assert_red(PACKED, sound(name), f"{stack}.0.attention.mix", "of training's documents")
+    assert_red(PACKED, sound(name), f"{stack}.0.attention.core", "of training's documents")
 
 
 # Kernels
@@ -220,12 +220,12 @@ def test_documents_that_see_each_other_are_told(name: str, stack: str, monkeypat
 
 def test_a_fused_kernel_with_another_scale_is_named_with_its_layer() -> None:
     model = sound("gpt")
-    mix = model.get_submodule("decoder.1.attention.mix")
+    mix = model.get_submodule("decoder.1.attention.core")
     plain = mix.forward
     mix.forward = lambda q, k, v, mask: (
-        plain(q, k, v, mask) if mix.steps.watched else attend(q, k, v, mask, 0.3)
+        plain(q, k, v, mask) if mix.hook_point.has_hooks else attend(q, k, v, mask, 0.3)
     )
-    assert_red(FUSED, model, "decoder.1.attention.mix")
+    assert_red(FUSED, model, "decoder.1.attention.core")
     assert result_of(SOFTMAX, model).ok
 
 
@@ -233,7 +233,7 @@ def test_rows_that_do_not_sum_to_one_are_told(monkeypatch: Patch) -> None:
     reference_file = import_module("qkv.attention.reference")  # its name is the function's too
     plain = reference_file.softmax
     monkeypatch.setattr(reference_file, "softmax", lambda scores: 1.01 * plain(scores))
-    result = assert_red(SOFTMAX, sound("translator"), "encoder.0.attention.mix")
+    result = assert_red(SOFTMAX, sound("translator"), "encoder.0.attention.core")
     assert result.worst == pytest.approx(0.01, rel=0.01)
 
 
@@ -242,7 +242,7 @@ def test_a_kernel_that_averages_over_all_heads_is_no_reference(monkeypatch: Patc
         "qkv.model.attention.attend",
         lambda *given: attend(*given).mean(dim=1, keepdim=True).expand_as(given[0]),
     )
-    assert_red(FUSED, sound("labels"), "encoder.0.attention.mix")
+    assert_red(FUSED, sound("labels"), "encoder.0.attention.core")
 
 
 # Training

@@ -13,7 +13,7 @@ from qkv.engine.batching import inference
 from qkv.engine.beam import states as beam_tree
 from qkv.engine.beam.search import beam_search
 from qkv.engine.beam.states import Rows, Tree
-from qkv.model import Alibi, Learned, Local, RelativeBuckets, Rope, Translator
+from qkv.model import Alibi, Learned, LocalAttention, RelativeBuckets, Rope, Translator
 
 V = 13
 
@@ -62,7 +62,7 @@ def test_a_tree_equals_rows(seed: int, position: object, beams: int, steps: int,
 
 def test_only_models_that_count_positions_have_their_beams_in_a_tree() -> None:
     stack = translator().config.decoder
-    near = stack.model_copy(update={"local": Local(before=2)})
+    near = stack.model_copy(update={"local": LocalAttention(before=2)})
     assert Tree.suits(translator())
     assert Tree.suits(translator(position=Learned()))
     assert Tree.suits(translator(position=Rope()))
@@ -79,7 +79,7 @@ def shapes_of_cross_attention(model: Translator, beams: int) -> set[tuple[int, i
         q, k = given[:2]
         seen.add((len(q), q.shape[2], len(k)))
 
-    model.get_submodule("decoder.1.cross.mix").register_forward_pre_hook(keep)
+    model.get_submodule("decoder.1.cross.core").register_forward_pre_hook(keep)
     beam_search(model, [[3, 4], [5], [6]], start=1, end=2, beams=beams, longest=9)
     return seen
 

@@ -402,7 +402,7 @@ def slopes(heads):
 def bucket(choice, distance):
     """Raffel et al. 2020: distances one by one, then in ranges that grow logarithmically."""
     count, first = choice["buckets"], 0
-    if choice["both_ways"]:
+    if choice["bidirectional"]:
         count //= 2
         first = count if distance > 0 else 0
         far = abs(distance)
@@ -411,7 +411,7 @@ def bucket(choice, distance):
     single = count // 2
     if far < single:
         return first + far
-    grown = math.log(far / single) / math.log(choice["farthest"] / single) * (count - single)
+    grown = math.log(far / single) / math.log(choice["max_distance"] / single) * (count - single)
     return first + min(single + int(grown), count - 1)
 
 

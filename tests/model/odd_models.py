@@ -19,7 +19,7 @@ from qkv.model import (
     Learned,
     LinearScaling,
     Llama3Scaling,
-    Local,
+    LocalAttention,
     MaskedToken,
     Max,
     Mean,
@@ -161,12 +161,12 @@ ENCODERS = {
         norm=LayerNorm(bias=False),
         norm_placement=PreNorm(bare_first=True),
         input_norm=LayerNorm(bias=False),
-        local=Local(before=3, after=2, layers=(1, 2), position=Rope(base=10.0)),
+        local=LocalAttention(before=3, after=2, layers=(1, 2), position=Rope(base=10.0)),
     ),
     "masked token without biases": encoder(
         MaskedToken(bias=False, score_bias=False, activation="relu"),
         feed_forward=SiLU(width=31),
-        local=Local(before=2, after=4),
+        local=LocalAttention(before=2, after=4),
         position=Sinusoidal(),
     ),
     "classifier with relu": encoder(
@@ -175,7 +175,7 @@ ENCODERS = {
     "classifier": encoder(
         Classify(labels=("sad", "glad", "mad"), pooling=Mean()),
         attention=UNSCALED,
-        position=RelativeBuckets(buckets=12, farthest=9),
+        position=RelativeBuckets(buckets=12, max_distance=9),
         norm=RMSNorm(eps=1e-5),
         input_norm=RMSNorm(),
     ),
@@ -240,7 +240,7 @@ DECODERS = {
         position=Rope(),
         norm=RMSNorm(around_one=True),
         norm_placement=SandwichNorm(),
-        local=Local(before=4, layers=(0, 2)),
+        local=LocalAttention(before=4, layers=(0, 2)),
     ),
     "yarn": decoder(
         attention=GROUPED,
@@ -251,7 +251,7 @@ DECODERS = {
     "yarn of a given length": decoder(
         attention=GROUPED,
         position=Rope(scaling=YarnScaling(factor=4.0, trained_length=31, length=1.3)),
-        local=Local(before=3, position=Rope(scaling=NoScaling())),
+        local=LocalAttention(before=3, position=Rope(scaling=NoScaling())),
     ),
     "rotary, linear": decoder(
         attention=NORMED,
@@ -275,7 +275,7 @@ DECODERS = {
     "relative": decoder(
         attention=UNSCALED,
         feed_forward=GEGLU(width=29, tanh=True),
-        position=RelativeBuckets(buckets=7, farthest=10, both_ways=False),
+        position=RelativeBuckets(buckets=7, max_distance=10, bidirectional=False),
         norm=RMSNorm(),
     ),
     "waves of odd width": decoder(
@@ -307,8 +307,8 @@ TRANSLATORS = {
     "t5": translator(
         attention=MultiHead(heads=6, head_width=7, bias=False, output_bias=False, scale=1.0),
         feed_forward=ReLU(width=37, bias=False),
-        reads=RelativeBuckets(buckets=14, farthest=11, both_ways=True),
-        writes=RelativeBuckets(buckets=9, farthest=11, both_ways=False),
+        reads=RelativeBuckets(buckets=14, max_distance=11, bidirectional=True),
+        writes=RelativeBuckets(buckets=9, max_distance=11, bidirectional=False),
         norm=RMSNorm(),
         output=NextToken(multiplier=30**-0.5),
     ),

@@ -186,8 +186,8 @@ REFUSED: dict[str, tuple[Callable[[], object], list[str]]] = {
     ),
     "a larger base for a single pair": (lambda: odd_decoder(**ONE_PAIR), ["2"]),
     "buckets that end before they grow": (
-        lambda: RelativeBuckets(buckets=32, farthest=16, both_ways=False),
-        ["farthest=16", "buckets=32"],
+        lambda: RelativeBuckets(buckets=32, max_distance=16, bidirectional=False),
+        ["max_distance=16", "buckets=32"],
     ),
     "wavelengths the wrong way round": (
         lambda: Llama3Scaling(factor=8, low=4, high=4, trained_length=64),
@@ -468,7 +468,7 @@ def fused_calls(run: Callable[[], Tensor]) -> tuple[Tensor, int]:
 
 
 def taps(model: nn.Module) -> dict[str, nn.Module]:
-    return {name: m for name, m in model.named_modules() if name.endswith("mix.steps")}
+    return {name: m for name, m in model.named_modules() if name.endswith("core.hook_point")}
 
 
 def fused_attentions(config: ModelConfig) -> int:
@@ -512,7 +512,7 @@ def test_watching_changes_nothing_and_shows_weights_that_sum_to_one(name: str):
 def test_only_the_watched_layer_leaves_the_fused_kernel():
     config = TRANSLATORS["paper"]
     model = build(config).eval()
-    model.decoder.get_submodule("1.cross.mix.steps").register_forward_hook(lambda *_: None)
+    model.decoder.get_submodule("1.cross.core.hook_point").register_forward_hook(lambda *_: None)
     _, fused = fused_calls(lambda: model(**inputs(config)))
     assert fused == len(taps(model)) - 1 == 5
 
@@ -521,7 +521,7 @@ def test_only_the_watched_layer_leaves_the_fused_kernel():
 def test_a_watched_text_of_no_words_has_weights_of_zero():
     config = ENCODERS["mean vector"]
     model, seen = build(config).eval(), []
-    model.encoder.get_submodule("0.attention.mix.steps").register_forward_hook(
+    model.encoder.get_submodule("0.attention.core.hook_point").register_forward_hook(
         lambda module, args, steps: seen.append(steps)
     )
     vectors = model(ids(2, T, VOCABULARY), torch.tensor([0, T]))
@@ -540,7 +540,7 @@ def test_a_hook_may_put_other_steps_in_their_place():
             steps.scores, steps.scaled, steps.capped, steps.masked, steps.weights, steps.output * 0
         )
 
-    model.decoder.get_submodule("0.attention.mix.steps").register_forward_hook(silence)
+    model.decoder.get_submodule("0.attention.core.hook_point").register_forward_hook(silence)
     silenced = model(text)
     with torch.no_grad():
         model.decoder.get_submodule("0.attention.output").weight.zero_()

@@ -106,8 +106,8 @@ def test_flops_are_those_torch_counts_forward_and_in_training(name: str) -> None
     config = CONFIGS[name]
     model = build(config)
     for module in model.modules():  # torch counts matrix products, not the fused kernel's inside
-        if hasattr(module, "steps"):
-            module.steps.register_forward_hook(lambda tap, given, steps: None)
+        if hasattr(module, "hook_point"):
+            module.hook_point.register_forward_hook(lambda tap, given, steps: None)
     forward = run(config, model)
     with FlopCounterMode(display=False) as once:
         out = forward()

@@ -133,7 +133,7 @@ MODULES = {
     "ln_f": "decoder.norm_out",
     "lm_head": "output",
 }
-STEPS = "decoder.0.attention.mix.steps"
+STEPS = "decoder.0.attention.core.hook_point"
 
 
 def forward(model: nn.Module, ids: Tensor) -> dict[str, Tensor | Steps]:

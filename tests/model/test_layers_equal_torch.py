@@ -177,7 +177,7 @@ def test_the_attention_weights_of_each_head_equal_torch(mask: str):
     ours.load_state_dict(attention_names(theirs.state_dict(), "", ""))
     x, (later, padding) = drawn(B, T, D, seed=0), THEIRS[mask]
     caught = []
-    ours.mix.steps.register_forward_hook(lambda module, args, steps: caught.append(steps))
+    ours.core.hook_point.register_forward_hook(lambda module, args, steps: caught.append(steps))
 
     ours(x, View(mask=OURS[mask]))
     weights = theirs(

@@ -11,7 +11,12 @@ from qkv.attention.cache import (
     RaggedLayerCache,
 )
 from qkv.attention.mask import SEE_ALL, Mask, Part, Tile
-from qkv.attention.multi_head import join_heads, project_factored, project_slices, split_heads
+from qkv.attention.multi_head import (
+    join_heads,
+    project_block_diagonal,
+    project_low_rank,
+    split_heads,
+)
 from qkv.attention.positions import (
     UNTURNED,
     AlibiBias,
@@ -50,8 +55,8 @@ __all__ = [
     "frequencies",
     "fused",
     "join_heads",
-    "project_factored",
-    "project_slices",
+    "project_block_diagonal",
+    "project_low_rank",
     "reference",
     "rotation",
     "sinusoids",

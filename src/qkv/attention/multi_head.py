@@ -28,7 +28,7 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(-2)  # (B, T, H·E)
 
 
-def project_slices(x: Tensor, weight: Tensor) -> Tensor:
+def project_block_diagonal(x: Tensor, weight: Tensor) -> Tensor:
     """Each head's slice of the input times that head's own matrix.
 
     x (B, T, D), weight (H, D/H, E) -> (B, H, T, E)
@@ -43,7 +43,7 @@ def project_slices(x: Tensor, weight: Tensor) -> Tensor:
     return torch.einsum("bthi,hie->bhte", slices, weight)  # (B, H, T, E)
 
 
-def project_factored(x: Tensor, down: Tensor, up: Tensor) -> Tensor:
+def project_low_rank(x: Tensor, down: Tensor, up: Tensor) -> Tensor:
     """X·V_down·V_up: a matrix of rank r in 2·r·D numbers instead of D².
 
     x (B, T, D), down (D, r), up (r, width) -> (B, T, width)

@@ -99,7 +99,7 @@ class Albert(Bert):
         if "classifier_dropout" in bert:
             bert["classifier_dropout_prob"] = bert.pop("classifier_dropout")
         return bert | {
-            "embedding_size": stack.embedded,
+            "embedding_size": stack.input_width,
             "num_hidden_groups": stack.blocks,
             "inner_group_num": 1,
         }

@@ -197,8 +197,8 @@ def options_of(config: ModelConfig) -> dict[str, Any]:
         stack = getattr(config, name, None)
         if isinstance(stack, Stack):
             found |= {f"{name}_{part}": said for part, said in _stack(stack).items()}
-    if isinstance(config, EncoderOnly) and config.reads < config.length:
-        found["reads"] = config.reads
+    if isinstance(config, EncoderOnly) and config.context_length < config.length:
+        found["reads"] = config.context_length
     found["output"] = _answer(config.output)
     return found
 

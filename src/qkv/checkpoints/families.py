@@ -12,7 +12,7 @@ from qkv.errors import ConfigError
 from qkv.model import (
     Classify,
     DecoderOnly,
-    Local,
+    LocalAttention,
     MaskedToken,
     Mean,
     NextToken,
@@ -179,18 +179,20 @@ def sliding_layers(given: Given, layers: int, usual: Callable[[int], bool]) -> S
 
 def window(
     size: int | None, near: Sequence[int], layers: int, position: Rope | None = None
-) -> Local | None:
+) -> LocalAttention | None:
     """Layers that see themselves and what came right before, `size` positions in all."""
     if size is None or not near:
         return None
     some = None if len(near) == layers else tuple(near)
-    return Local(before=size - 1, layers=some, position=position)
+    return LocalAttention(before=size - 1, layers=some, position=position)
 
 
 def layer_types(stack: Stack) -> list[str]:
     """The type of each layer, as `layer_types` has it."""
     local = stack.local
-    return [FULL if local is None or not local.covers(i) else SLIDING for i in range(stack.layers)]
+    return [
+        FULL if local is None or not local.applies_to(i) else SLIDING for i in range(stack.layers)
+    ]
 
 
 def decoder_fields(config: DecoderOnly) -> dict[str, Any]:
@@ -201,7 +203,7 @@ def decoder_fields(config: DecoderOnly) -> dict[str, Any]:
         "hidden_size": stack.width,
         "num_hidden_layers": stack.layers,
         "num_attention_heads": heads.heads,
-        "num_key_value_heads": heads.shared_heads,
+        "num_key_value_heads": heads.num_kv_heads,
         "head_dim": heads.key_width(stack.width),
         "intermediate_size": stack.feed_forward.width,
         "max_position_embeddings": config.length,

@@ -23,7 +23,7 @@ from qkv.checkpoints.tensor_names import Table
 from qkv.model import (
     DecoderOnly,
     Embedding,
-    Local,
+    LocalAttention,
     MultiHead,
     NextToken,
     PreNorm,
@@ -151,7 +151,7 @@ def _feed_forward(given: Given, kind: str) -> Any:
     return feed_forward(given, name, width, bias=False, gated=True, absent=BENT)
 
 
-def _window(given: Given, kind: str, layers: int, usual: Rope) -> Local | None:
+def _window(given: Given, kind: str, layers: int, usual: Rope) -> LocalAttention | None:
     """Every second layer, or all but every sixth, unless the config says which."""
     period = 2 if kind == "gemma2" else given.size("sliding_window_pattern", 6)
     near, size = sliding_layers(given, layers, lambda i: (i + 1) % period > 0), window_size(given)

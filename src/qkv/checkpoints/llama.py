@@ -20,7 +20,7 @@ from qkv.checkpoints.tensor_names import Table
 from qkv.model import (
     DecoderOnly,
     Embedding,
-    Local,
+    LocalAttention,
     MultiHead,
     NextToken,
     PreNorm,
@@ -135,7 +135,7 @@ def _kind(stack: Stack) -> str:
     return "llama" if stack.local is None else "mistral"
 
 
-def _window(given: Given, kind: str, layers: int) -> Local | None:
+def _window(given: Given, kind: str, layers: int) -> LocalAttention | None:
     """Llama has no window, Mistral one on every layer, Qwen on some if it says so."""
     if kind == "llama" or (kind in QWEN and not given.flag("use_sliding_window", False)):
         return None

@@ -169,7 +169,7 @@ def _from_directory(place: Path, pooler: bool) -> Checkpoint:
         if sentence:
             config, notes = as_sentence_encoder(config, place)
         elif isinstance(config, EncoderOnly):
-            config = config.model_copy(update={"cut": longest_said(place, config.length)})
+            config = config.model_copy(update={"max_length": longest_said(place, config.length)})
         return assemble(place, layout, given, config, weights, names, tokenizer, notes)
 
 

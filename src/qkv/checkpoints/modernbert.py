@@ -41,7 +41,7 @@ from qkv.model import (
     EncoderOnly,
     First,
     LayerNorm,
-    Local,
+    LocalAttention,
     MaskedToken,
     Mean,
     MultiHead,
@@ -205,7 +205,7 @@ def turning(given: Given, kind: str) -> Rope:
     return expect_whole_heads(found, given)
 
 
-def window(given: Given) -> Local | None:
+def window(given: Given) -> LocalAttention | None:
     """The layers that see near, and how near: as far to the left as to the right."""
     layers = given.layers("num_hidden_layers")
     every = given.size("global_attn_every_n_layers", 3)
@@ -214,7 +214,7 @@ def window(given: Given) -> Local | None:
         return None
     reach = given.size("local_attention", 128) // 2
     own = turning(given, SLIDING)
-    return Local(
+    return LocalAttention(
         before=reach,
         after=reach,
         layers=None if len(near) == layers else near,

@@ -132,7 +132,7 @@ def write_checkpoint(
             "copy source.spm, target.spm and vocab.json from where the model came from"
         )
     elif tokenizer is not None:
-        longest = config.reads if isinstance(config, EncoderOnly) else config.length
+        longest = config.context_length if isinstance(config, EncoderOnly) else config.length
         translates = isinstance(config, EncoderDecoder)
         said = write_tokenizer(tokenizer, place, longest, translates)
         if not isinstance(config, EncoderOnly):
@@ -190,7 +190,7 @@ def _again(layout: Layout, fields: dict[str, Any], config: ModelConfig) -> Model
     back = layout.config(given, _stored(layout, config))
     if not isinstance(config, EncoderOnly):
         return back
-    carried: dict[str, Any] = {"cut": config.cut}  # by the files of its tokenizer
+    carried: dict[str, Any] = {"max_length": config.max_length}  # by the files of its tokenizer
     return back.model_copy(update=carried | ({"output": output} if _is_sentence(config) else {}))
 
 

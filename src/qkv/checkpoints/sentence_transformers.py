@@ -45,7 +45,7 @@ def as_sentence_encoder(config: ModelConfig, place: Path) -> tuple[EncoderOnly, 
     output = TextVector(
         pooling=_pooling(within(place / folders["Pooling"])), unit="Normalize" in folders
     )
-    changes = {"output": output, "cut": _longest(place, config.length)}
+    changes = {"output": output, "max_length": _longest(place, config.length)}
     return config.model_copy(update=changes), _prompts(place)
 
 
@@ -66,7 +66,7 @@ def sentence_files(config: EncoderOnly) -> dict[str, Any]:
     ]
     return {
         MODULES: modules,
-        LIMITS: {"max_seq_length": config.reads, "do_lower_case": False},
+        LIMITS: {"max_seq_length": config.context_length, "do_lower_case": False},
         "1_Pooling/config.json": {
             "word_embedding_dimension": config.encoder.width,
             "pooling_mode": way.name,

@@ -14,7 +14,7 @@ from qkv.checkpoints.format import Layout
 from qkv.checkpoints.tensor_names import Same, Sizes, rows
 from qkv.errors import BundleError
 from qkv.model import Translator
-from qkv.model.attention import Tap
+from qkv.model.attention import StepsHook
 from qkv.model.build import Model, ModelConfig
 
 # FOLDED layout/self_test: A first proof that a model came over whole: two ways to compute one
@@ -223,7 +223,7 @@ def _answers(model: Model, ids: Tensor, lengths: Tensor) -> list[Tensor]:
 @contextmanager
 def _watched(model: Model) -> Iterator[None]:
     """Inside, every attention runs through the reference kernel."""
-    taps = [module for module in model.modules() if isinstance(module, Tap)]
+    taps = [module for module in model.modules() if isinstance(module, StepsHook)]
     hooks = [tap.register_forward_hook(lambda module, given, steps: None) for tap in taps]
     try:
         yield

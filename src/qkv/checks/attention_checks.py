@@ -15,7 +15,7 @@ from qkv.checks.divergence import Divergence, Places, first_divergence
 from qkv.checks.model_under_test import ModelUnderTest, ProbeInput, Writer, forward
 from qkv.checks.result import Check, DeviationTracker, Finding
 from qkv.engine.batching import inference
-from qkv.model import Encoder, Mix, Model, Tap
+from qkv.model import AttentionCore, Encoder, Model, StepsHook
 
 LONG = 300  # positions: more than the fused kernel takes at a time
 
@@ -27,14 +27,14 @@ def find_fused(subject: ModelUnderTest, tolerance: float) -> Finding:
     def compare(
         which: str, place: str, mix: nn.Module, given: tuple[Any, ...], mixed: Tensor
     ) -> None:
-        assert isinstance(mix, Mix)
+        assert isinstance(mix, AttentionCore)
         q, k, v, mask = given
         right = {place: reference(q, k, v, mask, mix.scale, mix.cap).output}
         found = first_divergence(right, {place: mixed}, tolerance)
         tally.add(found.worst, found.told(which))
 
     for which, model in subject.models():
-        with inference(model), _hooked(model, Mix, partial(compare, which)):
+        with inference(model), _hooked(model, AttentionCore, partial(compare, which)):
             _exercise(subject, model)
     return tally.finding()
 
@@ -54,7 +54,7 @@ def find_rows(subject: ModelUnderTest, tolerance: float) -> Finding:
         tally.add(found.worst, found.told(which))
 
     for which, model in subject.models():
-        with inference(model), _hooked(model, Tap, partial(add_up, which)):
+        with inference(model), _hooked(model, StepsHook, partial(add_up, which)):
             _exercise(subject, model)
     return tally.finding()
 
@@ -76,7 +76,9 @@ def _exercise(subject: ModelUnderTest, model: Model) -> None:
 
 def _long(model: Model, text: ProbeInput) -> ProbeInput:
     """The text over and over, as long as the model reads but not without end."""
-    most = min(LONG, model.config.reads if isinstance(model, Encoder) else model.config.length)
+    most = min(
+        LONG, model.config.context_length if isinstance(model, Encoder) else model.config.length
+    )
     return replace(
         text, **{side: (getattr(text, side) * most)[:most] for side in ("ids", "source")}
     )

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from qkv.engine.batching import inference
-from qkv.model import Layers, Mix, Model, Tap
+from qkv.model import AttentionCore, Layers, Model, StepsHook
 
 # FOLDED check/passage: One pass through a model, seen from inside: what came out of each of its
 #   parts, in order.
 #
-#   A place is the path of a module, as in "decoder.3.attention.mix". Where layers share their
+#   A place is the path of a module, as in "decoder.3.attention.core". Where layers share their
 #   weights
 #   one module is called for several of them; the place then has the number of the layer. Two
 #   places
@@ -28,7 +28,10 @@ from qkv.model import Layers, Mix, Model, Tap
 
 Values = dict[str, Tensor]  # by place, in the order of computation
 
-UNSEEN = (Tap, nn.Identity)  # a tap that is hooked changes the kernel, and the other does nothing
+UNSEEN = (
+    StepsHook,
+    nn.Identity,
+)  # a tap that is hooked changes the kernel, and the other does nothing
 
 AXES = {3: 1, 4: 2}  # of positions: (B, T, D) between modules, (B, H, T, E) inside attention
 
@@ -57,8 +60,8 @@ class Watcher:
                 if path and not isinstance(part, UNSEEN):
                     hook = part.register_forward_hook(partial(self._after, path))
                     hooks.callback(hook.remove)
-                owner = path.removesuffix(".mix")
-                if isinstance(part, Mix) and owner.endswith("attention"):
+                owner = path.removesuffix(".core")
+                if isinstance(part, AttentionCore) and owner.endswith("attention"):
                     before = part.register_forward_pre_hook(partial(self._turned, owner))
                     hooks.callback(before.remove)
             for name, stack in self.places.stacks.items():
@@ -102,7 +105,7 @@ class Places:
         block, _, part = inside.partition(".")
         if stack not in self.stacks or not block.isdigit():
             return path if call == 0 else f"{path} ({call + 1})"
-        layers = [i for i, run in enumerate(self.stacks[stack].runs) if run == int(block)]
+        layers = [i for i, run in enumerate(self.stacks[stack].block_of) if run == int(block)]
         return ".".join(filter(None, (stack, str(layers[call % len(layers)]), part)))
 
 

@@ -65,9 +65,9 @@ def shifts(model: Model) -> set[str]:
     for name, stack in model.named_children():
         if not isinstance(stack, Layers):
             continue
-        turned = any(isinstance(way.position, RopePosition) for way in stack.ways)
+        turned = any(isinstance(way.position, RopePosition) for way in stack.patterns)
         for path, part in stack.named_modules():
-            if not isinstance(part, Attention) or part.mix.cap is not None:
+            if not isinstance(part, Attention) or part.core.cap is not None:
                 continue
             if isinstance(part, CrossAttention) or not turned:
                 last = "key" if isinstance(part.key_norm, nn.Identity) else "key_norm"

@@ -17,7 +17,7 @@ from qkv.engine.engine import Engine
 from qkv.engine.translate import Marking
 from qkv.errors import UsageError
 from qkv.model import Classify, Decoder, Encoder, Model, Stack, TextVector, Translator
-from qkv.model.embedding import Table
+from qkv.model.embedding import TokenEmbedding
 from qkv.model.output import Pooled
 from qkv.text import Tokenizer
 
@@ -61,7 +61,7 @@ def readings(
 
     Texts of no token are left out.
     """
-    reads = model.config.reads if isinstance(model, Encoder) else model.config.length
+    reads = model.config.context_length if isinstance(model, Encoder) else model.config.length
     longest = max(1, min(longest, reads - SPARE))
     if tokenizer is None:
         return _random(model, longest)
@@ -142,7 +142,7 @@ class ModelUnderTest:
         """Of a loaded model, or of a bare one without a tokenizer."""
         if not isinstance(given, Engine):
             given = Engine(given if isinstance(given, Bundle) else Bundle(given))
-        if not isinstance(given.model.embedding, Table):
+        if not isinstance(given.model.embedding, TokenEmbedding):
             raise UsageError(
                 f"{given.name} is in 8 bits; check it in float32, 8 bits are looked at"
             )

@@ -64,7 +64,7 @@ class Classifier:
 
     def __call__(self, texts: Sequence[str], first: int = 1) -> list[Classification]:
         """The answers for these texts, of which the first has that number in the whole."""
-        seen = read(self.tokenizer, texts, self.model.config.reads, self.way, first)
+        seen = read(self.tokenizer, texts, self.model.config.context_length, self.way, first)
         shares = seen.ask(self._answer, len(self.labels))
         wrong = (~shares.isfinite().all(dim=-1)).nonzero()
         if len(wrong):

@@ -131,7 +131,7 @@ def _parts(output: TextVector, one: _Read, other: _Read, cosine: float) -> Numbe
 
 
 def _read(model: Encoder, tokenizer: Tokenizer, text: str, which: str) -> _Read:
-    inside, most = tokenizer.encode(text), model.config.reads
+    inside, most = tokenizer.encode(text), model.config.context_length
     ids = tokenizer.add_special_tokens(inside)
     if not ids:
         raise DataError(f"text {which} is empty: there is nothing to compare")

@@ -156,7 +156,7 @@ def read_text(
         ids = tokenizer.add_special_tokens(tokenizer.encode(text))
         before, after = len(tokenizer.prefix_ids), len(tokenizer.suffix_ids)
     config = model.config
-    most = config.reads if isinstance(config, EncoderOnly) else config.length
+    most = config.context_length if isinstance(config, EncoderOnly) else config.length
     _expect_room(len(ids), most, "text")
     names, words = _named(tokenizer, text, ids, before, after)
     return TokenizedInput(

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qkv.attention import Mask, Steps, project_factored, reference, split_heads
+from qkv.attention import Mask, Steps, project_low_rank, reference, split_heads
 from qkv.errors import WorksheetError, unknown
 from qkv.interpret import wording
 from qkv.interpret.matrix import (
@@ -116,7 +116,7 @@ class _Walker:
         middle = _numpy(_tensor(m[inputs]) @ _tensor(down))
         self._add("v_narrow", self.keys, narrow, middle, Product((inputs, "v_down")))
         x, d, u = (_tensor(t) for t in (m[inputs], down, up))
-        value = _numpy(project_factored(x[None], d, u)[0])
+        value = _numpy(project_low_rank(x[None], d, u)[0])
         self._add("v", self.keys, out, value, Product(("v_narrow", "v_up")))
         return value
 

@@ -2,11 +2,11 @@
 
 from qkv.model.attention import (
     Attention,
+    AttentionCore,
     BlockDiagonalAttention,
     CrossAttention,
-    Mix,
     MultiHead,
-    Tap,
+    StepsHook,
 )
 from qkv.model.build import Model, ModelConfig, build, read_config, skeleton
 from qkv.model.config import Config
@@ -40,7 +40,7 @@ from qkv.model.position import (
     YarnScaling,
 )
 from qkv.model.presets import preset, presets
-from qkv.model.stack import Block, Layers, Local, Stack
+from qkv.model.stack import Block, Layers, LocalAttention, Stack
 from qkv.model.view import View
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "GELU",
     "Alibi",
     "Attention",
+    "AttentionCore",
     "Block",
     "BlockDiagonalAttention",
     "Classify",
@@ -67,11 +68,10 @@ __all__ = [
     "Learned",
     "LinearScaling",
     "Llama3Scaling",
-    "Local",
+    "LocalAttention",
     "MaskedToken",
     "Max",
     "Mean",
-    "Mix",
     "Model",
     "ModelConfig",
     "MultiHead",
@@ -92,8 +92,8 @@ __all__ = [
     "SingleResidualNorm",
     "Sinusoidal",
     "Stack",
+    "StepsHook",
     "SwiGLU",
-    "Tap",
     "TextVector",
     "Translator",
     "View",

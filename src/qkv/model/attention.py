@@ -11,8 +11,8 @@ from qkv.attention import (
     Steps,
     attend,
     join_heads,
-    project_factored,
-    project_slices,
+    project_block_diagonal,
+    project_low_rank,
     reference,
     split_heads,
 )
@@ -43,14 +43,14 @@ class Attention(nn.Module):
         super().__init__()
         self.query, self.key, self.value = query, key, value
         self.query_norm, self.key_norm = query_norm, key_norm
-        self.mix = Mix(scale, cap)
+        self.core = AttentionCore(scale, cap)
         self.output = output
 
     def forward(self, x: Tensor, view: View) -> Tensor:
-        q = view.rotation.turn(self.query_norm(self.query(x)))  # (B, H, T, E)
-        k = view.rotation.turn(self.key_norm(self.key(x)))  # (B, K, T, E)
-        k, v = view.slot.append(k, self.value(x))  # (B, K, S, E)
-        return self.output(join_heads(self.mix(q, k, v, view.mask)))
+        q = view.rope.turn(self.query_norm(self.query(x)))  # (B, H, T, E)
+        k = view.rope.turn(self.key_norm(self.key(x)))  # (B, K, T, E)
+        k, v = view.cache.append(k, self.value(x))  # (B, K, S, E)
+        return self.output(join_heads(self.core(q, k, v, view.mask)))
 
 
 class CrossAttention(Attention):
@@ -58,32 +58,32 @@ class CrossAttention(Attention):
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         q = self.query_norm(self.query(x))  # (B, H, T, E)
-        k, v = view.cross_slot.get_or_compute(_present(view.memory), self._keys_and_values)
-        return self.output(join_heads(self.mix(q, k, v, view.memory_mask)))
+        k, v = view.cross_cache.get_or_compute(_present(view.memory), self._keys_and_values)
+        return self.output(join_heads(self.core(q, k, v, view.memory_mask)))
 
     def _keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         return self.key_norm(self.key(memory)), self.value(memory)
 
 
-class Mix(nn.Module):
+class AttentionCore(nn.Module):
     """softmax(Q·Kᵀ·scale + mask)·V, fused; a hook on `steps` makes it show every intermediate."""
 
     def __init__(self, scale: float | None, cap: float | None = None) -> None:
         super().__init__()
         self.scale, self.cap = scale, cap
-        self.steps = Tap()
+        self.hook_point = StepsHook()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        if self.steps.watched:
-            return self.steps(reference(q, k, v, mask, self.scale, self.cap)).output
+        if self.hook_point.has_hooks:
+            return self.hook_point(reference(q, k, v, mask, self.scale, self.cap)).output
         return attend(q, k, v, mask, self.scale, self.cap)
 
 
-class Tap(nn.Module):
+class StepsHook(nn.Module):
     """Passes the steps on. Whoever hooks it sees them, and may put others in their place."""
 
     @property
-    def watched(self) -> bool:
+    def has_hooks(self) -> bool:
         return bool(self._forward_hooks or self._forward_pre_hooks)
 
     def forward(self, steps: Steps) -> Steps:
@@ -96,7 +96,7 @@ def _present(memory: Tensor | None) -> Tensor:
     return memory
 
 
-class ToHeads(nn.Linear):
+class HeadProjection(nn.Linear):
     """The paper's projection: every head reads the whole input."""
 
     def __init__(self, width: int, heads: int, head_width: int, bias: bool) -> None:
@@ -107,7 +107,7 @@ class ToHeads(nn.Linear):
         return split_heads(super().forward(x), self.heads)
 
 
-class SlicesToHeads(nn.Module):
+class BlockDiagonalProjection(nn.Module):
     """The notes' projection: head i reads slice i of the input through its own square matrix."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -115,10 +115,10 @@ class SlicesToHeads(nn.Module):
         self.weight = nn.Parameter(torch.empty(heads, width // heads, width // heads))
 
     def forward(self, x: Tensor) -> Tensor:
-        return project_slices(x, self.weight)
+        return project_block_diagonal(x, self.weight)
 
 
-class FactoredToHeads(nn.Module):
+class LowRankProjection(nn.Module):
     """The notes' cheaper value: X·V_down·V_up, through a narrow space of the chosen rank."""
 
     def __init__(self, width: int, rank: int, heads: int, head_width: int) -> None:
@@ -128,7 +128,7 @@ class FactoredToHeads(nn.Module):
         self.heads = heads
 
     def forward(self, x: Tensor) -> Tensor:
-        return split_heads(project_factored(x, self.down, self.up), self.heads)
+        return split_heads(project_low_rank(x, self.down, self.up), self.heads)
 
 
 class MultiHead(Config):
@@ -153,11 +153,11 @@ class MultiHead(Config):
     def fit(self, width: int) -> None:
         if self.head_width is None and width % self.heads:
             raise ConfigError(_does_not_divide("heads", self.heads, width))
-        if self.heads % self.shared_heads:
+        if self.heads % self.num_kv_heads:
             raise ConfigError(f"kv_heads={self.kv_heads} must divide heads={self.heads}")
 
     @property
-    def shared_heads(self) -> int:
+    def num_kv_heads(self) -> int:
         """Key/value heads."""
         return self.kv_heads or self.heads
 
@@ -165,18 +165,22 @@ class MultiHead(Config):
         """E: the width of one head's queries and keys."""
         return self.head_width or width // self.heads
 
-    def mixed_width(self, width: int) -> int:
+    def value_head_width(self, width: int) -> int:
         """The width of one head's values."""
         return self.value_width or self.key_width(width)
 
     def build(self, width: int, cross: bool = False) -> Attention:
-        keys, values, shared = self.key_width(width), self.mixed_width(width), self.shared_heads
+        keys, values, shared = (
+            self.key_width(width),
+            self.value_head_width(width),
+            self.num_kv_heads,
+        )
         return (CrossAttention if cross else Attention)(
-            query=ToHeads(width, self.heads, keys, self.bias),
-            key=ToHeads(width, shared, keys, self.bias),
-            value=ToHeads(width, shared, values, self.bias)
+            query=HeadProjection(width, self.heads, keys, self.bias),
+            key=HeadProjection(width, shared, keys, self.bias),
+            value=HeadProjection(width, shared, values, self.bias)
             if self.value_rank is None
-            else FactoredToHeads(width, self.value_rank, shared, values),
+            else LowRankProjection(width, self.value_rank, shared, values),
             output=nn.Linear(self.heads * values, width, self.output_bias),
             query_norm=build_norm(self.qk_norm, keys),
             key_norm=build_norm(self.qk_norm, keys),
@@ -185,7 +189,11 @@ class MultiHead(Config):
         )
 
     def parameters(self, width: int) -> int:
-        keys, values, shared = self.key_width(width), self.mixed_width(width), self.shared_heads
+        keys, values, shared = (
+            self.key_width(width),
+            self.value_head_width(width),
+            self.num_kv_heads,
+        )
         matrices = self.own_multiplications(width) + self.source_multiplications(width)
         value_bias = 0 if self.value_rank else shared * values
         biases = self.bias * ((self.heads + shared) * keys + value_bias)
@@ -195,12 +203,12 @@ class MultiHead(Config):
 
     def own_multiplications(self, width: int) -> int:
         """Of one query position, in projections: to queries and back to the model width."""
-        return width * self.heads * (self.key_width(width) + self.mixed_width(width))
+        return width * self.heads * (self.key_width(width) + self.value_head_width(width))
 
     def source_multiplications(self, width: int) -> int:
         """Of one key position, in projections: to keys and values."""
         keys, values = (
-            self.shared_heads * w for w in (self.key_width(width), self.mixed_width(width))
+            self.num_kv_heads * w for w in (self.key_width(width), self.value_head_width(width))
         )
         if self.value_rank is None:
             return width * (keys + values)
@@ -208,11 +216,11 @@ class MultiHead(Config):
 
     def pair_multiplications(self, width: int) -> int:
         """Of one query with one key, over all heads: the score, and its share of the value."""
-        return self.heads * (self.key_width(width) + self.mixed_width(width))
+        return self.heads * (self.key_width(width) + self.value_head_width(width))
 
     def cache_numbers(self, width: int) -> int:
         """What a cache keeps of one position."""
-        return self.shared_heads * (self.key_width(width) + self.mixed_width(width))
+        return self.num_kv_heads * (self.key_width(width) + self.value_head_width(width))
 
     def own_kept(self, width: int) -> int:
         """Numbers kept of one query position for the backward pass.
@@ -220,7 +228,7 @@ class MultiHead(Config):
         Queries that a norm or a change of width has laid out head by head make the kernel answer
         in that order too, and joining the heads then needs a copy.
         """
-        keys, values = self.key_width(width), self.mixed_width(width)
+        keys, values = self.key_width(width), self.value_head_width(width)
         normed = 0 if self.qk_norm is None else self.qk_norm.kept(keys)
         wide = max(keys, values)
         copied = values if self.qk_norm or keys != values else 0
@@ -228,9 +236,9 @@ class MultiHead(Config):
 
     def source_kept(self, width: int) -> int:
         """Numbers kept of one key position for the backward pass."""
-        keys, values = self.key_width(width), self.mixed_width(width)
+        keys, values = self.key_width(width), self.value_head_width(width)
         normed = 0 if self.qk_norm is None else self.qk_norm.kept(keys)
-        return self.shared_heads * (2 * max(keys, values) + normed) + (self.value_rank or 0)
+        return self.num_kv_heads * (2 * max(keys, values) + normed) + (self.value_rank or 0)
 
 
 class BlockDiagonalAttention(Config):
@@ -245,17 +253,17 @@ class BlockDiagonalAttention(Config):
             raise ConfigError(_does_not_divide("heads", self.heads, width))
 
     @property
-    def shared_heads(self) -> int:
+    def num_kv_heads(self) -> int:
         return self.heads
 
     def key_width(self, width: int) -> int:
         return width // self.heads
 
-    def mixed_width(self, width: int) -> int:
+    def value_head_width(self, width: int) -> int:
         return width // self.heads
 
     def build(self, width: int, cross: bool = False) -> Attention:
-        query, key, value = (SlicesToHeads(width, self.heads) for _ in range(3))
+        query, key, value = (BlockDiagonalProjection(width, self.heads) for _ in range(3))
         join, query_norm, key_norm = (nn.Identity() for _ in range(3))
         kind = CrossAttention if cross else Attention
         return kind(query, key, value, join, query_norm, key_norm, self.scale)

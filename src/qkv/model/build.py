@@ -14,7 +14,7 @@ from qkv.legacy import upgrade
 from qkv.model.attention import Attention
 from qkv.model.config import one_line
 from qkv.model.decoder import Decoder, DecoderOnly
-from qkv.model.embedding import Table, Times
+from qkv.model.embedding import Scale, TokenEmbedding
 from qkv.model.encoder import Encoder, EncoderOnly
 from qkv.model.encoder_decoder import EncoderDecoder, Translator
 from qkv.model.feed_forward import FeedForward
@@ -53,8 +53,8 @@ def initialise(model: nn.Module, seed: int) -> None:
 def _spread(owner: nn.Module, name: str, parameter: nn.Parameter) -> float:
     if isinstance(owner, nn.Linear):
         return 1.0 / math.sqrt(owner.in_features)
-    if isinstance(owner, Table):
-        return 1.0 / owner.scale.factor if isinstance(owner.scale, Times) else 0.02
+    if isinstance(owner, TokenEmbedding):
+        return 1.0 / owner.scale.factor if isinstance(owner.scale, Scale) else 0.02
     if name.rpartition(".")[2] in ("down", "up"):  # factored: written input first
         return 1.0 / math.sqrt(parameter.shape[0])
     return 0.02 if parameter.dim() == 2 else 1.0 / math.sqrt(parameter.shape[1])

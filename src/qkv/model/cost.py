@@ -86,7 +86,7 @@ def _kept(stack: Stack) -> int:
     attention = width + heads.own_kept(width) + heads.source_kept(width)
     feed_forward = width + stack.feed_forward.kept()
     norms = stack.norm_placement.norms(stack.layers, cross=False) * stack.norm.kept(width)
-    first = 0 if stack.input_norm is None else stack.input_norm.kept(stack.embedded)
+    first = 0 if stack.input_norm is None else stack.input_norm.kept(stack.input_width)
     first += stack.embedding_width or 0
     twice = width if stack.norm_placement.parallel else 0  # two norms keep one and the same input
     return stack.layers * (attention + feed_forward - twice) + norms + first

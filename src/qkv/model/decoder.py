@@ -10,7 +10,7 @@ from qkv.model.config import Config, Size
 from qkv.model.embedding import Embedding
 from qkv.model.output import NextToken, Output
 from qkv.model.stack import Stack
-from qkv.model.view import real_lengths, refuse_lengths, visible
+from qkv.model.view import padding_mask, real_lengths, reject_lengths_with_cache
 
 
 class DecoderOnly(Config):
@@ -29,7 +29,7 @@ class DecoderOnly(Config):
     @model_validator(mode="after")
     def _parts_fit(self) -> "DecoderOnly":
         self.embedding.expect_no_types()
-        self.output.fit(self.decoder.width, self.decoder.embedded)
+        self.output.fit(self.decoder.width, self.decoder.input_width)
         return self
 
     def build(self) -> "Decoder":
@@ -37,7 +37,7 @@ class DecoderOnly(Config):
 
     def parameters(self) -> int:
         width, vocabulary = self.decoder.width, self.embedding.vocabulary
-        ends = self.embedding.parameters(self.decoder.embedded)
+        ends = self.embedding.parameters(self.decoder.input_width)
         ends += self.output.parameters(width, vocabulary)
         return ends + self.decoder.parameters(self.length)
 
@@ -49,7 +49,7 @@ class Decoder(nn.Module):
         super().__init__()
         width = config.decoder.width
         self.config = config
-        self.embedding = config.embedding.build(config.decoder.embedded)
+        self.embedding = config.embedding.build(config.decoder.input_width)
         self.decoder = config.decoder.build(config.length)
         self.output = config.output.build(width, config.embedding.vocabulary)
 
@@ -77,9 +77,9 @@ class Decoder(nn.Module):
         cache: KVCache | None = None,
     ) -> Tensor:
         """What the output reads at each position, (B, T, D)."""
-        refuse_lengths(cache, lengths)
+        reject_lengths_with_cache(cache, lengths)
         x = self.embedding(ids)
-        return self.decoder(x, Mask.causal() & visible(ids, lengths, mask), positions, cache)
+        return self.decoder(x, Mask.causal() & padding_mask(ids, lengths, mask), positions, cache)
 
     def empty_cache(self, batch: int, capacity: int | None = None) -> KVCache:
         """Room for `capacity` positions, the model's whole length if not given."""

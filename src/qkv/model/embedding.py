@@ -21,14 +21,14 @@ class Embedding(Config):
                 f"token_types={self.token_types}: only an encoder-only model reads token types"
             )
 
-    def build(self, width: int) -> "Table":
-        return TypedTable(self, width) if self.token_types else Table(self, width)
+    def build(self, width: int) -> "TokenEmbedding":
+        return TokenTypeEmbedding(self, width) if self.token_types else TokenEmbedding(self, width)
 
     def parameters(self, width: int) -> int:
         return (self.vocabulary + self.token_types) * width
 
 
-class Times(nn.Module):
+class Scale(nn.Module):
     """Everything times one number."""
 
     def __init__(self, factor: float) -> None:
@@ -39,21 +39,21 @@ class Times(nn.Module):
         return x * self.factor
 
 
-class Table(nn.Module):
+class TokenEmbedding(nn.Module):
     """ids (B, T) -> (B, T, D)"""
 
     def __init__(self, choice: Embedding, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(choice.vocabulary, width))
-        self.scale = Times(width**0.5) if choice.scaled else nn.Identity()
+        self.scale = Scale(width**0.5) if choice.scaled else nn.Identity()
 
     @property
     def dtype(self) -> torch.dtype:
         """Of the vectors it gives."""
         return self.weight.dtype
 
-    def forward(self, ids: Tensor, types: Tensor | None = None) -> Tensor:
-        if types is not None:
+    def forward(self, ids: Tensor, token_types: Tensor | None = None) -> Tensor:
+        if token_types is not None:
             raise ShapeError("this model has no token types, but some were given")
         return self._look_up(ids)
 
@@ -73,13 +73,13 @@ class Table(nn.Module):
         return self.scale(rows)
 
 
-class TypedTable(Table):
+class TokenTypeEmbedding(TokenEmbedding):
     """Also adds a vector for the type of each token (say, which of two sentences); default 0."""
 
     def __init__(self, choice: Embedding, width: int) -> None:
         super().__init__(choice, width)
         self.types = nn.Parameter(torch.empty(choice.token_types, width))
 
-    def forward(self, ids: Tensor, types: Tensor | None = None) -> Tensor:
-        types = torch.zeros_like(ids) if types is None else types
-        return self._look_up(ids) + F.embedding(types, self.types)
+    def forward(self, ids: Tensor, token_types: Tensor | None = None) -> Tensor:
+        token_types = torch.zeros_like(ids) if token_types is None else token_types
+        return self._look_up(ids) + F.embedding(token_types, self.types)

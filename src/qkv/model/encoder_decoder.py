@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from qkv.attention import KVCache, Mask
 from qkv.model.config import Config, Size
-from qkv.model.embedding import Embedding, Table
+from qkv.model.embedding import Embedding, TokenEmbedding
 from qkv.model.output import NextToken
 from qkv.model.stack import Stack
-from qkv.model.view import real_lengths, refuse_lengths, visible
+from qkv.model.view import padding_mask, real_lengths, reject_lengths_with_cache
 
 
 class EncoderDecoder(Config):
@@ -38,13 +38,13 @@ class EncoderDecoder(Config):
                 f"encoder.width={self.encoder.width} and decoder.width={self.decoder.width} "
                 f"must be equal"
             )
-        if self.source is None and self.encoder.embedded != self.decoder.embedded:
+        if self.source is None and self.encoder.input_width != self.decoder.input_width:
             raise ValueError(
                 f"encoder.embedding_width={self.encoder.embedding_width} and "
                 f"decoder.embedding_width={self.decoder.embedding_width} "
                 "must be equal to share one embedding"
             )
-        self.output.fit(self.decoder.width, self.decoder.embedded)
+        self.output.fit(self.decoder.width, self.decoder.input_width)
         return self
 
     def build(self) -> "Translator":
@@ -52,9 +52,9 @@ class EncoderDecoder(Config):
 
     def parameters(self) -> int:
         width = self.decoder.width
-        tables = self.embedding.parameters(self.decoder.embedded)
+        tables = self.embedding.parameters(self.decoder.input_width)
         if self.source is not None:
-            tables += self.source.parameters(self.encoder.embedded)
+            tables += self.source.parameters(self.encoder.input_width)
         stacks = self.encoder.parameters(self.length)
         stacks += self.decoder.parameters(self.length, cross=True)
         return tables + stacks + self.output.parameters(width, self.embedding.vocabulary)
@@ -67,9 +67,9 @@ class Translator(nn.Module):
         super().__init__()
         width = config.decoder.width
         self.config = config
-        self.embedding = config.embedding.build(config.decoder.embedded)
+        self.embedding = config.embedding.build(config.decoder.input_width)
         own = config.source
-        self.source = None if own is None else own.build(config.encoder.embedded)
+        self.source = None if own is None else own.build(config.encoder.input_width)
         self.encoder = config.encoder.build(config.length)
         self.decoder = config.decoder.build(config.length, cross=True)
         self.output = config.output.build(width, config.embedding.vocabulary)
@@ -86,13 +86,13 @@ class Translator(nn.Module):
         return self.decode(target, memory, source_lengths, target_lengths)
 
     @property
-    def source_table(self) -> Table:
+    def source_table(self) -> TokenEmbedding:
         """The embedding of the source text: its own, or the one both share."""
         return self.embedding if self.source is None else self.source
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> Tensor:
         """What the decoder reads: the context-aware embedding of each source position."""
-        return self.encoder(self.source_table(source), visible(source, lengths))
+        return self.encoder(self.source_table(source), padding_mask(source, lengths))
 
     def decode(
         self,
@@ -122,12 +122,12 @@ class Translator(nn.Module):
 
         read (B,): how many positions of each row it will read; others may hold anything.
         """
-        refuse_lengths(cache, lengths)
+        reject_lengths_with_cache(cache, lengths)
         x = self.embedding(target)
-        seen = Mask.causal() & visible(target, lengths)
+        seen = Mask.causal() & padding_mask(target, lengths)
         if read is not None:
             seen = seen & Mask.ending(read)
-        reads = visible(memory[..., 0], memory_lengths)
+        reads = padding_mask(memory[..., 0], memory_lengths)
         return self.decoder(x, seen, None, cache, memory, reads)
 
     def empty_cache(self, batch: int, capacity: int | None = None) -> KVCache:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from qkv.attention import soft_cap
 from qkv.errors import ConfigError
 from qkv.model.config import Config, Fraction, Size
-from qkv.model.embedding import Times
+from qkv.model.embedding import Scale
 from qkv.model.norm import Dropout, LayerNorm, Norm, build_norm, norm_parameters
 
 # FOLDED model/pooling: From a vector for each position to one vector for the text, looking at
@@ -274,7 +274,7 @@ class TiedLogits(nn.Module):
         cap: float | None = None,
     ) -> None:
         super().__init__()
-        self.scale = nn.Identity() if multiplier == 1.0 else Times(multiplier)
+        self.scale = nn.Identity() if multiplier == 1.0 else Scale(multiplier)
         self.bias = nn.Parameter(torch.empty(vocabulary)) if bias else None
         self.cap = cap
 

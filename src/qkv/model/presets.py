@@ -91,7 +91,7 @@ def _t5_small() -> EncoderDecoder:
             width=512,
             attention=MultiHead(heads=8, bias=False, output_bias=False, scale=1.0),
             feed_forward=ReLU(width=2048, bias=False),
-            position=RelativeBuckets(both_ways=both_ways),
+            position=RelativeBuckets(bidirectional=both_ways),
             norm=RMSNorm(eps=1e-6),
             norm_placement=PreNorm(),
             dropout=0.1,

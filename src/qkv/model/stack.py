@@ -23,7 +23,7 @@ from qkv.model.norm import (
     build_norm,
     norm_parameters,
 )
-from qkv.model.position import Position, PositionChoice, Room, Rope
+from qkv.model.position import Position, PositionChoice, Rope, Sizes
 from qkv.model.view import View
 
 # FOLDED model/block: One layer of every family: attention, in some decoders cross attention,
@@ -54,7 +54,7 @@ class Block(nn.Module):
 
         joint = residual.cross(norm, width, dropout) if cross else _around_nothing()
         self.cross_in, self.cross_join, self.cross_out = joint
-        self.cross = attention.build(width, cross=True) if cross else Absent()
+        self.cross = attention.build(width, cross=True) if cross else NoCrossAttention()
 
         joint = residual.feed_forward(norm, width, dropout)
         self.feed_forward_in, self.feed_forward_join, self.feed_forward_out = joint
@@ -79,7 +79,7 @@ class ParallelBlock(Block):
         return self.feed_forward_out(self.feed_forward_join(x, changed))
 
 
-class Absent(nn.Module):
+class NoCrossAttention(nn.Module):
     """The cross attention of a block that has none."""
 
     def forward(self, x: Tensor, view: View) -> None:
@@ -90,14 +90,14 @@ def _around_nothing() -> Joint:
     return Joint(nn.Identity(), Keep(), nn.Identity())
 
 
-class Way(NamedTuple):
+class AttentionPattern(NamedTuple):
     """One way to look around: how far, and how positions turn what is compared."""
 
     window: Mask
     position: Position
 
 
-class Local(Config):
+class LocalAttention(Config):
     """A position sees itself, `before` positions before it and `after` positions after it.
 
     layers: those it holds for, all of them if not given. position: how these layers turn queries
@@ -109,7 +109,7 @@ class Local(Config):
     layers: Annotated[tuple[Count, ...], Field(strict=False)] | None = None  # JSON has lists
     position: Rope | None = None
 
-    def fit(self, layers: int, room: Room) -> None:
+    def fit(self, layers: int, room: Sizes) -> None:
         if self.layers == ():
             raise ConfigError("local layers are named but there is none; leave `local` out")
         for layer in self.layers or ():
@@ -118,12 +118,12 @@ class Local(Config):
         if self.position is not None:
             self.position.fit(room)
 
-    def covers(self, layer: int) -> bool:
+    def applies_to(self, layer: int) -> bool:
         return self.layers is None or layer in self.layers
 
-    def way(self, usual: Position, room: Room) -> Way:
+    def pattern(self, usual: Position, room: Sizes) -> AttentionPattern:
         turning = usual if self.position is None else self.position.build(room)
-        return Way(Mask.window(self.before, self.after), turning)
+        return AttentionPattern(Mask.window(self.before, self.after), turning)
 
 
 class Stack(Config):
@@ -144,17 +144,17 @@ class Stack(Config):
     norm: Norm = LayerNorm()
     norm_placement: ArrangementChoice = PreNorm()
     input_norm: Norm | None = None
-    local: Local | None = None
+    local: LocalAttention | None = None
     dropout: Fraction = 0.0
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "Stack":
         self.attention.fit(self.width)
-        self.position.fit(self.room(length=1))
+        self.position.fit(self.sizes(length=1))
         if self.layers % self.blocks:
             raise ValueError(f"unique_layers={self.unique_layers} must divide layers={self.layers}")
         if self.local is not None:
-            self.local.fit(self.layers, self.room(length=1))
+            self.local.fit(self.layers, self.sizes(length=1))
         return self
 
     @property
@@ -163,13 +163,13 @@ class Stack(Config):
         return self.unique_layers or self.layers
 
     @property
-    def embedded(self) -> int:
+    def input_width(self) -> int:
         """The width of the embeddings it reads."""
         return self.embedding_width or self.width
 
-    def room(self, length: int) -> Room:
+    def sizes(self, length: int) -> Sizes:
         heads = self.attention
-        return Room(self.embedded, heads.heads, heads.key_width(self.width), length)
+        return Sizes(self.input_width, heads.heads, heads.key_width(self.width), length)
 
     def build(self, length: int, cross: bool = False) -> "Layers":
         return Layers(self, length, cross)
@@ -178,8 +178,8 @@ class Stack(Config):
         attention = self.attention.parameters(self.width) * (2 if cross else 1)
         block = attention + self.feed_forward.parameters(self.width)
         norms = self.norm_placement.norms(self.blocks, cross) * self.norm.parameters(self.width)
-        ends = norm_parameters(self.input_norm, self.embedded) + self.position.parameters(
-            self.room(length)
+        ends = norm_parameters(self.input_norm, self.input_width) + self.position.parameters(
+            self.sizes(length)
         )
         if self.embedding_width is not None:
             ends += (self.embedding_width + 1) * self.width
@@ -195,10 +195,10 @@ class Stack(Config):
         return KVCache.empty(
             layers=self.layers,
             batch=batch,
-            kv_heads=self.attention.shared_heads,
+            kv_heads=self.attention.num_kv_heads,
             capacity=capacity,
             head_width=self.attention.key_width(self.width),
-            value_width=self.attention.mixed_width(self.width),
+            value_width=self.attention.value_head_width(self.width),
             device=device,
             dtype=dtype,
         )
@@ -210,10 +210,12 @@ class Layers(nn.Module):
     def __init__(self, stack: Stack, length: int, cross: bool) -> None:
         super().__init__()
         s = stack
-        self.position = s.position.build(s.room(length))
-        self.norm_in = build_norm(s.input_norm, s.embedded)
+        self.position = s.position.build(s.sizes(length))
+        self.norm_in = build_norm(s.input_norm, s.input_width)
         self.dropout = Dropout(s.dropout)
-        self.widen = nn.Identity() if s.embedding_width is None else nn.Linear(s.embedded, s.width)
+        self.widen = (
+            nn.Identity() if s.embedding_width is None else nn.Linear(s.input_width, s.width)
+        )
         kind = ParallelBlock if s.norm_placement.parallel else Block
         for i in range(s.blocks):
             block = kind(
@@ -229,16 +231,18 @@ class Layers(nn.Module):
             self.add_module(str(i), block)
         self.norm_out = s.norm_placement.final(s.norm, s.width)
         self.count = s.layers
-        self.runs = [i * s.blocks // s.layers for i in range(s.layers)]  # the block of each layer
-        self.ways = [Way(SEE_ALL, self.position)]  # to look around
-        self.way_of = [0] * s.layers
+        self.block_of = [
+            i * s.blocks // s.layers for i in range(s.layers)
+        ]  # the block of each layer
+        self.patterns = [AttentionPattern(SEE_ALL, self.position)]  # to look around
+        self.pattern_of = [0] * s.layers
         if s.local is not None:
-            self.ways.append(s.local.way(self.position, s.room(length)))
-            self.way_of = [int(s.local.covers(i)) for i in range(s.layers)]
+            self.patterns.append(s.local.pattern(self.position, s.sizes(length)))
+            self.pattern_of = [int(s.local.applies_to(i)) for i in range(s.layers)]
 
     def blocks(self) -> Iterator[Block]:
         """The block of each layer; where layers share one, it comes again."""
-        for i in self.runs:
+        for i in self.block_of:
             block = self._modules[str(i)]
             assert isinstance(block, Block)
             yield block
@@ -260,16 +264,16 @@ class Layers(nn.Module):
         views = [
             View(  # named in full: torch.compile cannot trace a default that is an object
                 mask=mask & way.window & self.position.mask(x.dtype),
-                rotation=way.position.rotation(positions, x.dtype),
-                slot=NO_CACHE,
-                cross_slot=NO_CACHE,
+                rope=way.position.rope(positions, x.dtype),
+                cache=NO_CACHE,
+                cross_cache=NO_CACHE,
                 memory=memory,
                 memory_mask=SEE_ALL if memory_mask is None else memory_mask,
             )
-            for way in self.ways
+            for way in self.patterns
         ]
         for i, block in enumerate(self.blocks()):
-            x = block(x, views[self.way_of[i]].of_layer(i, cache))
+            x = block(x, views[self.pattern_of[i]].of_layer(i, cache))
         return self.norm_out(x)
 
     def _positions(self, x: Tensor, given: Tensor | None, start: int) -> Tensor:

@@ -28,9 +28,9 @@ class View:
     """The same for all layers of a stack but for the slots of the cache."""
 
     mask: Mask = SEE_ALL
-    rotation: Rotation | Unturned = UNTURNED
-    slot: LayerCache | NoLayerCache = NO_CACHE
-    cross_slot: CrossLayerCache | NoLayerCache = NO_CACHE
+    rope: Rotation | Unturned = UNTURNED
+    cache: LayerCache | NoLayerCache = NO_CACHE
+    cross_cache: CrossLayerCache | NoLayerCache = NO_CACHE
     memory: Tensor | None = None  # (B, S, D), the encoder's output
     memory_mask: Mask = SEE_ALL
 
@@ -39,10 +39,10 @@ class View:
         if cache is None:
             return self
         slots = cache.layers[layer], cache.cross[layer]
-        return View(self.mask, self.rotation, *slots, self.memory, self.memory_mask)
+        return View(self.mask, self.rope, *slots, self.memory, self.memory_mask)
 
 
-def visible(ids: Tensor, lengths: Tensor | None, mask: Mask | None = None) -> Mask:
+def padding_mask(ids: Tensor, lengths: Tensor | None, mask: Mask | None = None) -> Mask:
     """The given mask, without the padding behind each row's real length."""
     seen = Mask.full() if mask is None else mask
     if lengths is None:
@@ -57,7 +57,7 @@ def real_lengths(ids: Tensor, lengths: Tensor | None) -> Tensor:
     return torch.full((B,), T, device=ids.device) if lengths is None else lengths
 
 
-def refuse_lengths(cache: object, lengths: Tensor | None) -> None:
+def reject_lengths_with_cache(cache: object, lengths: Tensor | None) -> None:
     """With a cache, lengths could mean the new positions or all of them."""
     if cache is not None and lengths is not None:
         raise CacheError(

@@ -20,11 +20,11 @@ from qkv.engine.optimized.fused import same_weights
 from qkv.engine.optimized.kernel_modules import activation_number
 from qkv.kernels.training import LANES, NEVER, Chance, Heads, training_kernels
 from qkv.model import Layers, Model
-from qkv.model.attention import Attention, CrossAttention, ToHeads
+from qkv.model.attention import Attention, CrossAttention, HeadProjection
 from qkv.model.feed_forward import FeedForward
 from qkv.model.norm import Add, Dropout
 from qkv.model.output import TiedLogits, UntiedLogits
-from qkv.model.stack import Absent
+from qkv.model.stack import NoCrossAttention
 from qkv.model.view import View
 from qkv.training.fused_ops import (
     FusedTiedLogits,
@@ -131,7 +131,7 @@ class VarlenAttention(Attention):
         if row is None:
             return super().forward(x, view)
         together = _projected(x, [self.query, self.key, self.value])
-        turn = view.rotation if isinstance(view.rotation, Rotation) else None
+        turn = view.rope if isinstance(view.rope, Rotation) else None
         out: Tensor = self.output(mixed(_heads(self, row, row, turn), together[0], None)[None])
         return out
 
@@ -159,12 +159,12 @@ def knows(plain: nn.Module, turned: int) -> bool:
     if (
         not isinstance(plain, Attention)
         or type(plain) not in FUSED_POSITIONS
-        or plain.mix.cap is not None
+        or plain.core.cap is not None
     ):
         return False
     parts = [plain.query, plain.key, plain.value]
-    widths = {part.out_features // part.heads for part in parts if isinstance(part, ToHeads)}
-    if len(widths) != 1 or not all(isinstance(part, ToHeads) for part in parts):
+    widths = {part.out_features // part.heads for part in parts if isinstance(part, HeadProjection)}
+    if len(widths) != 1 or not all(isinstance(part, HeadProjection) for part in parts):
         return False
     width, norms = widths.pop(), [plain.query_norm, plain.key_norm]
     if not (
@@ -188,8 +188,8 @@ def _projected(x: Tensor, parts: list[nn.Module]) -> Tensor:
 
 def _heads(plain: Attention, queries: Row, keys: Row, turn: Rotation | None) -> Heads:
     query, key = plain.query, plain.key
-    assert isinstance(query, ToHeads)
-    assert isinstance(key, ToHeads)
+    assert isinstance(query, HeadProjection)
+    assert isinstance(key, HeadProjection)
     width = query.out_features // query.heads
     q_norm, k_norm = plain.query_norm, plain.key_norm
     gains: dict[str, object] = {}
@@ -200,7 +200,7 @@ def _heads(plain: Attention, queries: Row, keys: Row, turn: Rotation | None) -> 
         gains |= {"cos": _table(turn.cos), "sin": _table(turn.sin)}
     return Heads(
         query.heads, key.heads, width, queries.starts, queries.counts, keys.starts, keys.counts,
-        queries.turns, scale_factor(width, plain.mix.scale), queries.causal and keys is queries,
+        queries.turns, scale_factor(width, plain.core.scale), queries.causal and keys is queries,
         **gains,  # type: ignore[arg-type]
     )  # fmt: skip
 
@@ -219,14 +219,14 @@ class VarlenLayers(Layers):
     @staticmethod
     def fits(plain: Layers) -> bool:
         """Whether its positions and all its attention are such as the passes know."""
-        turn = plain.position.rotation(torch.zeros(1, dtype=torch.int64), torch.float32)
+        turn = plain.position.rope(torch.zeros(1, dtype=torch.int64), torch.float32)
         turned = turn.cos.shape[-1] if isinstance(turn, Rotation) else 0
-        if len(plain.ways) > 1 or plain.position.mask(torch.float32).parts:
+        if len(plain.patterns) > 1 or plain.position.mask(torch.float32).parts:
             return False
         if isinstance(turn, Rotation) and turn.adjacent:
             return False
         parts = [part for block in plain.blocks() for part in (block.attention, block.cross)]
-        return all(isinstance(part, Absent) or knows(part, turned) for part in parts)
+        return all(isinstance(part, NoCrossAttention) or knows(part, turned) for part in parts)
 
     def forward(
         self,
@@ -247,9 +247,9 @@ class VarlenLayers(Layers):
         x = self.widen(self.dropout(self.norm_in(x)))
         view = View(
             mask=Mask((row,)),
-            rotation=self.position.rotation(positions, x.dtype),
-            slot=NO_CACHE,
-            cross_slot=NO_CACHE,
+            rope=self.position.rope(positions, x.dtype),
+            cache=NO_CACHE,
+            cross_cache=NO_CACHE,
             memory=None if memory is None or read is None else read.packed(memory),
             memory_mask=Mask() if read is None else Mask((read,)),
         )

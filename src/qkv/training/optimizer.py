@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
 from qkv.model.config import Config, Count, Fraction, NotNegative
-from qkv.model.embedding import Table
+from qkv.model.embedding import TokenEmbedding
 from qkv.model.output import TiedLogits
 
 # FOLDED train/muon: Muon: momentum whose matrices are made orthogonal before they are applied
@@ -161,7 +161,7 @@ def _groups(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter], l
             continue  # frozen
         if parameter.dim() < 2:
             rest.append(parameter)
-        elif isinstance(owner, Table | TiedLogits) or name.endswith("position.weight"):
+        elif isinstance(owner, TokenEmbedding | TiedLogits) or name.endswith("position.weight"):
             tables.append(parameter)
         elif parameter.dim() == 2:
             matrices.append(parameter)

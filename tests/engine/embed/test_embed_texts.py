@@ -58,7 +58,7 @@ def test_raw_vectors_leave_the_model_as_it_was_and_copy_no_weights() -> None:
 def test_texts_are_read_as_training_and_evaluation_read_them(kind: str, marked: bool) -> None:
     reader = tokenizer(kind, marked)
     texts = [*TEXTS, "", " ", LONG]
-    cut = cut_texts(texts, reader, MODEL.config.reads)
+    cut = cut_texts(texts, reader, MODEL.config.context_length)
     found = embed(MODEL, reader, texts, long="truncate")
     assert found.vectors == pytest.approx(embed_texts(MODEL, cut), abs=1e-6)
     assert found.long == cut.long >= 1
@@ -125,7 +125,7 @@ def test_an_unknown_way_with_long_texts_is_named() -> None:
 
 def test_a_classifier_gives_the_states_its_labels_are_read_from() -> None:
     model = encoder(Classify(labels=("a", "b", "c"), pooling=Max(), hidden=7))
-    cut = cut_texts(TEXTS, MARKED, model.config.reads)
+    cut = cut_texts(TEXTS, MARKED, model.config.context_length)
     found = embed(model, MARKED, TEXTS, raw=True).vectors
     assert found == pytest.approx(pooled_states(model, cut).numpy(), abs=1e-6)
 
@@ -175,7 +175,7 @@ def test_damaged_weights_are_told_not_given_on() -> None:
 
 
 def test_a_model_with_room_for_marks_only_is_refused() -> None:
-    config = MODEL.config.model_copy(update={"cut": 2})
+    config = MODEL.config.model_copy(update={"max_length": 2})
     with pytest.raises(DataError, match="reads 2 tokens, which the 2 marks of a text fill"):
         embed(build(config), MARKED, ["a"])
 

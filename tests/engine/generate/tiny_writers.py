@@ -14,7 +14,7 @@ from qkv.model import (
     DecoderOnly,
     Embedding,
     Learned,
-    Local,
+    LocalAttention,
     MultiHead,
     NextToken,
     NoPosition,
@@ -35,11 +35,11 @@ KINDS: dict[str, dict[str, object]] = {
     "learned": {"position": Learned(offset=2)},
     "waves": {"position": Sinusoidal()},
     "alibi": {"position": Alibi()},
-    "buckets": {"position": RelativeBuckets(buckets=8, farthest=11, both_ways=False)},
+    "buckets": {"position": RelativeBuckets(buckets=8, max_distance=11, bidirectional=False)},
     "no positions": {"position": NoPosition()},
     "windows": {
         "position": Rope(),
-        "local": Local(before=4, layers=(1,), position=Rope(base=7.0)),
+        "local": LocalAttention(before=4, layers=(1,), position=Rope(base=7.0)),
     },
     "capped": {
         "position": Rope(fraction=0.5),

@@ -244,7 +244,7 @@ def test_a_watched_layer_takes_the_general_way(compiled: bool) -> None:
     block = next(iter(twin.decoder.blocks()))
     with torch.inference_mode():
         twin(ids(1, 18, VOCABULARY), cache=cache)
-        block.attention.mix.steps.register_forward_hook(
+        block.attention.core.hook_point.register_forward_hook(
             lambda tap, given, steps: seen.append(steps.weights.shape)
         )
         twin(ids(1, 1, VOCABULARY), cache=cache)

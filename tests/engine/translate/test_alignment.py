@@ -79,7 +79,7 @@ def test_a_public_model_looks_at_the_source_as_expected(shared: Path) -> None:
     public = arabic(shared)
     t, marks = public.tokenizer, public.marking
     heads: list[torch.Tensor] = []
-    tap = public.model.get_submodule("decoder.5.cross.mix.steps")
+    tap = public.model.get_submodule("decoder.5.cross.core.hook_point")
     tap.register_forward_hook(lambda _, __, steps: heads.append(steps.weights[0]))
     for source, case in zip(public.sources, public.expected, strict=True):
         ids, target = t.encode(source), t.encode(case["greedy"].replace(" ", ""))

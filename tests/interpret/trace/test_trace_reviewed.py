@@ -83,7 +83,7 @@ def test_every_kind_of_value_counts_for_the_memory_it_takes() -> None:
 
 def test_a_model_with_a_scale_of_its_own_is_told_so() -> None:
     model = build(DECODERS["alibi"], seed=3)
-    model.decoder.get_submodule("0").attention.mix.scale = 0.3
+    model.decoder.get_submodule("0").attention.core.scale = 0.3
     step = walk_head(capture_trace(model, TEXT), locate_head(build_graph(model), 6))["scaled"]
     assert step.equation == "scores × 0.3"
     assert "√" not in step.equation

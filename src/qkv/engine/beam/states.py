@@ -192,7 +192,7 @@ class Tree:
         """Whether the decoder's own mask leaves it open where a key stands."""
         decoder = model.decoder
         own = decoder.position.mask(torch.float32)
-        return not own.parts and not any(way.window.parts for way in decoder.ways)
+        return not own.parts and not any(way.window.parts for way in decoder.patterns)
 
     def read(self, tokens: Tensor) -> Tensor:
         n = tokens.shape[1]

@@ -239,7 +239,7 @@ class Embedder:
     def __call__(self, texts: Sequence[str], first: int = 1) -> Embedded:
         """The vectors of these texts, of which the first has that number in the whole."""
         config = self.model.config
-        seen = read(self.tokenizer, texts, config.reads, self.long, first)
+        seen = read(self.tokenizer, texts, config.context_length, self.long, first)
         vectors = seen.ask(self._answer, config.encoder.width).float()
         if not self.raw:
             vectors = F.normalize(vectors, dim=-1)

@@ -35,7 +35,7 @@ from qkv.engine.optimized.kernel_modules import (
 from qkv.engine.optimized.linear import Plain
 from qkv.engine.optimized.quantized import Int8
 from qkv.kernels import Layer, Matrix, Norm, Shape, floats, inference_kernels
-from qkv.model.attention import Tap
+from qkv.model.attention import StepsHook
 from qkv.model.position.rope import RopePosition
 from qkv.model.stack import Block, Layers
 
@@ -72,7 +72,7 @@ class DecodeStepLayers(Layers):
             or type(cache.layers[0]) is not LayerCache
             or not mask.only_causal()
             or torch.is_grad_enabled()
-            or any(tap.watched for tap in self.taps)
+            or any(tap.has_hooks for tap in self.taps)
         ):
             return super().forward(x, mask, positions, cache, memory, memory_mask)
         return self._one(x.view(-1), cache).view(1, 1, -1)
@@ -84,14 +84,14 @@ class DecodeStepLayers(Layers):
         return [line for line in found if line is not None]
 
     @cached_property
-    def taps(self) -> list[Tap]:
+    def taps(self) -> list[StepsHook]:
         """Where somebody may want to see the steps of an attention."""
-        return [line.attention.mix.steps for line in self.lines]
+        return [line.attention.core.hook_point for line in self.lines]
 
     def _one(self, x: Tensor, cache: KVCache) -> Tensor:
         """x (D,) through all blocks and the last norm; its keys and values join the cache."""
         at = torch.tensor([cache.length], device=x.device)
-        rotation = self.position.rotation(at, x.dtype)
+        rotation = self.position.rope(at, x.dtype)
         for slot, line in zip(cache.layers, self.lines, strict=True):
             x = line.fed_forward(line.attended(x, slot, rotation))
         normed: Tensor = self.norm_out(x)
@@ -118,7 +118,7 @@ class Line:
         turned = rotation.turn(asked.view(H + K, -1))  # (H + K, E)
         k, v = slot.append(turned[H:].view(1, K, 1, -1), v.view(1, K, 1, -1))  # (1, K, S, E)
         q = turned[:H].view(1, H, 1, -1)
-        seen = scaled_dot_product_attention(q, k, v, scale=part.mix.scale, enable_gqa=H != K)
+        seen = scaled_dot_product_attention(q, k, v, scale=part.core.scale, enable_gqa=H != K)
         return self.mixed.one_more(x, seen.view(-1))
 
     def fed_forward(self, x: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ def fits(layers: Layers) -> bool:
         isinstance(layers.norm_in, nn.Identity)
         and isinstance(layers.widen, nn.Identity)
         and isinstance(layers.position, RopePosition)
-        and len(layers.ways) == 1
+        and len(layers.patterns) == 1
         and all(line_of(block) is not None for block in layers.blocks())
     )
 
@@ -150,7 +150,7 @@ def line_of(block: Block) -> Line | None:
     if not (
         isinstance(block, PreNormBlock)
         and isinstance(attention, FusedQKVRopeAttention)
-        and attention.mix.cap is None
+        and attention.core.cap is None
         and attention.widths[1] == attention.widths[2]
         and isinstance(wide, FusedGatedFeedForward)
         and isinstance(norm, FastRMSNorm)
@@ -238,7 +238,7 @@ class KernelDecodeStepLayers(DecodeStepLayers):
             width=len(line.norm.gain), heads=heads, kv_heads=kv_heads, head_width=E,
             hidden=_matrix(line.widen).rows // 2, turned=position.turned,
             adjacent=position.choice.interleaved, activation=activation_number(line.activation),
-            scale=scale_factor(E, line.attention.mix.scale), last=_norm(self.norm_out),
+            scale=scale_factor(E, line.attention.core.scale), last=_norm(self.norm_out),
         )  # fmt: skip
 
     def _turns(self, position: int) -> tuple[Tensor, Tensor]:
@@ -246,7 +246,7 @@ class KernelDecodeStepLayers(DecodeStepLayers):
         known: Rotation | None = self.__dict__.get("table")
         if known is None or position >= len(known.cos):
             places = torch.arange((position // TABLE + 1) * TABLE)
-            made = self.position.rotation(places, torch.float32)
+            made = self.position.rope(places, torch.float32)
             assert isinstance(made, Rotation)
             known = self.__dict__["table"] = Rotation(
                 floats(made.cos.float()), floats(made.sin.float()), made.adjacent

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from qkv.attention import join_heads, soft_cap, split_heads
 from qkv.engine.optimized.linear import Applied, Build, Packed
-from qkv.model.attention import Attention, ToHeads
+from qkv.model.attention import Attention, HeadProjection
 from qkv.model.feed_forward import FeedForward, GatedFeedForward, SquaredReLU
 from qkv.model.norm import Add, RMSNormAroundOne
 from qkv.model.output import TiedLogits
-from qkv.model.stack import Absent, Block
+from qkv.model.stack import Block, NoCrossAttention
 from qkv.model.view import View
 
 # FOLDED engine/quick/block: A layer without the parts that do nothing.
@@ -38,7 +38,7 @@ class FusedQKVAttention(nn.Module):
         self.asked_and_values = [self.widths[0] + self.widths[1], self.widths[2]]
         self.heads = [part.heads for part in parts]
         self.query_norm, self.key_norm = plain.query_norm, plain.key_norm
-        self.mix, self.output = plain.mix, plain.output
+        self.core, self.output = plain.core, plain.output
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         q, k, v = (
@@ -47,10 +47,10 @@ class FusedQKVAttention(nn.Module):
                 torch.split(self.project(x), self.widths, -1), self.heads, strict=True
             )
         )
-        q = view.rotation.turn(self.query_norm(q))  # (B, H, T, E)
-        k = view.rotation.turn(self.key_norm(k))  # (B, K, T, E)
-        k, v = view.slot.append(k, v)  # (B, K, S, E)
-        return self.output(join_heads(self.mix(q, k, v, view.mask)))
+        q = view.rope.turn(self.query_norm(q))  # (B, H, T, E)
+        k = view.rope.turn(self.key_norm(k))  # (B, K, T, E)
+        k, v = view.cache.append(k, v)  # (B, K, S, E)
+        return self.output(join_heads(self.core(q, k, v, view.mask)))
 
 
 class FusedQKVRopeAttention(FusedQKVAttention):
@@ -59,9 +59,9 @@ class FusedQKVRopeAttention(FusedQKVAttention):
     def forward(self, x: Tensor, view: View) -> Tensor:
         H, K, _ = self.heads
         asked, v = torch.split(self.project(x), self.asked_and_values, -1)
-        q, k = torch.split(view.rotation.turn(split_heads(asked, H + K)), [H, K], dim=1)
-        k, v = view.slot.append(k, split_heads(v, K))  # (B, K, S, E)
-        return self.output(join_heads(self.mix(q, k, v, view.mask)))
+        q, k = torch.split(view.rope.turn(split_heads(asked, H + K)), [H, K], dim=1)
+        k, v = view.cache.append(k, split_heads(v, K))  # (B, K, S, E)
+        return self.output(join_heads(self.core(q, k, v, view.mask)))
 
 
 def joined(plain: Attention, build: Build) -> nn.Module:
@@ -72,10 +72,10 @@ def joined(plain: Attention, build: Build) -> nn.Module:
     return (FusedQKVRopeAttention if bare else FusedQKVAttention)(plain, build)
 
 
-def projections(plain: Attention) -> list[ToHeads]:
+def projections(plain: Attention) -> list[HeadProjection]:
     """Those to queries, keys and values if each of them is one matrix; else none."""
     parts = [plain.query, plain.key, plain.value]
-    whole = [part for part in parts if isinstance(part, ToHeads)]
+    whole = [part for part in parts if isinstance(part, HeadProjection)]
     return whole if len(whole) == len(parts) else []
 
 
@@ -115,7 +115,7 @@ class PostNormCrossBlock(Block):
 
 def plain_kind(block: Block) -> type[Block]:
     """The kind of block that does the same in fewer steps; its own kind if there is none."""
-    cross = not isinstance(block.cross, Absent)
+    cross = not isinstance(block.cross, NoCrossAttention)
     names = ("attention", "cross", "feed_forward") if cross else ("attention", "feed_forward")
 
     def all_are(kind: type[nn.Module], place: str) -> bool:

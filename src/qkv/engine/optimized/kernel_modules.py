@@ -21,9 +21,9 @@ from qkv.engine.optimized.fused import (
 from qkv.engine.optimized.linear import Layer, Plain
 from qkv.engine.optimized.quantized import Int8, QuantizedEmbedding, Rounded, int8_supported
 from qkv.kernels import ACTIVATIONS, Matrix, Panels, inference_kernels
-from qkv.model.attention import CrossAttention, Mix
+from qkv.model.attention import AttentionCore, CrossAttention
 from qkv.model.feed_forward import FeedForward
-from qkv.model.stack import Absent, Block
+from qkv.model.stack import Block, NoCrossAttention
 from qkv.model.view import View
 
 QUERIES = 8  # up to which a loop over queries is quicker than torch's kernel
@@ -158,12 +158,12 @@ class KernelQuantizedFeedForward(nn.Module):
         return self.down.sized(*wide).view_as(x)
 
 
-class KernelAttentionCore(Mix):
+class KernelAttentionCore(AttentionCore):
     """Attention; within texts of one row, and of a few queries, it goes through the loops."""
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         check_sizes(q, k, v, mask)
-        general = self.steps.watched or self.cap is not None or torch.is_grad_enabled()
+        general = self.hook_point.has_hooks or self.cap is not None or torch.is_grad_enabled()
         looped = None if general else self._kernel(q, k, v, mask)
         return super().forward(q, k, v, mask) if looped is None else looped
 
@@ -213,7 +213,7 @@ class KernelPostNormCrossBlock(PostNormCrossBlock):
 
 
 KERNEL_CLASSES: dict[type[nn.Module], type[nn.Module]] = {
-    Mix: KernelAttentionCore,
+    AttentionCore: KernelAttentionCore,
     PostNormBlock: KernelPostNormBlock,
     PostNormCrossBlock: KernelPostNormCrossBlock,
 }
@@ -227,7 +227,7 @@ def kernel_class(kind: type[nn.Module]) -> type[nn.Module]:
 def layer_norms(block: Block) -> bool:
     """Whether all norms behind the block's parts are those the loops know."""
     norms = [block.attention_out, block.feed_forward_out]
-    norms += [] if isinstance(block.cross, Absent) else [block.cross_out]
+    norms += [] if isinstance(block.cross, NoCrossAttention) else [block.cross_out]
     return all(type(norm) is nn.LayerNorm and norm.bias is not None for norm in norms)
 
 

@@ -42,8 +42,8 @@ from qkv.engine.optimized.quantized import (
     TiledFeedForward,
 )
 from qkv.model import Encoder, Model
-from qkv.model.attention import Attention, ToHeads
-from qkv.model.embedding import Table
+from qkv.model.attention import Attention, HeadProjection
+from qkv.model.embedding import TokenEmbedding
 from qkv.model.feed_forward import FeedForward, GatedFeedForward
 from qkv.model.output import Pooled, TiedLogits, UntiedLogits
 from qkv.model.stack import Block, Layers
@@ -81,7 +81,7 @@ class OptimizedBuilder:
     tied: ClassVar[type[Int8]] = Int8  # for scores whose matrix is the embedding's
     table_kind: ClassVar[type[QuantizedEmbedding]] = QuantizedEmbedding
 
-    def __init__(self, table: Table, int8: bool, few_rows: bool) -> None:
+    def __init__(self, table: TokenEmbedding, int8: bool, few_rows: bool) -> None:
         """few_rows: products will mostly be with a few rows, as where tokens are written."""
         self.table, self.int8 = table, int8
         self.build = self._product(few_rows)
@@ -102,7 +102,7 @@ class OptimizedBuilder:
         match part:
             case Pooled():  # small, and it decides
                 return part
-            case ToHeads():
+            case HeadProjection():
                 return LinearToHeads(self.build(part), part.heads)
             case GatedFeedForward():
                 return FusedGatedFeedForward(part, self.build)
@@ -118,7 +118,7 @@ class OptimizedBuilder:
                 return Scores(part, self._scoring(part))
             case nn.RMSNorm():
                 return FastRMSNorm(part)
-            case Table() if self.int8:
+            case TokenEmbedding() if self.int8:
                 return self.table_kind(part)
         if type(part) is Attention:  # cross attention has two inputs
             return joined(part, self.build)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from qkv.engine.optimized.fused import up_and_down
 from qkv.engine.optimized.linear import Layer, Matrix, bias_of
-from qkv.model.embedding import Table, TypedTable
+from qkv.model.embedding import TokenEmbedding, TokenTypeEmbedding
 from qkv.model.feed_forward import FeedForward
 
 LARGEST = 127
@@ -154,10 +154,10 @@ class TiledFeedForward(nn.Module):
 class QuantizedEmbedding(nn.Module):
     """An embedding whose table is in 8 bits."""
 
-    def __init__(self, plain: Table) -> None:
+    def __init__(self, plain: TokenEmbedding) -> None:
         super().__init__()
         self.table, self.scale = Rounded(plain.weight), plain.scale
-        self.types = plain.types if isinstance(plain, TypedTable) else None
+        self.types = plain.types if isinstance(plain, TokenTypeEmbedding) else None
         self.dtype = plain.weight.dtype
 
     @property

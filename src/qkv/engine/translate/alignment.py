@@ -50,7 +50,7 @@ def cross_weights(
 
     blocks = list(model.decoder.blocks())
     turns = [i for i, block in enumerate(blocks) if block is blocks[layer]]  # layers may share one
-    hook = blocks[layer].get_submodule("cross.mix.steps").register_forward_hook(keep)
+    hook = blocks[layer].get_submodule("cross.core.hook_point").register_forward_hook(keep)
     try:
         with inference(model):
             device = model.embedding.weight.device

@@ -104,7 +104,7 @@ def why_similar(
     """
     found = similar(model, tokenizer, a, b)
     encoder = with_vectors(model, raw=False)
-    around = encoder.config.reads, tokenizer.prefix_ids, tokenizer.suffix_ids
+    around = encoder.config.context_length, tokenizer.prefix_ids, tokenizer.suffix_ids
     texts = [read(tokenizer, text, *around) for text in (a, b)]
     one, other = (DeletionCache(Asked(encoder, text, hiding).without) for text in texts)
     split = len(texts[0].words)

@@ -115,7 +115,9 @@ def why_label(
     """
     classifier = Classifier(model, tokenizer)
     encoder, labels = classifier.model, classifier.labels
-    seen = read(tokenizer, text, encoder.config.reads, tokenizer.prefix_ids, tokenizer.suffix_ids)
+    seen = read(
+        tokenizer, text, encoder.config.context_length, tokenizer.prefix_ids, tokenizer.suffix_ids
+    )
     baseline = baseline or default_baseline(tokenizer)
     asked = Asked(encoder, seen, hiding)
     deletions = DeletionCache(asked.without)

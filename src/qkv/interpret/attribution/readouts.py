@@ -204,7 +204,7 @@ def attention_received(model: Encoder, ids: tuple[int, ...]) -> NDArray[np.float
         seen.append(np.asarray(steps.weights[0].double().mean(dim=(0, 1)).cpu().numpy()))
 
     blocks = {id(block): block for block in model.encoder.blocks()}.values()
-    taps = [block.get_submodule("attention.mix.steps") for block in blocks]
+    taps = [block.get_submodule("attention.core.hook_point") for block in blocks]
     hooks = [tap.register_forward_hook(keep) for tap in taps]
     try:
         with inference(model):

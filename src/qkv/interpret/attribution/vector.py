@@ -59,7 +59,9 @@ def why_vector(
 ) -> VectorAttribution:
     """Which words make the vector of the text, of any encoder, as `embed` gives it."""
     encoder = with_vectors(model, raw=False)
-    seen = read(tokenizer, text, encoder.config.reads, tokenizer.prefix_ids, tokenizer.suffix_ids)
+    seen = read(
+        tokenizer, text, encoder.config.context_length, tokenizer.prefix_ids, tokenizer.suffix_ids
+    )
     deletions = DeletionCache(Asked(encoder, seen, hiding).without)
 
     def cosines(sets: Sequence[Words]) -> list[float]:

@@ -35,11 +35,11 @@ from qkv.interpret.trace.operations import (
     WeightedSum,
 )
 from qkv.model import output
-from qkv.model.attention import Attention, CrossAttention, SlicesToHeads, ToHeads
-from qkv.model.embedding import Table, TypedTable
+from qkv.model.attention import Attention, BlockDiagonalProjection, CrossAttention, HeadProjection
+from qkv.model.embedding import TokenEmbedding, TokenTypeEmbedding
 from qkv.model.norm import Dropout
 from qkv.model.position import Position
-from qkv.model.position.schemes import FixedSlopes, LearnedDistances
+from qkv.model.position.schemes import AlibiPositions, RelativePositions
 
 # FOLDED explain/trace/ends: Where a model begins and ends: ids to vectors, and states to its
 #   answer.
@@ -57,16 +57,22 @@ def positions(sequence: str) -> str:
 
 
 def add_embedding(
-    b: GraphBuilder, name: str, table: Table, path: str, ids: str, sequence: str, call: int = 0
+    b: GraphBuilder,
+    name: str,
+    table: TokenEmbedding,
+    path: str,
+    ids: str,
+    sequence: str,
+    call: int = 0,
 ) -> str:
     """The vector of each token, its type added if there are types."""
     axes, sequences = ("B", "T", "D"), {"T": sequence}
-    plain = is_identity(table.scale) and not isinstance(table, TypedTable)
+    plain = is_identity(table.scale) and not isinstance(table, TokenTypeEmbedding)
     rows = HookPoint(path, call) if plain else HookPoint(f"{path}.scale", call, "argument")
     first = name if plain else f"{name}.rows"
     x = b.add(first, EmbeddingLookup(), (ids, f"{path}.weight"), axes, sequences, rows)
     if not is_identity(table.scale):
-        scaled = name if not isinstance(table, TypedTable) else f"{name}.scale"
+        scaled = name if not isinstance(table, TokenTypeEmbedding) else f"{name}.scale"
         x = b.add(
             scaled,
             operation_of(table.scale).operation,
@@ -75,7 +81,7 @@ def add_embedding(
             sequences,
             HookPoint(path + ".scale", call),
         )
-    if isinstance(table, TypedTable):
+    if isinstance(table, TokenTypeEmbedding):
         x = b.add(
             name, AddTokenType(), (x, f"{path}.types"), axes, sequences, HookPoint(path, call)
         )
@@ -185,7 +191,7 @@ class _Attended:
         v = self._projected("value", read)
         weights = self._weights(q, k)
         mixed = self._add(
-            "mixed", WeightedSum(), (weights, v), HEADS, HookPoint(f"{self.path}.mix", self.call)
+            "mixed", WeightedSum(), (weights, v), HEADS, HookPoint(f"{self.path}.core", self.call)
         )
         hook_point = HookPoint(f"{self.path}.output", self.call, "argument")
         joined = self._add("joined", ConcatHeads(), (mixed,), ("B", "T", "H·E"), hook_point)
@@ -210,7 +216,7 @@ class _Attended:
             return x
         turned, waves = Rotate(self.context.adjacent), self.context.waves
         hook_point, axes = (
-            HookPoint(f"{self.path}.mix", self.call, "argument", argument),
+            HookPoint(f"{self.path}.core", self.call, "argument", argument),
             self.b.nodes[x].axes,
         )
         inputs = (x, f"{waves}.cos", f"{waves}.sin")
@@ -224,7 +230,7 @@ class _Attended:
         return self._add(part, operation, inputs, axes, hook_point)
 
     def _weights(self, q: str, k: str) -> str:
-        mix = self.module.mix
+        mix = self.module.core
         d_k = self._key_width()
         last = self._step("scores", Scores(), (q, k))
         last = self._step("scaled", ScaleScores(scale_factor(d_k, mix.scale), d_k), (last,))
@@ -238,9 +244,9 @@ class _Attended:
     def _key_width(self) -> int:
         """d_k: how wide one head's queries are."""
         query = self.module.query
-        if isinstance(query, SlicesToHeads):
+        if isinstance(query, BlockDiagonalProjection):
             return query.weight.shape[-1]
-        assert isinstance(query, ToHeads)
+        assert isinstance(query, HeadProjection)
         return query.out_features // query.heads
 
     def _bias(self) -> str | None:
@@ -248,12 +254,12 @@ class _Attended:
         scheme = self.context.distances
         if self.cross:
             return None
-        if isinstance(scheme, FixedSlopes):
+        if isinstance(scheme, AlibiPositions):
             slopes = alibi_slopes(scheme.heads, torch.float64).tolist()
             operation: Operation = AlibiBias(tuple(slopes))
             return self._mask("bias", operation)
-        if isinstance(scheme, LearnedDistances):
-            operation = RelativeBias(scheme.choice.farthest, scheme.choice.both_ways)
+        if isinstance(scheme, RelativePositions):
+            operation = RelativeBias(scheme.choice.max_distance, scheme.choice.bidirectional)
             return self._mask("bias", operation, (f"{self.context.stack}.position.weight",))
         return None
 
@@ -267,11 +273,11 @@ class _Attended:
     def _mask(self, side: str, operation: Operation, parameters: tuple[str, ...] = ()) -> str:
         where = positions(self.context.sequence)
         axes = ("T", "S") if side == "seen" else ("B", "H", "T", "S")
-        hook_point = HookPoint(f"{self.path}.mix", self.call, "mask", side)
+        hook_point = HookPoint(f"{self.path}.core", self.call, "mask", side)
         return self._add(side, operation, (where, where, *parameters), axes, hook_point)
 
     def _step(self, step: str, operation: Operation, inputs: tuple[str, ...]) -> str:
-        hook_point = HookPoint(f"{self.path}.mix", self.call, "step", step)
+        hook_point = HookPoint(f"{self.path}.core", self.call, "step", step)
         return self._add(step, operation, inputs, GRID, hook_point)
 
     def _add(

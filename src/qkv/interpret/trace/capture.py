@@ -24,7 +24,7 @@ from qkv.interpret.trace.graph import Graph, HookPoint, Node, build_graph
 from qkv.interpret.trace.recompute import as_rows
 from qkv.interpret.trace.trace import Trace
 from qkv.model import Decoder, Encoder, Model, Stack, Translator, View
-from qkv.model.attention import Mix
+from qkv.model.attention import AttentionCore
 
 # FOLDED explain/trace/capture: Values picked up while a model computes, by hooks that are there
 #   for one pass only.
@@ -55,8 +55,10 @@ def capturing(
             module = model.get_submodule(path)
             hook = _Hook(calls, values, rows)
             handles.append(module.register_forward_hook(hook))
-            if isinstance(module, Mix) and module.steps.watched:  # an edit changes the steps
-                handles.append(module.steps.register_forward_hook(hook.see))
+            if (
+                isinstance(module, AttentionCore) and module.hook_point.has_hooks
+            ):  # an edit changes the steps
+                handles.append(module.hook_point.register_forward_hook(hook.see))
         yield values
     finally:
         for handle in handles:
@@ -83,7 +85,7 @@ class _Hook:
         nodes, self.call = self.calls.get(self.call, []), self.call + 1
         stepwise = [node for node in nodes if node.by_row]
         if stepwise:
-            assert isinstance(module, Mix)
+            assert isinstance(module, AttentionCore)
             q, k, v, mask = arguments
             rows = self.rows.get(stepwise[0].sequences["T"])
             steps, seen, bias = _explicit(module, q, k, v, mask, rows, self.edited)
@@ -112,7 +114,7 @@ def _picked(hook_point: HookPoint, arguments: tuple[Any, ...], result: Tensor) -
 def _turning(arguments: tuple[Any, ...], hook_point: HookPoint) -> Any:
     view = arguments[1]
     assert isinstance(view, View)
-    return getattr(view.rotation, hook_point.which)
+    return getattr(view.rope, hook_point.which)
 
 
 def _explicit_part(hook_point: HookPoint, steps: Steps, seen: Tensor, bias: Tensor) -> Tensor:
@@ -123,7 +125,7 @@ def _explicit_part(hook_point: HookPoint, steps: Steps, seen: Tensor, bias: Tens
 
 
 def _explicit(
-    module: Mix,
+    module: AttentionCore,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -284,10 +286,10 @@ def _bytes(
     heads, wide = stack.attention, stack.width
     sizes = {
         "H": heads.heads,
-        "K": heads.shared_heads,
+        "K": heads.num_kv_heads,
         "E": heads.key_width(wide),
         "D": wide,
-        "H·E": heads.heads * heads.mixed_width(wide),
+        "H·E": heads.heads * heads.value_head_width(wide),
         "F": stack.feed_forward.width,
         "V": config.embedding.vocabulary,
     }

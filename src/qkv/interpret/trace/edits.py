@@ -16,7 +16,7 @@ from qkv.attention import Mask, Part, Rotation, Steps, Unturned, soft_cap, softm
 from qkv.attention.reference import scale_factor
 from qkv.errors import UsageError
 from qkv.interpret.trace.graph import Graph, Node
-from qkv.model import Block, Layers, Mix
+from qkv.model import AttentionCore, Block, Layers
 
 # FOLDED explain/trace/edits/steps: A step of attention changed on its way through the tap; the
 #   later ones follow from it.
@@ -74,7 +74,7 @@ def changed_step(model: nn.Module, node: Node, change: Change) -> Iterator[None]
     hook_point = node.hook_point
     assert hook_point is not None
     mix = model.get_submodule(hook_point.module)
-    assert isinstance(mix, Mix)
+    assert isinstance(mix, AttentionCore)
     seen: list[tuple[Tensor, Tensor]] = []  # queries and values of each call
 
     def look(module: nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -87,7 +87,7 @@ def changed_step(model: nn.Module, node: Node, change: Change) -> Iterator[None]
         factor = scale_factor(q.shape[-1], mix.scale)
         return followed(steps, hook_point.which, change, factor, mix.cap, v)
 
-    hooks = [mix.register_forward_pre_hook(look), mix.steps.register_forward_hook(hook)]
+    hooks = [mix.register_forward_pre_hook(look), mix.hook_point.register_forward_hook(hook)]
     with hooked(hooks):
         yield
 
@@ -272,8 +272,8 @@ class NoPosition(Edit):
     def applied(self, model: nn.Module, graph: Graph) -> Iterator[None]:
         def unplaced(module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
             x, view, *rest = arguments
-            seen, unturned = _only(view.mask, adding=False), _not_turning(view.rotation)
-            return (x, replace(view, mask=seen, rotation=unturned), *rest)
+            seen, unturned = _only(view.mask, adding=False), _not_turning(view.rope)
+            return (x, replace(view, mask=seen, rope=unturned), *rest)
 
         hooks = [
             part.register_forward_pre_hook(unplaced)
@@ -316,5 +316,5 @@ def _adds(part: Part) -> bool:
     return type(part).bias is not Part.bias
 
 
-def _mixes(model: nn.Module) -> list[Mix]:
-    return [part for part in model.modules() if isinstance(part, Mix)]
+def _mixes(model: nn.Module) -> list[AttentionCore]:
+    return [part for part in model.modules() if isinstance(part, AttentionCore)]

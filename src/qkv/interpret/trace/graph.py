@@ -27,7 +27,7 @@ from qkv.interpret.trace.operations import (
 )
 from qkv.model import Decoder, Encoder, Model, TextVector, Translator
 from qkv.model import attention as projection
-from qkv.model.embedding import Times as TimesModule
+from qkv.model.embedding import Scale as TimesModule
 from qkv.model.feed_forward import SquaredReLU
 from qkv.model.norm import RMSNormAroundOne
 from qkv.model.output import Unit as UnitModule
@@ -222,7 +222,7 @@ def _linear(module: nn.Linear) -> ModuleOperation:
     return ModuleOperation(Linear(biased), _named(module))
 
 
-def _to_heads(module: projection.ToHeads) -> ModuleOperation:
+def _to_heads(module: projection.HeadProjection) -> ModuleOperation:
     return ModuleOperation(LinearToHeads(module.bias is not None, module.heads), _named(module))
 
 
@@ -242,9 +242,11 @@ def _named(module: nn.Module) -> tuple[str, ...]:
 
 # More special kinds before those they are made from.
 _SAYINGS: dict[type[nn.Module], Callable[..., ModuleOperation]] = {
-    projection.ToHeads: _to_heads,
-    projection.SlicesToHeads: lambda module: ModuleOperation(SlicedLinearToHeads(), ("weight",)),
-    projection.FactoredToHeads: lambda module: ModuleOperation(
+    projection.HeadProjection: _to_heads,
+    projection.BlockDiagonalProjection: lambda module: ModuleOperation(
+        SlicedLinearToHeads(), ("weight",)
+    ),
+    projection.LowRankProjection: lambda module: ModuleOperation(
         FactoredLinearToHeads(module.heads), ("down", "up")
     ),
     nn.Linear: _linear,

@@ -26,7 +26,7 @@ from qkv.model.feed_forward import FeedForward, GatedFeedForward
 from qkv.model.norm import Add, AddNormed, Keep, Replace
 from qkv.model.position import Position
 from qkv.model.position.rope import RopePosition
-from qkv.model.position.schemes import PositionTable, Waves
+from qkv.model.position.schemes import LearnedPositions, SinusoidalPositions
 from qkv.model.stack import Block, Layers, ParallelBlock
 
 STATES = ("B", "T", "D")
@@ -49,15 +49,15 @@ def add_stack(
     b.stack_inputs.append(x)
     calls: dict[int, int] = {}
     turned: dict[int, bool] = {}
-    for layer, run in enumerate(stack.runs):
-        way = stack.way_of[layer]
+    for layer, run in enumerate(stack.block_of):
+        way = stack.pattern_of[layer]
         call = calls[run] = calls.get(run, -1) + 1
         path = f"{name}.{run}"
         waves = f"{name}.local" if way else name
-        position = stack.ways[way].position
+        position = stack.patterns[way].position
         if way not in turned:
             turned[way] = _angles(b, waves, position, sequence, HookPoint(path, call, "rotation"))
-        window = [part for part in stack.ways[way].window.parts if isinstance(part, Window)]
+        window = [part for part in stack.patterns[way].window.parts if isinstance(part, Window)]
         context = LayerContext(
             sequence=sequence,
             causal=causal,
@@ -169,7 +169,7 @@ def _through(
 def _placed(b: GraphBuilder, name: str, position: Position, x: str, sequence: str) -> str:
     """Embeddings with their positions added, where the scheme adds something to them."""
     hook_point, sequences = HookPoint(f"{name}.norm_in", 0, "argument"), {"T": sequence}
-    if isinstance(position, PositionTable):
+    if isinstance(position, LearnedPositions):
         inputs = (x, positions(sequence), f"{name}.position.weight")
         return b.add(
             f"{name}.position",
@@ -179,7 +179,7 @@ def _placed(b: GraphBuilder, name: str, position: Position, x: str, sequence: st
             sequences,
             hook_point,
         )
-    if isinstance(position, Waves):
+    if isinstance(position, SinusoidalPositions):
         c = position.choice
         waves, where = (
             AddSinusoids(c.base, c.interleaved, c.endpoint, c.offset),

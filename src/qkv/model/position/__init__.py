@@ -18,8 +18,8 @@ from qkv.model.position.schemes import (
     NoPosition,
     Position,
     RelativeBuckets,
-    Room,
     Sinusoidal,
+    Sizes,
 )
 
 PositionChoice = Annotated[
@@ -38,8 +38,8 @@ __all__ = [
     "Position",
     "PositionChoice",
     "RelativeBuckets",
-    "Room",
     "Rope",
     "Sinusoidal",
+    "Sizes",
     "YarnScaling",
 ]

@@ -16,7 +16,7 @@ from qkv.attention.positions import (
 )
 from qkv.errors import ConfigError
 from qkv.model.config import Config, Size
-from qkv.model.position.schemes import Position, Room, Scheme, exact
+from qkv.model.position.schemes import Position, PositionScheme, Sizes, angle_dtype
 
 
 class _Stretch(Config):
@@ -105,7 +105,7 @@ Stretch = Annotated[
 ]
 
 
-class Rope(Scheme):
+class Rope(PositionScheme):
     """`share` of each head's features turn, neighbours (`adjacent`) or halves paired."""
 
     kind: Literal["rope"] = "rope"
@@ -114,11 +114,11 @@ class Rope(Scheme):
     fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     scaling: Stretch = NoScaling()
 
-    def turned(self, room: Room) -> int:
+    def turned(self, room: Sizes) -> int:
         """How many features of a head turn."""
         return int(room.head_width * self.fraction)
 
-    def fit(self, room: Room) -> None:
+    def fit(self, room: Sizes) -> None:
         if isinstance(self.scaling, YarnScaling) and self.base <= 1.0:
             raise ConfigError(f"base={self.base} turns all pairs alike; YaRN needs one above 1")
         turned = self.turned(room)
@@ -132,7 +132,7 @@ class Rope(Scheme):
                 f"{fewest} or more"
             )
 
-    def build(self, room: Room) -> Position:
+    def build(self, room: Sizes) -> Position:
         return RopePosition(self, self.turned(room))
 
 
@@ -141,7 +141,7 @@ class RopePosition(Position):
         super().__init__()
         self.choice, self.turned = choice, turned
 
-    def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
+    def rope(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
         c = self.choice
-        speeds = c.scaling.speeds(c.base, self.turned, exact(dtype), positions.device)
+        speeds = c.scaling.speeds(c.base, self.turned, angle_dtype(dtype), positions.device)
         return rotation(positions, speeds, c.interleaved, c.scaling.lengthening())

@@ -28,7 +28,7 @@ from qkv.model.config import Config, Count, Size
 #   and T5's learned buckets.
 
 
-class Room(NamedTuple):
+class Sizes(NamedTuple):
     """The sizes a scheme is built for."""
 
     width: int
@@ -46,7 +46,7 @@ class Position(nn.Module):
         """x (B, T, D) with its positions (T,) or (B, T) in it."""
         return x
 
-    def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation | Unturned:
+    def rope(self, positions: Tensor, dtype: torch.dtype) -> Rotation | Unturned:
         """How queries and keys at these positions are turned."""
         return UNTURNED
 
@@ -55,44 +55,44 @@ class Position(nn.Module):
         return SEE_ALL
 
 
-class Scheme(Config):
+class PositionScheme(Config):
     """The choice of a scheme: it builds the module and counts what that will learn."""
 
-    def fit(self, room: Room) -> None:
+    def fit(self, room: Sizes) -> None:
         """Raise a ConfigError if the scheme cannot be built for these sizes."""
 
-    def build(self, room: Room) -> Position:
+    def build(self, room: Sizes) -> Position:
         return Position()
 
-    def parameters(self, room: Room) -> int:
+    def parameters(self, room: Sizes) -> int:
         return 0
 
 
-class NoPosition(Scheme):
+class NoPosition(PositionScheme):
     """Word order is not seen, except through a causal mask."""
 
     kind: Literal["none"] = "none"
 
 
-def exact(dtype: torch.dtype) -> torch.dtype:
+def angle_dtype(dtype: torch.dtype) -> torch.dtype:
     """Waves are computed in float32 at least, whatever the model computes in."""
     return torch.promote_types(dtype, torch.float32)
 
 
-class Learned(Scheme):
+class Learned(PositionScheme):
     """One row a position; the first `offset` rows are kept but never used."""
 
     kind: Literal["learned"] = "learned"
     offset: Count = 0
 
-    def build(self, room: Room) -> Position:
-        return PositionTable(room.length, room.width, self.offset)
+    def build(self, room: Sizes) -> Position:
+        return LearnedPositions(room.length, room.width, self.offset)
 
-    def parameters(self, room: Room) -> int:
+    def parameters(self, room: Sizes) -> int:
         return (room.length + self.offset) * room.width
 
 
-class PositionTable(Position):
+class LearnedPositions(Position):
     def __init__(self, length: int, width: int, offset: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(length + offset, width))
@@ -102,7 +102,7 @@ class PositionTable(Position):
         return x + self.weight[positions + self.offset]
 
 
-class Sinusoidal(Scheme):
+class Sinusoidal(PositionScheme):
     """Fixed sines and cosines; `offset` is the number of the first position."""
 
     kind: Literal["sinusoidal"] = "sinusoidal"
@@ -111,65 +111,65 @@ class Sinusoidal(Scheme):
     endpoint: bool = False
     offset: int = 0
 
-    def build(self, room: Room) -> Position:
-        return Waves(self)
+    def build(self, room: Sizes) -> Position:
+        return SinusoidalPositions(self)
 
 
-class Waves(Position):
+class SinusoidalPositions(Position):
     def __init__(self, choice: Sinusoidal) -> None:
         super().__init__()
         self.choice = choice
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        c, width, dtype = self.choice, x.shape[-1], exact(x.dtype)
+        c, width, dtype = self.choice, x.shape[-1], angle_dtype(x.dtype)
         places = positions + c.offset
         return x + sinusoids(places, width, c.base, c.interleaved, c.endpoint, dtype).to(x.dtype)
 
 
-class Alibi(Scheme):
+class Alibi(PositionScheme):
     """Scores lose a fixed amount for each position of distance (Press et al. 2022)."""
 
     kind: Literal["alibi"] = "alibi"
 
-    def build(self, room: Room) -> Position:
-        return FixedSlopes(room.heads)
+    def build(self, room: Sizes) -> Position:
+        return AlibiPositions(room.heads)
 
 
-class FixedSlopes(Position):
+class AlibiPositions(Position):
     def __init__(self, heads: int) -> None:
         super().__init__()
         self.heads = heads
 
     def mask(self, dtype: torch.dtype) -> Mask:
-        return Mask((AlibiBias(alibi_slopes(self.heads, exact(dtype))),))
+        return Mask((AlibiBias(alibi_slopes(self.heads, angle_dtype(dtype))),))
 
 
-class RelativeBuckets(Scheme):
+class RelativeBuckets(PositionScheme):
     """Scores gain a learned number for each range of distances (Raffel et al. 2020)."""
 
     kind: Literal["relative_buckets"] = "relative_buckets"
     buckets: Annotated[int, Field(ge=4)] = 32
-    farthest: Size = 128
-    both_ways: bool = True
+    max_distance: Size = 128
+    bidirectional: bool = True
 
     @model_validator(mode="after")
     def _far_enough(self) -> "RelativeBuckets":
-        near = self.buckets // (4 if self.both_ways else 2)
-        if self.farthest <= near:
+        near = self.buckets // (4 if self.bidirectional else 2)
+        if self.max_distance <= near:
             raise ValueError(
-                f"farthest={self.farthest} must be more than {near}, the distances that "
+                f"max_distance={self.max_distance} must be more than {near}, the distances that "
                 f"buckets={self.buckets} hold one by one"
             )
         return self
 
-    def build(self, room: Room) -> Position:
-        return LearnedDistances(self, room.heads)
+    def build(self, room: Sizes) -> Position:
+        return RelativePositions(self, room.heads)
 
-    def parameters(self, room: Room) -> int:
+    def parameters(self, room: Sizes) -> int:
         return self.buckets * room.heads
 
 
-class LearnedDistances(Position):
+class RelativePositions(Position):
     """One table for all layers, as in T5."""
 
     def __init__(self, choice: RelativeBuckets, heads: int) -> None:
@@ -178,4 +178,4 @@ class LearnedDistances(Position):
         self.choice = choice
 
     def mask(self, dtype: torch.dtype) -> Mask:
-        return Mask((BucketBias(self.weight, self.choice.farthest, self.choice.both_ways),))
+        return Mask((BucketBias(self.weight, self.choice.max_distance, self.choice.bidirectional),))

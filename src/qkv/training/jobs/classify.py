@@ -177,7 +177,7 @@ class ClassifyData(DataModule):
         self.weights = weights / (weights * counts).sum() * counts.sum()  # on average 1
         texts = [e.text for e in parts.train]
         encoded = encode(texts, tokenizer, part_key(parts, "train", recipe))
-        self.train = Cut(encoded, tokenizer, recipe.model.reads)
+        self.train = Cut(encoded, tokenizer, recipe.model.context_length)
         self.noisy: Noisy | None = None  # the same with other cuts in every epoch
         self.shares = self._shares(texts)
         self.spliced = self._spliced(texts)
@@ -242,7 +242,7 @@ class ClassifyData(DataModule):
 
     def sample(self, model: Encoder) -> str:
         example = self.parts.validation[0]
-        cut = cut_texts([example.text], self.tokenizer, model.config.reads)
+        cut = cut_texts([example.text], self.tokenizer, model.config.context_length)
         guess = guess_labels(model, cut)[0][0]
         return f"{' '.join(example.text.split())[:60]} → {guess}"
 
@@ -309,7 +309,7 @@ def evaluate_labels(
 ) -> EvalResult:
     """Accuracy and the rest; with what was learnt from, TF-IDF and logistic regression beside."""
     texts, truth, names = [e.text for e in examples], [e.label for e in examples], labels_of(model)
-    cut = cut_texts(texts, tokenizer, model.config.reads)
+    cut = cut_texts(texts, tokenizer, model.config.context_length)
     guesses, losses = guess_labels(model, cut, truth)
     found = score_labels(truth, guesses, names)
     loss = float(np.mean(losses))

@@ -175,7 +175,7 @@ class EmbedData(DataModule):
         texts = list(dict.fromkeys(e.one for e in self.parts.validation[:200]))
         if len(texts) < 2:
             return ""
-        cut = cut_texts(texts, self.tokenizer, model.config.reads)
+        cut = cut_texts(texts, self.tokenizer, model.config.context_length)
         found = embed_texts(model, cut)
         likeness = found @ found[0]
         likeness[0] = -np.inf
@@ -191,7 +191,7 @@ class EmbedData(DataModule):
     def _cut(self, texts: Iterable[str], part: str, recipe: Recipe) -> Cut:
         key = part_key(self.parts, part, recipe)
         assert isinstance(recipe.model, EncoderOnly)
-        return Cut(encode(texts, self.tokenizer, key), self.tokenizer, recipe.model.reads)
+        return Cut(encode(texts, self.tokenizer, key), self.tokenizer, recipe.model.context_length)
 
     def _sides(self, twins: Ids) -> Ids:
         sides = [self.one.lengths, self.other.lengths[twins]]
@@ -243,7 +243,7 @@ def evaluate_embeddings(
     one = [e.one for e in examples]
     other = [e.other for e in examples]
     both = one if kind == "labels" else [*one, *other]
-    cut = cut_texts(both, tokenizer, model.config.reads)
+    cut = cut_texts(both, tokenizer, model.config.context_length)
     found = _scores(kind, examples, embed_texts(model, cut))
     counted = _scores(kind, examples, bag_of_words_vectors(both)) if baseline else {}
     rows = tuple((e.one, e.other if kind != "labels" else str(e.label)) for e in examples[:8])

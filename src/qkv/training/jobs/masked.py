@@ -36,7 +36,7 @@ class Masked(OnRunningText):
         output = config.output
         if not isinstance(output, MaskedToken) and isinstance(config, EncoderOnly):
             stack = config.encoder
-            narrow = None if stack.embedding_width is None else stack.embedded
+            narrow = None if stack.embedding_width is None else stack.input_width
             output = MaskedToken(norm=stack.norm, narrow=narrow)
         return with_output(self.name, config, vocabulary, output)
 
