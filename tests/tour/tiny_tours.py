@@ -1,13 +1,13 @@
-"""A tour that is over in a moment: a few texts, one narrow layer, a handful of steps."""
+"""A tour that is over in a update: a few texts, one narrow layer, a handful of steps."""
 
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 from qkv.data.synthetic import reviews
-from qkv.tour import pace
-from qkv.tour.pace import Moment, Pace, Part
-from qkv.tour.tour import Folder, tour
+from qkv.tour import stages
+from qkv.tour.stages import ModelSpec, ProgressUpdate, TourPlan
+from qkv.tour.tour import TourFolder, tour
 from qkv.training.plan import TrainArgs
 from qkv.training.recipe import Data
 
@@ -18,7 +18,7 @@ THINGS = {"dogs": "Hunde", "cats": "Katzen", "birds": "Vögel", "fish": "Fische"
 DOCS = "Return the name of the file that the reader has read, or none if there is no file."
 
 
-def tiny_pace(folder: Path) -> Pace:
+def tiny_plan(folder: Path) -> TourPlan:
     """Three models from files in the folder; it is called quick, so that the program finds it."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = [f'"{each.text}",{each.label}' for each in reviews()[:70]]
@@ -36,18 +36,18 @@ def tiny_pace(folder: Path) -> Pace:
     translate = Data(
         files=files["pairs.csv"], source="source", target="target", validation_fraction=0.2
     )
-    return Pace(
+    return TourPlan(
         name="quick",
-        sentiment=pace.sentiment(_args("classify", classify), seconds=1),
-        language=pace.language(
+        sentiment=stages.sentiment(_args("classify", classify), seconds=1),
+        language=stages.language(
             _args("language", Data(files=files["docs"], validation_fraction=0.3)), 1
         ),
-        translation=pace.translation(
+        translation=stages.translation(
             replace(_args("translate", translate), tokenizer="characters", context=256),
             seconds=1,
         ),
-        tokens=11,
-        texts=13,
+        max_tokens=11,
+        max_texts=13,
         seconds=1,
     )
 
@@ -64,28 +64,28 @@ def _write(path: Path, lines: list[str]) -> None:
 
 
 class Stops:
-    """Hears of every moment, and stops the tour when one of them says what it waits for."""
+    """Hears of every update, and stops the tour when one of them says what it waits for."""
 
     def __init__(self, until: str = "") -> None:
         self.until = until
-        self.moments: list[Moment] = []
+        self.updates: list[ProgressUpdate] = []
 
-    def __call__(self, moment: Moment) -> None:
-        self.moments.append(moment)
-        if self.until and self.until in f"{moment.name}: {moment.said}":
+    def __call__(self, update: ProgressUpdate) -> None:
+        self.updates.append(update)
+        if self.until and self.until in f"{update.stage}: {update.message}":
             raise KeyboardInterrupt
 
     @property
     def steps(self) -> list[tuple[str, int]]:
-        """The steps that were taken: the part and the number."""
-        told = [(m.name, m.said.split()) for m in self.moments if "loss" in m.said]
+        """The steps that were taken: the spec and the number."""
+        told = [(m.stage, m.message.split()) for m in self.updates if "loss" in m.message]
         return [(name, int(words[1])) for name, words in told]
 
 
-def weights(folder: Folder, part: Part) -> bytes:
-    return (folder.bundle(part.name) / "model.safetensors").read_bytes()
+def weights(folder: TourFolder, spec: ModelSpec) -> bytes:
+    return (folder.bundle(spec.name) / "model.safetensors").read_bytes()
 
 
-def whole(folder: Folder, tiny: Pace, watch: Stops) -> list[str]:
+def whole(folder: TourFolder, tiny: TourPlan, watch: Stops) -> list[str]:
     folder.begin()
     return list(tour(folder, tiny, watch))

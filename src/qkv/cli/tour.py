@@ -1,4 +1,4 @@
-"""`qkv tour`: everything there is, on built-in data, in a few minutes."""
+"""`qkv tour`: all of qkv on built-in data, in two minutes."""
 
 import sys
 import time
@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.options import DEVICES, one_of
+from qkv.cli.options import DEVICES, Threads, one_of
 from qkv.cli.progress import Stop, say
+from qkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from qkv.tour.pace import Moment
+    from qkv.tour.stages import ProgressUpdate
 
-CORES = 2  # more do not help models this small
-EVERY = 10.0  # seconds between two lines where the last one cannot be overwritten
+DEFAULT_THREADS = 2  # more do not help models this small
+
+SECONDS_BETWEEN_LINES = 10.0  # where a line cannot be overwritten
+
+LINE_WIDTH = 79  # of a line that is overwritten
 
 
 def tour(
@@ -24,9 +28,13 @@ def tour(
     quick: Annotated[
         bool, typer.Option("--quick", help="Within a minute, with models that know less.")
     ] = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="Throw away the tour in the folder, and redo it.")
+    full: Annotated[
+        bool, typer.Option("--full", help="Longer training and a larger language model.")
     ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Delete the tour in the folder, and redo it.")
+    ] = False,
+    threads: Threads = None,
     device: Annotated[
         str,
         typer.Option(
@@ -36,14 +44,15 @@ def tour(
 ) -> None:
     """Train three small models on built-in data, measure, open and prove them: a first look.
 
-    An encoder (sentiment), a decoder (language) and an encoder–decoder (translation) learn here in
-    a few minutes on two cores. Interrupted, the same command goes on where it stopped. At the end
-    there are three bundles for every other command, and a page with pictures.
+    An encoder (sentiment), a decoder (language) and an encoder–decoder (translation) are trained
+    in about two minutes on two cores. Interrupted, the same command continues where it stopped. At
+    the end there are three bundles for every other command, and a page with pictures.
 
     \b
     Examples:
       qkv tour
       qkv tour --quick -o first-look
+      qkv tour --full -o long-tour
       qkv tour --again
     """
     import torch
@@ -51,59 +60,69 @@ def tour(
     from qkv.device import resolve
     from qkv.machine import cores
     from qkv.machine.resources import keep_memory
-    from qkv.tour.pace import FULL, QUICK
-    from qkv.tour.tour import Folder
-    from qkv.tour.tour import tour as lines
+    from qkv.tour import stages
+    from qkv.tour.tour import TourFolder
+    from qkv.tour.tour import tour as tour_lines
 
-    where, pace = resolve(device), QUICK if quick else FULL
-    folder = Folder(output, pace.name)
+    if quick and full:
+        raise UsageError("--quick and --full cannot be combined; leave one of them out")
+    plan = stages.STANDARD
+    if quick:
+        plan = stages.QUICK
+    elif full:
+        plan = stages.FULL
+    torch_device = resolve(device)
+    folder = TourFolder(output, plan.name)
     if folder.begin(again):
-        say(f"going on with the tour in {output}")
+        say(f"continuing the tour in {output}")
     if folder.finished:
         typer.echo(folder.results, nl=False)
         say(f"the tour in {output} was finished before; to redo it: --again, or another folder: -o")
         return
     keep_memory()
-    before = torch.get_num_threads()
-    torch.set_num_threads(min(CORES, cores().usable))
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(threads or min(DEFAULT_THREADS, cores().usable))
     try:
         with Stop() as stop:
-            for line in lines(folder, pace, Watcher(stop), say, where):
-                _clear()
+            for line in tour_lines(folder, plan, ProgressPrinter(stop), say, torch_device):
+                _clear_line()
                 typer.echo(line)
     except KeyboardInterrupt:
-        say("stopped; the same command goes on from here")
+        say("stopped; the same command continues from here")
         raise
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads_before)
 
 
-class Watcher:
-    """Says how far the tour is, and stops it between two steps if that was asked for."""
+class ProgressPrinter:
+    """Prints where the tour is on standard error, and stops it between two steps on Ctrl-C."""
 
     def __init__(self, stop: Stop) -> None:
-        self.stop, self.last = stop, 0.0
+        self.stop = stop
+        self.last_time = 0.0
 
-    def __call__(self, moment: "Moment") -> None:
+    def __call__(self, update: "ProgressUpdate") -> None:
         if self.stop.asked:
             raise KeyboardInterrupt
-        terminal, now = sys.stderr.isatty(), time.perf_counter()
-        if not moment.begins and now - self.last < (0.2 if terminal else EVERY):
+        is_terminal = sys.stderr.isatty()
+        interval = 0.2 if is_terminal else SECONDS_BETWEEN_LINES
+        now = time.perf_counter()
+        if not update.is_start and now - self.last_time < interval:
             return
-        self.last = now
-        minutes, seconds = divmod(round(moment.left), 60)
+        self.last_time = now
+        minutes, seconds = divmod(round(update.seconds_left), 60)
         line = (
-            f"[{moment.number}/{moment.stages}] {moment.name}: {moment.said}; "
+            f"[{update.number}/{update.stages}] {update.stage}: {update.message}; "
             f"about {minutes}:{seconds:02d} left in all"
         )
-        sys.stderr.write(f"\r\033[K{line[:WIDTH]}" if terminal else f"{line}\n")
+        if is_terminal:
+            sys.stderr.write(f"\r\033[K{line[:LINE_WIDTH]}")
+        else:
+            sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
 
-WIDTH = 79  # of a line that is overwritten
-
-
-def _clear() -> None:
+def _clear_line() -> None:
     if sys.stderr.isatty():
         sys.stderr.write("\r\033[K")
         sys.stderr.flush()

@@ -1,4 +1,7 @@
-"""What a finished model of the tour came to, read from its bundle and from what training noted."""
+"""What came out of a tour: the three trained models, their metrics, and answers with reasons.
+
+Everything is computed on validation examples, which no model was trained on.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,97 +21,92 @@ from qkv.interpret import glass_box
 from qkv.interpret.attribution import LabelAttribution, TranslationAttribution, why_translation
 from qkv.interpret.glass_box import GlassBox
 from qkv.model import Translator
-from qkv.tour.pace import Part
+from qkv.tour.stages import ModelSpec
 from qkv.training.jobs import find_job
 from qkv.training.recipe import Recipe, read_recipe
 from qkv.training.run import METRICS, RECIPE, last_summary
 
-# FOLDED tour/looks: What is asked of the three models after training: examples they never saw,
-#   and why.
-# FOLDED tour/told: Everything a tour found out, for the page.
-
 
 @dataclass(frozen=True)
-class Outcome:
-    """One part of the tour after training."""
+class TrainedModel:
+    """One model of the tour after training, read from its bundle."""
 
-    part: Part
-    place: Path
+    spec: ModelSpec
+    path: Path
 
     @cached_property
-    def box(self) -> GlassBox:
+    def model(self) -> GlassBox:
         """The model, ready to answer and to be opened."""
-        return glass_box.load(self.place)
+        return glass_box.load(self.path)
 
     @cached_property
     def recipe(self) -> Recipe:
-        return read_recipe((self.place / RECIPE).read_text("utf-8"))
+        return read_recipe((self.path / RECIPE).read_text("utf-8"))
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
-        return last_summary(self.place / METRICS)
+        return last_summary(self.path / METRICS)
 
     @cached_property
-    def lines(self) -> Sequence[Mapping[str, Any]]:
-        """Every step and evaluation."""
-        text = (self.place / METRICS).read_text("utf-8")
+    def metrics(self) -> Sequence[Mapping[str, Any]]:
+        """Every step and evaluation of the training."""
+        text = (self.path / METRICS).read_text("utf-8")
         return [json.loads(line) for line in text.splitlines()]
 
     @cached_property
     def examples(self) -> Any:
-        """What it learnt from and what was held out."""
+        """The training and validation examples."""
         return find_job(self.recipe.task.kind).load(self.recipe.data, self.recipe.seed)
 
     @property
-    def reviews(self) -> Sequence[Labelled]:
-        """Held out."""
-        found: Sequence[Labelled] = self.examples.validation
-        return found
+    def validation_reviews(self) -> Sequence[Labelled]:
+        reviews: Sequence[Labelled] = self.examples.validation
+        return reviews
 
     @property
-    def pairs(self) -> Sequence[Pair]:
-        """Held out."""
-        found: Sequence[Pair] = self.examples.validation
-        return found
+    def validation_pairs(self) -> Sequence[Pair]:
+        pairs: Sequence[Pair] = self.examples.validation
+        return pairs
 
     @property
     def parameters(self) -> int:
-        return self.box.model.config.parameters()
+        return self.model.model.config.parameters()
 
     @property
     def score(self) -> float:
-        return float(self.summary["validation"][self.part.metric])
+        return float(self.summary["validation"][self.spec.metric])
 
     @property
     def baseline(self) -> float:
-        return float(self.summary["baseline"][self.part.metric])
+        return float(self.summary["baseline"][self.spec.metric])
 
     @property
-    def beats(self) -> bool:
-        """Whether it is better than its baseline."""
-        return (self.score > self.baseline) == self.part.higher_is_better
+    def beats_baseline(self) -> bool:
+        return (self.score > self.baseline) == self.spec.higher_is_better
 
     @property
-    def trained(self) -> str:
-        """How large it is and how it was made, in a sentence."""
-        steps, seconds = self.summary["steps"], self.summary["seconds"]
+    def training_sentence(self) -> str:
+        """How large it is and how it was trained."""
+        steps = self.summary["steps"]
+        seconds = self.summary["seconds"]
         return (
             f"{self.parameters:,} parameters, trained for {steps:,} steps in {seconds:.0f} s on "
-            f"{self.part.learns}."
+            f"{self.spec.corpus}."
         )
 
     @property
-    def judged(self) -> str:
-        """The score beside the baseline's, in a sentence."""
-        said = "" if self.beats else ": no better than its baseline yet"
+    def score_sentence(self) -> str:
+        """Its score next to the baseline's."""
+        verdict = ""
+        if not self.beats_baseline:
+            verdict = ": no better than its baseline yet"
         return (
-            f"{self.figure(self.score)} {self.part.measured}; {self.part.baseline}: "
-            f"{self.figure(self.baseline)}{said}."
+            f"{self.format_score(self.score)} {self.spec.metric_words}; {self.spec.baseline}: "
+            f"{self.format_score(self.baseline)}{verdict}."
         )
 
-    def figure(self, score: float) -> str:
-        """The score as people read it."""
-        match self.part.metric:
+    def format_score(self, score: float) -> str:
+        match self.spec.metric:
             case "accuracy":
                 return f"{score:.1%}".replace("%", " %")
             case "bleu":
@@ -117,137 +115,153 @@ class Outcome:
                 return f"{score:.2f}"
 
 
-KINDS = ("although ", " never ", ", but ", " not ")  # one review of each is asked about
+REVIEW_PATTERNS = ("although ", " never ", ", but ", " not ")  # one review of each is explained
 
-SENTENCES = 3
+SENTENCES = 3  # to translate
 
-LENGTHS = (6, 12)  # words of a sentence that is easily looked through
+MIN_WORDS = 6  # of a sentence that is easy to follow word by word
 
-# Whose looks are shown. On 40 held-out sentences that are not shown, the last of two layers named
-# the word that hiding names for 96 % of the words, the first for 58 %.
-LAYER = -1
+MAX_WORDS = 12
 
-PROMPT, SEED = "Return the", 1
+# The layer whose attention is the alignment. On 40 validation sentences that are not shown, the
+# last of two layers named the word that occlusion names for 96 % of the words, the first for 58 %.
+ALIGNMENT_LAYER = -1
 
-CALM = Sampling.of(temperature=0.6, top_p=0.9)
+PROMPT = "Return the"
 
-MEMBERS = 3  # of a group, that are shown
+SEED = 1
+
+SAMPLING = Sampling.of(temperature=0.6, top_p=0.9)
+
+MEMBERS = 3  # texts of a cluster that are printed
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """A held-out review, the label it has, and why the model gives the one it gives."""
+class ExplainedReview:
+    """A validation review with its true label, and why the model predicts the label it predicts."""
 
     review: Labelled
-    reason: LabelAttribution
+    attribution: LabelAttribution
 
     @property
-    def right(self) -> bool:
-        return self.reason.label == self.review.label
+    def correct(self) -> bool:
+        return self.attribution.label == self.review.label
 
     @property
-    def sure(self) -> bool:
-        """Whether deleting the words named moves the label clearly more than random ones do."""
-        test = self.reason.faithfulness.get("occlusion")
+    def faithful(self) -> bool:
+        """Whether deleting the top words moves the label clearly more than random ones do."""
+        test = self.attribution.faithfulness.get("occlusion")
         return test is not None and test.trust.better is True
 
 
 @dataclass(frozen=True)
-class Rendering:
-    """A held-out sentence, what the model makes of it, and where each word comes from."""
+class ExplainedTranslation:
+    """A validation pair, the model's translation, and where each of its words comes from."""
 
     pair: Pair
-    reason: TranslationAttribution
+    attribution: TranslationAttribution
 
     @property
-    def right(self) -> bool:
-        return self.reason.target == self.pair.target
+    def correct(self) -> bool:
+        return self.attribution.target == self.pair.target
 
     @property
-    def sure(self) -> bool:
-        """Whether hiding the words looked at moves the target clearly more than random ones do."""
-        return self.reason.faithfulness["attention"].trust.better is True
+    def faithful(self) -> bool:
+        """Whether hiding the attended words moves the target clearly more than random ones do."""
+        return self.attribution.faithfulness["attention"].trust.better is True
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
-    """Held-out reviews by the likeness of the vectors that the classifier reads its label off."""
+class ReviewClusters:
+    """Validation reviews, clustered by the vectors that the classifier reads its label off."""
 
     clustering: Clustering
     vectors: NDArray[np.float32]
-    labels: tuple[str, ...]  # of each text, by the people who made it
+    labels: tuple[str, ...]  # the true ones, in the order of the texts
 
-    def members(self, group: int) -> list[int]:
-        """The numbers of a few texts near the centre."""
-        return list(self.clustering.clusters[group].nearest[:MEMBERS])
+    def members(self, cluster_id: int) -> list[int]:
+        """The indices of a few texts near the centre."""
+        return list(self.clustering.clusters[cluster_id].nearest[:MEMBERS])
 
-    def share(self, group: int) -> tuple[str, float]:
-        """The most frequent label in the group, and how many have it."""
-        inside = [self.labels[i] for i in np.flatnonzero(self.clustering.labels == group)]
-        most = max(sorted(set(inside)), key=inside.count)
-        return most, inside.count(most) / len(inside)
-
-
-def judgements(outcome: Outcome) -> list[Judgement]:
-    """The first held-out review of each kind, right or wrong."""
-    chosen = _first_of_each(outcome.reviews)
-    return [Judgement(each, _why_label(outcome, each.text)) for each in chosen]
+    def majority_label(self, cluster_id: int) -> tuple[str, float]:
+        """The most frequent label in the cluster, and the fraction of texts that have it."""
+        indices = np.flatnonzero(self.clustering.labels == cluster_id)
+        labels = [self.labels[index] for index in indices]
+        label = max(sorted(set(labels)), key=labels.count)
+        return label, labels.count(label) / len(labels)
 
 
-def paragraph(outcome: Outcome, tokens: int) -> str:
-    """How the model goes on with the prompt; the same every time."""
-    room = outcome.box.model.config.length - len(outcome.box.tokenizer.encode(PROMPT)) - 2
-    options = {"max_tokens": min(tokens, room), "sampling": CALM, "seed": SEED}
-    return PROMPT + outcome.box.generate(PROMPT, **options).finish().text
+def explain_reviews(trained: TrainedModel) -> list[ExplainedReview]:
+    """The first validation review of each pattern, whether the model is right or wrong on it."""
+    explained = []
+    for review in _first_of_each_pattern(trained.validation_reviews):
+        attribution = trained.model.why(review.text)
+        assert isinstance(attribution, LabelAttribution)
+        explained.append(ExplainedReview(review, attribution))
+    return explained
 
 
-def renderings(outcome: Outcome) -> list[Rendering]:
-    """The first held-out sentences of a length to look through, right or wrong."""
-    least, most = LENGTHS
-    fit = [p for p in outcome.pairs if least <= len(p.source.split()) <= most] or outcome.pairs
-    return [Rendering(each, _why_translation(outcome, each.source)) for each in fit[:SENTENCES]]
+def sample_text(trained: TrainedModel, max_tokens: int) -> str:
+    """The prompt and its continuation by the model; the same every time."""
+    box = trained.model
+    capacity = box.model.config.length - len(box.tokenizer.encode(PROMPT)) - 2
+    completion = box.generate(
+        PROMPT, max_tokens=min(max_tokens, capacity), sampling=SAMPLING, seed=SEED
+    )
+    return PROMPT + completion.finish().text
 
 
-def groups(outcome: Outcome, texts: int) -> Groups:
-    """Held-out reviews in as many groups as two samples agree on."""
-    reviews = outcome.reviews[:texts]
-    given = [review.text for review in reviews]
-    vectors = outcome.box.embed(given)
-    return Groups(cluster(given, vectors), vectors, tuple(review.label for review in reviews))
+def explain_translations(trained: TrainedModel) -> list[ExplainedTranslation]:
+    """The first validation sentences of a length to follow, whether translated right or wrong."""
+    pairs = [
+        pair
+        for pair in trained.validation_pairs
+        if MIN_WORDS <= len(pair.source.split()) <= MAX_WORDS
+    ]
+    if not pairs:
+        pairs = list(trained.validation_pairs)
+    box = trained.model
+    explained = []
+    for pair in pairs[:SENTENCES]:
+        attribution = why_translation(
+            box.require(Translator), box.tokenizer, pair.source, layer=ALIGNMENT_LAYER
+        )
+        explained.append(ExplainedTranslation(pair, attribution))
+    return explained
 
 
-def _first_of_each(reviews: Sequence[Labelled]) -> list[Labelled]:
-    found: list[Labelled] = []
-    for kind in KINDS:
-        fits = (r for r in reviews if kind in r.text.lower() and r not in found)
-        found += [each for each in (next(fits, None),) if each is not None]
-    return found or list(reviews[:2])
+def cluster_reviews(trained: TrainedModel, max_texts: int) -> ReviewClusters:
+    """Validation reviews in as many clusters as two samples of them agree on."""
+    reviews = trained.validation_reviews[:max_texts]
+    texts = [review.text for review in reviews]
+    vectors = trained.model.embed(texts)
+    labels = tuple(review.label for review in reviews)
+    return ReviewClusters(cluster(texts, vectors), vectors, labels)
 
 
-def _why_label(outcome: Outcome, text: str) -> LabelAttribution:
-    reason = outcome.box.why(text)
-    assert isinstance(reason, LabelAttribution)
-    return reason
-
-
-def _why_translation(outcome: Outcome, text: str) -> TranslationAttribution:
-    box = outcome.box
-    return why_translation(box.require(Translator), box.tokenizer, text, layer=LAYER)
+def _first_of_each_pattern(reviews: Sequence[Labelled]) -> list[Labelled]:
+    first: list[Labelled] = []
+    for pattern in REVIEW_PATTERNS:
+        for review in reviews:
+            if pattern in review.text.lower() and review not in first:
+                first.append(review)
+                break
+    return first or list(reviews[:2])
 
 
 @dataclass(frozen=True)
-class Told:
-    """The three models, what they said, and what was proved of each by its name."""
+class TourResults:
+    """The three models, their answers, and the report of the checks on each, by name."""
 
-    sentiment: Outcome
-    language: Outcome
-    translation: Outcome
-    judgements: Sequence[Judgement]
-    paragraph: str
-    renderings: Sequence[Rendering]
-    groups: Groups
+    sentiment: TrainedModel
+    language: TrainedModel
+    translation: TrainedModel
+    reviews: Sequence[ExplainedReview]
+    sample: str
+    translations: Sequence[ExplainedTranslation]
+    clusters: ReviewClusters
     reports: Mapping[str, CheckReport]
 
     @property
-    def outcomes(self) -> tuple[Outcome, Outcome, Outcome]:
+    def models(self) -> tuple[TrainedModel, TrainedModel, TrainedModel]:
         return self.sentiment, self.language, self.translation

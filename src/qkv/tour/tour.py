@@ -1,4 +1,14 @@
-"""The tour itself: train what is not there yet, ask, prove, tell, and write the page."""
+"""The tour itself: train the three models, ask them, check them, print, and write the page.
+
+A tour is a folder that holds nothing else:
+
+    tour/tour.json      that it is a tour, and of which plan
+    tour/sentiment/     a bundle, or a run that is not finished; also language/ and translation/
+    tour/results.txt    what the terminal printed, once everything is done
+    tour/report.html    the same with pictures
+
+Stopped anywhere, the same call continues to the very same weights.
+"""
 
 import json
 import shutil
@@ -13,77 +23,224 @@ from qkv.bundle.manifest import MANIFEST, recover
 from qkv.checks import CheckReport, check
 from qkv.errors import UsageError
 from qkv.files import listed, read_json, replace_file, unwritten
-from qkv.tour import results as looks
-from qkv.tour import terminal as answers
-from qkv.tour import terminal as text
-from qkv.tour.pace import Clock, Moment, Pace, Part, Tell
-from qkv.tour.results import Outcome, Told
+from qkv.tour import terminal
+from qkv.tour.results import (
+    TourResults,
+    TrainedModel,
+    cluster_reviews,
+    explain_reviews,
+    explain_translations,
+    sample_text,
+)
+from qkv.tour.stages import ModelSpec, OnProgress, ProgressUpdate, StageClock, TourPlan
 from qkv.tour.tour_page import page
 from qkv.training.plan import prepare
 from qkv.training.run import RECIPE, Evaluation, Event, Run, begin, reopen
 
-# FOLDED tour/folder: The folder of a tour: three bundles, a page, and what was told; nothing of
-#   anybody else's.
-#
-#   tour/tour.json      that it is a tour, and at which pace
-#   tour/sentiment/     a bundle, or a run that is not finished; also language/ and
-#   translation/
-#   tour/results.txt    what the terminal was told, once all is done
-#   tour/report.html    the same with pictures
-# FOLDED tour/training: One model of the tour trained in its folder: begun, gone on with, or
-#   found finished.
+CPU = torch.device("cpu")
 
-PARTS = ("sentiment", "language", "translation")
+MODELS = ("sentiment", "language", "translation")
 
-MARK, RESULTS, REPORT = "tour.json", "results.txt", "report.html"
+TOUR_FILE = "tour.json"
+
+RESULTS = "results.txt"
+
+REPORT = "report.html"
+
+Log = Callable[[str], None]
+
+
+def ignore(_: ProgressUpdate | str) -> None:
+    """A listener that does nothing."""
+
+
+def tour(
+    folder: "TourFolder",
+    plan: TourPlan,
+    on_progress: OnProgress = ignore,
+    log: Log = ignore,
+    device: torch.device = CPU,
+) -> Iterator[str]:
+    """Yields the lines of the tour as they are ready; call `folder.begin` first.
+
+    `on_progress` receives every step and may raise KeyboardInterrupt: the same call continues
+    later. `log` receives remarks on what an earlier session has done already.
+    """
+    lines: list[str] = []
+    for line in _Guide(folder, plan, on_progress, log, device).lines():
+        lines.append(line)
+        yield line
+    folder.write_results("".join(f"{line}\n" for line in lines))
+
+
+class _Guide:
+    """Goes through the stages and reports the progress of each."""
+
+    def __init__(
+        self,
+        folder: "TourFolder",
+        plan: TourPlan,
+        on_progress: OnProgress,
+        log: Log,
+        device: torch.device,
+    ) -> None:
+        self.folder = folder
+        self.plan = plan
+        self.clock = StageClock(plan.stage_seconds(), on_progress)
+        self.log = log
+        self.device = device
+
+    def lines(self) -> Iterator[str]:
+        """The six sections and the ending, in order."""
+        plan = self.plan
+        yield from terminal.heading(1, "Attention by hand")
+        yield from terminal.worked_example()
+
+        sentiment = yield from self._train(2, plan.sentiment)
+        reviews = explain_reviews(sentiment)
+        yield from terminal.review_lines(reviews)
+
+        language = yield from self._train(3, plan.language)
+        sample = sample_text(language, plan.max_tokens)
+        yield from terminal.sample_lines(sample)
+
+        translation = yield from self._train(4, plan.translation)
+        translations = explain_translations(translation)
+        yield from terminal.translation_lines(translations)
+
+        yield from terminal.heading(5, "Similar texts")
+        self.clock.start("groups", "clustering similar texts")
+        clusters = cluster_reviews(sentiment, plan.max_texts)
+        yield from terminal.cluster_lines(clusters)
+
+        yield from terminal.heading(6, "Proofs on all three")
+        models = (sentiment, language, translation)
+        reports = {}
+        for index, trained in enumerate(models):
+            name = trained.spec.name
+            reports[name] = self._check(index, trained)
+            yield terminal.check_line(name, reports[name])
+
+        self.clock.start("page", "writing the page")
+        results = TourResults(*models, reviews, sample, translations, clusters, reports)
+        self.folder.write_page(page(results))
+        yield from terminal.ending(self.folder.path, self.folder.report)
+
+    def _train(self, number: int, spec: ModelSpec) -> Generator[str, None, TrainedModel]:
+        """Yields the lines about a model and returns it, trained."""
+        yield from terminal.heading(number, spec.title)
+        path = self.folder.bundle(spec.name)
+        self.clock.start(spec.name, f"training on {spec.corpus}")
+        if is_trained(path):
+            self.clock.skip_to(1.0)
+            self.log(f"{path}: already trained")
+        train_model(spec, path, self.device, self._on_event, self.log)
+        trained = TrainedModel(spec, path)
+        yield from terminal.training_lines(trained)
+        return trained
+
+    def _check(self, index: int, trained: TrainedModel) -> CheckReport:
+        message = f"proofs on {trained.spec.name}"
+        if index == 0:
+            self.clock.start("checks", message)
+        else:
+            self.clock.advance(index / len(MODELS), message)
+        return check(trained.model)
+
+    def _on_event(self, run: Run, event: Event) -> None:
+        steps = run.recipe.steps
+        position = f"step {event.number:,} of {steps:,}"
+        if isinstance(event, Evaluation):
+            metric = run.data_module.metric.name
+            message = f"{position}, validation {metric} {event.value:.3f}"
+        else:
+            message = f"{position}, loss {event.loss:.3f}"
+            if event.number > 1 and self.clock.fraction == 0.0:
+                self.clock.skip_to((event.number - 1) / steps)
+        self.clock.advance(event.number / steps, message)
+
+
+def is_trained(path: Path) -> bool:
+    recover(path)  # a run that was killed at its very end may have been moved aside
+    return (path / MANIFEST).exists()
+
+
+def train_model(
+    spec: ModelSpec,
+    path: Path,
+    device: torch.device,
+    on_event: Callable[[Run, Event], None],
+    log: Log = ignore,
+) -> None:
+    """Train the model of the spec in that folder, unless it is there already.
+
+    `on_event` receives every step and evaluation. It may raise KeyboardInterrupt: the run is saved,
+    and the next call continues to the very same weights.
+    """
+    if is_trained(path):
+        return
+    if (path / RECIPE).exists():
+        run = reopen(path, device)
+        run.resume(log)
+        log(f"{path}: continuing after step {run.progress.step:,} of {run.recipe.steps:,}")
+    else:
+        run = Run(prepare(spec.args), path, device)
+        begin(run)
+    for event in run.events():
+        try:
+            on_event(run, event)
+        except KeyboardInterrupt:
+            run.save()
+            raise
+    run.finish()
 
 
 @dataclass(frozen=True)
-class Folder:
+class TourFolder:
     """One tour on disk."""
 
     path: Path
-    pace: str
+    plan: str  # its name
 
     def begin(self, again: bool = False) -> bool:
-        """Make it ready, and say whether something of this tour is there already.
+        """Make the folder ready; returns whether some of this tour is there already.
 
-        again: throw away the tour that is there. What no tour has written is never touched.
+        again: delete the tour that is there. Files that no tour has written are never touched.
         """
-        self._refuse_others()
+        self._refuse_foreign_files()
         if again:
             self._clear()
-        there = (self.path / MARK).exists()
-        if there:
-            self._refuse_other_pace()
-        else:
-            self._write(MARK, json.dumps({"pace": self.pace, "qkv": qkv.__version__}) + "\n")
-        return there and any(self.path.joinpath(name).exists() for name in PARTS)
+        if not (self.path / TOUR_FILE).exists():
+            content = json.dumps({"plan": self.plan, "qkv": qkv.__version__})
+            self._write(TOUR_FILE, content + "\n")
+            return False
+        self._refuse_other_plan()
+        return any(self.path.joinpath(name).exists() for name in MODELS)
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left to do."""
-        told = all((self.path / name).is_file() for name in (MARK, RESULTS, REPORT))
-        return told and all((self.bundle(name) / MANIFEST).is_file() for name in PARTS)
+        files = [self.path / name for name in (TOUR_FILE, RESULTS, REPORT)]
+        files += [self.bundle(name) / MANIFEST for name in MODELS]
+        return all(file.is_file() for file in files)
 
     @property
     def results(self) -> str:
-        """What a finished tour told."""
+        """What a finished tour printed."""
         return (self.path / RESULTS).read_text("utf-8")
 
     @property
     def report(self) -> Path:
         return self.path / REPORT
 
-    def bundle(self, part: str) -> Path:
-        return self.path / part
+    def bundle(self, name: str) -> Path:
+        return self.path / name
 
-    def keep_page(self, page: str) -> None:
-        self._write(REPORT, page)
+    def write_page(self, html: str) -> None:
+        self._write(REPORT, html)
 
-    def keep_results(self, told: str) -> None:
-        """What the terminal was told; with it the tour is finished."""
-        self._write(RESULTS, told)
+    def write_results(self, text: str) -> None:
+        """Keep what the terminal printed; with it the tour is finished."""
+        self._write(RESULTS, text)
 
     def _write(self, name: str, content: str) -> None:
         try:
@@ -92,193 +249,54 @@ class Folder:
         except OSError as error:
             raise UsageError(unwritten(self.path / name, error)) from error
 
-    def _refuse_others(self) -> None:
+    def _refuse_foreign_files(self) -> None:
         if not self.path.exists():
             return
         if not self.path.is_dir():
             raise UsageError(f"{self.path} is a file; name a folder for the tour with -o")
-        found = sorted(entry.name for entry in self.path.iterdir() if not _left_over(entry.name))
-        if found and MARK not in found:
+        names = sorted(entry.name for entry in self.path.iterdir() if not _is_leftover(entry.name))
+        if names and TOUR_FILE not in names:
             raise UsageError(
-                f"{self.path} holds no tour but {listed(found)}; name another folder with -o"
+                f"{self.path} holds no tour but {listed(names)}; name another folder with -o"
             )
-        strange = [name for name in found if name not in (*PARTS, MARK, RESULTS, REPORT)]
-        if strange:
+        foreign = [name for name in names if name not in (*MODELS, TOUR_FILE, RESULTS, REPORT)]
+        if foreign:
             raise UsageError(
-                f"{self.path} holds {listed(strange)} besides a tour; move that away, or name "
+                f"{self.path} holds {listed(foreign)} besides a tour; move that away, or name "
                 "another folder with -o"
             )
 
-    def _refuse_other_pace(self) -> None:
-        found = read_json(self.path / MARK).get("pace")
-        if found != self.pace:
-            same = "pass --quick to go on with it" if found == "quick" else "leave --quick out"
-            raise UsageError(
-                f"{self.path} holds a {found} tour, not a {self.pace} one; {same}, pass --again "
-                "to redo it, or name another folder with -o"
-            )
+    def _refuse_other_plan(self) -> None:
+        fields = read_json(self.path / TOUR_FILE)
+        # qkv 0.1 called the plan a pace, and its full tour was the default.
+        plan = fields.get("plan", fields.get("pace"))
+        if plan == self.plan:
+            return
+        match plan:
+            case "quick" | "full":
+                advice = f"pass --{plan} to continue it"
+            case _:
+                advice = f"leave --{self.plan} out to continue it"
+        raise UsageError(
+            f"{self.path} holds a {plan} tour, not a {self.plan} one; {advice}, pass --again "
+            "to redo it, or name another folder with -o"
+        )
 
     def _clear(self) -> None:
-        """All that a tour writes; the mark goes last, so that the folder stays known until then."""
+        """Delete all that a tour writes; the tour file last, so the folder is known until then."""
         try:
             for name in (RESULTS, REPORT):
                 (self.path / name).unlink(missing_ok=True)
-            for entry in list(self.path.iterdir()) if self.path.exists() else []:
-                if entry.is_dir() and (entry.name in PARTS or _left_over(entry.name)):
+            entries = list(self.path.iterdir()) if self.path.exists() else []
+            for entry in entries:
+                if entry.is_dir() and (entry.name in MODELS or _is_leftover(entry.name)):
                     shutil.rmtree(entry)
-            (self.path / MARK).unlink(missing_ok=True)
+            (self.path / TOUR_FILE).unlink(missing_ok=True)
         except OSError as error:
             raise UsageError(unwritten(self.path, error)) from error
 
 
-def _left_over(name: str) -> bool:
+def _is_leftover(name: str) -> bool:
     """Whether it is what a killed save leaves behind."""
-    whole = (*PARTS, MARK, RESULTS, REPORT)
-    return any(name.startswith((f".{each}.", f".{each}-")) for each in whole)
-
-
-Follow = Callable[[Run, Event], None]
-
-
-def is_finished(place: Path) -> bool:
-    recover(place)  # a run that was killed at its very end may have been moved aside
-    return (place / MANIFEST).exists()
-
-
-def train(
-    part: Part,
-    place: Path,
-    device: torch.device,
-    follow: Follow,
-    say: Callable[[str], None] = lambda line: None,
-) -> None:
-    """The folder becomes a bundle; if it is one already, nothing happens.
-
-    `follow` is told every step and evaluation. It may raise KeyboardInterrupt: the run is saved,
-    and the next call goes on from there to the very same weights.
-    """
-    if is_finished(place):
-        return
-    begun = (place / RECIPE).exists()
-    run = _gone_on(place, device, say) if begun else _begun(part, place, device)
-    for event in run.events():
-        try:
-            follow(run, event)
-        except KeyboardInterrupt:
-            run.save()
-            raise
-    run.finish()
-
-
-def _begun(part: Part, place: Path, device: torch.device) -> Run:
-    run = Run(prepare(part.args), place, device)
-    begin(run)
-    return run
-
-
-def _gone_on(place: Path, device: torch.device, say: Callable[[str], None]) -> Run:
-    run = reopen(place, device)
-    run.resume(say)
-    say(f"{place}: going on after step {run.progress.step:,} of {run.recipe.steps:,}")
-    return run
-
-
-CPU = torch.device("cpu")
-
-Say = Callable[[str], None]
-
-
-def silent(_: Moment | str) -> None:
-    """Nobody watches."""
-
-
-def tour(
-    folder: Folder, pace: Pace, tell: Tell = silent, say: Say = silent, device: torch.device = CPU
-) -> Iterator[str]:
-    """The lines of the tour as they are ready; the folder is begun already.
-
-    `tell` hears how far it is, and may raise KeyboardInterrupt between two steps: the same call
-    goes on later. `say` hears what was found already done.
-    """
-    kept: list[str] = []
-    for line in _lines(_Guide(folder, pace, Clock(_stages(pace), tell), say, device)):
-        kept.append(line)
-        yield line
-    folder.keep_results("".join(f"{line}\n" for line in kept))
-
-
-def _lines(guide: "_Guide") -> Iterator[str]:
-    pace, folder = guide.pace, guide.folder
-    yield from text.heading(1, "Attention by hand")
-    yield from text.example()
-    sentiment = yield from guide.outcome(2, pace.sentiment)
-    judgements = looks.judgements(sentiment)
-    yield from answers.judged(judgements)
-    language = yield from guide.outcome(3, pace.language)
-    paragraph = looks.paragraph(language, pace.tokens)
-    yield from answers.written(paragraph)
-    translation = yield from guide.outcome(4, pace.translation)
-    renderings = looks.renderings(translation)
-    yield from answers.rendered(renderings)
-    yield from text.heading(5, "Similar texts")
-    guide.clock.begin("groups", "finding groups of similar texts")
-    groups = looks.groups(sentiment, pace.texts)
-    yield from text.grouped(groups)
-    yield from text.heading(6, "Proofs on all three")
-    outcomes = (sentiment, language, translation)
-    reports = {}
-    for number, each in enumerate(outcomes):
-        reports[each.part.name] = guide.report(number, each)
-        yield text.proved(each.part.name, reports[each.part.name])
-    guide.clock.begin("page", "writing the page")
-    folder.keep_page(page(Told(*outcomes, judgements, paragraph, renderings, groups, reports)))
-    yield from text.ending(folder.path, folder.report)
-
-
-class _Guide:
-    """Leads through the stages: each is told when it begins and how far it is."""
-
-    def __init__(
-        self, folder: Folder, pace: Pace, clock: Clock, say: Say, device: torch.device
-    ) -> None:
-        self.folder, self.pace, self.clock = folder, pace, clock
-        self.say, self.device = say, device
-
-    def outcome(self, number: int, part: Part) -> Generator[str, None, Outcome]:
-        """The lines on a part, whose outcome is what the generator returns."""
-        yield from text.heading(number, part.title)
-        place = self.folder.bundle(part.name)
-        self.clock.begin(part.name, f"learning from {part.learns}")
-        if is_finished(place):
-            self.clock.had(1.0)
-            self.say(f"{place}: trained already")
-        train(part, place, self.device, self._follow, self.say)
-        found = Outcome(part, place)
-        yield from text.trained(found)
-        return found
-
-    def report(self, number: int, outcome: Outcome) -> CheckReport:
-        """What must hold for every model, tried on this one."""
-        if number == 0:
-            self.clock.begin("checks", f"proofs on {outcome.part.name}")
-        else:
-            self.clock.at(number / 3, f"proofs on {outcome.part.name}")
-        return check(outcome.box)
-
-    def _follow(self, run: Run, event: Event) -> None:
-        steps = run.recipe.steps
-        if isinstance(event, Evaluation):
-            name = run.data_module.metric.name
-            said = f"step {event.number:,} of {steps:,}, held-out {name} {event.value:.3f}"
-        else:
-            said = f"step {event.number:,} of {steps:,}, loss {event.loss:.3f}"
-            if event.number > 1 and self.clock.share == 0.0:
-                self.clock.had((event.number - 1) / steps)
-        self.clock.at(event.number / steps, said)
-
-
-def _stages(pace: Pace) -> dict[str, float]:
-    """About what each takes on two quiet cores, in seconds."""
-    shares = {"groups": 0.2, "checks": 0.4, "page": 0.4}
-    trained = {part.name: part.seconds for part in pace.parts}
-    return trained | {name: share * pace.seconds for name, share in shares.items()}
+    targets = (*MODELS, TOUR_FILE, RESULTS, REPORT)
+    return any(name.startswith((f".{target}.", f".{target}-")) for target in targets)
