@@ -24,7 +24,7 @@ from turns import Peer, by_turns, table
 from qkv.engine.engine import Engine
 from qkv.engine.generate import GREEDY, NGram
 from qkv.engine.optimized import int8_supported
-from qkv.machine.resources import keep_memory
+from qkv.machine.resources import reuse_freed_memory
 from qkv.text import Tokenizer
 from qkv.weights import open_weights
 
@@ -41,7 +41,7 @@ NAMES = {
 
 def ours(place: Path, tokens: int, int8: bool, compile: bool, look_up: bool = False) -> Write:
     engine = Engine.load(place, int8=int8, compile=compile)
-    keep_memory()  # as the commands do
+    reuse_freed_memory()  # as the commands do
     draft = NGram() if look_up else None
 
     def write() -> list[int]:

@@ -30,7 +30,7 @@ from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
 from qkv.engine.optimized import int8_supported
-from qkv.machine.resources import keep_memory
+from qkv.machine.resources import reuse_freed_memory
 from qkv.model import cost
 
 Embed = Callable[[list[str]], np.ndarray]
@@ -77,7 +77,7 @@ class States(torch.nn.Module):
 
 def ours(place: Path, int8: bool, compile: bool) -> Embed:
     engine = Engine.load(place, int8=int8, compile=compile)
-    keep_memory()  # as the commands do
+    reuse_freed_memory()  # as the commands do
     return engine.embed
 
 

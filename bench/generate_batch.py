@@ -22,7 +22,7 @@ from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
 from qkv.engine.generate import GREEDY, Prompter, Request, Scheduler
-from qkv.machine.resources import keep_memory
+from qkv.machine.resources import reuse_freed_memory
 
 OPENINGS = [
     "Once upon a time", "One day", "The little dog", "Tom and Mia", "In the big forest",
@@ -36,7 +36,7 @@ def ours(
     place: Path, count: int, way: Callable[[Engine, list[Request]], Answers], compile: bool
 ) -> Write:
     engine = Engine.load(place, compile=compile)
-    keep_memory()  # as the commands do
+    reuse_freed_memory()  # as the commands do
     asked = requests(engine, count)
     return lambda: way(engine, asked)
 

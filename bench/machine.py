@@ -5,14 +5,14 @@ from typing import Any
 
 import torch
 
-from qkv.machine import cpu, matrix_speed
+from qkv.machine import cpu, matmul_gflops
 
 
 def machine() -> dict[str, Any]:
     found = cpu()
     return {
         "cpu": found.name if found.features["AVX-512"] else f"{found.name} without AVX-512",
-        "matrix_gflops": round(matrix_speed()),
+        "matrix_gflops": round(matmul_gflops()),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from qkv.bundle import Bundle
-from qkv.machine.resources import keep_memory
+from qkv.machine.resources import reuse_freed_memory
 from qkv.training.plan import TrainArgs, prepare
 from qkv.training.run import Evaluation, Run
 
@@ -24,7 +24,7 @@ def learn(
 
     The bundle is thrown away unless there is a place to `keep` it.
     """
-    keep_memory()
+    reuse_freed_memory()
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) if keep is None else keep

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 
 import torch
-from machine import machine, matrix_speed
+from machine import machine, matmul_gflops
 
-from qkv.machine.resources import keep_memory
+from qkv.machine.resources import reuse_freed_memory
 from qkv.model import (
     GELU,
     DecoderOnly,
@@ -82,7 +82,7 @@ def transformers_gpt2() -> Callable[[], None]:
 
 
 def main() -> None:
-    keep_memory()
+    reuse_freed_memory()
     peers: dict[str, Callable[[], None]] = {"qkv": ours(False), "qkv --compile": ours(True)}
     try:
         peers["transformers GPT-2"] = transformers_gpt2()
@@ -94,7 +94,7 @@ def main() -> None:
         step()  # warm up, and compile
         step()
     for _ in range(REPEATS):
-        speeds.append(matrix_speed(seconds=0.03))
+        speeds.append(matmul_gflops(seconds=0.03))
         for name, step in peers.items():
             start = time.perf_counter()
             step()

@@ -24,7 +24,7 @@ from turns import Peer, by_turns
 from qkv.bundle import Bundle
 from qkv.engine.beam.search import beam_search
 from qkv.engine.optimized import int8_supported, optimize
-from qkv.machine.resources import keep_memory
+from qkv.machine.resources import reuse_freed_memory
 from qkv.model import Translator
 
 VOCABULARY, WIDTH, LAYERS, HEADS, HIDDEN = 8000, 512, 6, 8, 2048
@@ -61,7 +61,7 @@ def ours(
     place: Path, sources: list[list[int]], length: int, int8: bool, compile: bool
 ) -> Translate:
     model = optimize(Bundle.load(place).model, int8, compile)
-    keep_memory()  # as the commands do
+    reuse_freed_memory()  # as the commands do
     assert isinstance(model, Translator)
 
     def run(beams: int) -> list[list[int]]:

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import qkv
-from qkv.bundle.bundle import export
+from qkv.bundle.bundle import export_checkpoint
 from qkv.text import Tokenizer
 
 
@@ -21,7 +21,9 @@ def a_small_llama() -> Path:
     config = qkv.preset("llama-15m")
     table = config.embedding.model_copy(update={"vocabulary": tokenizer.vocab_size})
     place = Path(tempfile.mkdtemp()) / "llama"
-    export(qkv.Bundle(qkv.build(config.model_copy(update={"embedding": table})), tokenizer), place)
+    export_checkpoint(
+        qkv.Bundle(qkv.build(config.model_copy(update={"embedding": table})), tokenizer), place
+    )
     return place
 
 

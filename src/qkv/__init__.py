@@ -12,7 +12,7 @@ Importing the package is cheap: a name below brings in torch only when it is fir
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from qkv.gc_pause import kept
+from qkv.gc_pause import gc_paused
 
 __version__ = "0.1.0"
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'qkv' has no attribute {name!r}")
-    with kept():
+    with gc_paused():
         return getattr(import_module(_HOME[name]), name)
 
 

@@ -5,7 +5,7 @@ import torch
 from qkv.errors import UsageError
 
 
-def resolve(name: str | torch.device = "auto") -> torch.device:
+def resolve_device(name: str | torch.device = "auto") -> torch.device:
     """The device of that name, checked to exist on this machine."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if _mps() else "cpu"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Inside, nobody looks for garbage; what is made here is there to stay."""
     looking = gc.isenabled()
     gc.disable()

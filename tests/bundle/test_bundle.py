@@ -145,7 +145,7 @@ def test_what_is_written_beside_a_model_is_part_of_the_bundle(saved: Path) -> No
     def write(staging: Path) -> None:
         (staging / "recipe.toml").write_text("steps = 5")
 
-    Bundle(model_of(seed=5)).save(saved, beside=write)
+    Bundle(model_of(seed=5)).save(saved, write_extras=write)
     assert verify(saved)["files"].keys() == (FILES - {"MANIFEST.json"}) | {"recipe.toml"}
     (saved / "recipe.toml").write_text("steps = 6")
     assert "recipe.toml" in message(saved)
@@ -153,7 +153,7 @@ def test_what_is_written_beside_a_model_is_part_of_the_bundle(saved: Path) -> No
 
 def test_if_what_belongs_beside_it_cannot_be_written_the_old_bundle_stays(saved: Path) -> None:
     with pytest.raises(RuntimeError, match="boom"):
-        Bundle(model_of(seed=5)).save(saved, beside=half_written(RuntimeError("boom")))
+        Bundle(model_of(seed=5)).save(saved, write_extras=half_written(RuntimeError("boom")))
     assert_same_weights(Bundle.load(saved).model, model_of())
     assert beside(saved) == []
 
@@ -163,8 +163,8 @@ def test_a_run_becomes_a_bundle_and_what_moves_is_kept(tmp_path: Path) -> None:
     (place / "checkpoints" / "step-1").mkdir(parents=True)
     (place / "notes.txt").write_text("old")
     with pytest.raises(BundleError, match="holds other files"):
-        Bundle(model_of()).save(place, moves=("checkpoints",))
-    Bundle(model_of()).save(place, replaces=("notes.txt",), moves=("checkpoints",))
+        Bundle(model_of()).save(place, carry_over=("checkpoints",))
+    Bundle(model_of()).save(place, may_replace=("notes.txt",), carry_over=("checkpoints",))
     assert {path.name for path in place.iterdir()} == FILES | {"checkpoints"}
     assert (place / "checkpoints" / "step-1").is_dir()
     Bundle.load(place)

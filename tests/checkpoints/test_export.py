@@ -9,7 +9,7 @@ import torch
 from tests.checkpoints.peers import quietly, transformers
 
 from qkv.bundle import Bundle
-from qkv.bundle.bundle import export
+from qkv.bundle.bundle import export_checkpoint
 from qkv.checkpoints import read_checkpoint, self_test
 from qkv.checkpoints.save import layout_for
 from qkv.errors import BundleError, ConfigError
@@ -63,7 +63,7 @@ def opened(auto: str, place: Path) -> tuple[Any, Any]:
 def test_a_decoder_made_here_is_opened_with_its_tokenizer(name: str, tmp_path: Path) -> None:
     bundle = bundle_of(small(name))
     assert bundle.tokenizer is not None
-    export(bundle, tmp_path / "out")
+    export_checkpoint(bundle, tmp_path / "out")
     model, tokenizer = opened("AutoModelForCausalLM", tmp_path / "out")
     for text in TEXTS:
         ids = bundle.tokenizer.encode(text)
@@ -82,7 +82,7 @@ def test_a_classifier_made_here_keeps_its_labels(tmp_path: Path) -> None:
     output = Classify(labels=("sad", "glad", "so so"), pooling=First(), hidden=48)
     bundle = bundle_of(config.model_copy(update={"output": output}), "wordpiece")
     assert bundle.tokenizer is not None
-    export(bundle, tmp_path / "out")
+    export_checkpoint(bundle, tmp_path / "out")
     model, tokenizer = opened("AutoModelForSequenceClassification", tmp_path / "out")
     assert model.config.id2label == {0: "sad", 1: "glad", 2: "so so"}
     ids = torch.tensor([tokenizer(TEXTS[0], add_special_tokens=False).input_ids])
@@ -95,7 +95,7 @@ def test_a_classifier_made_here_keeps_its_labels(tmp_path: Path) -> None:
 def test_a_translator_made_here_starts_and_ends_as_it_did(tmp_path: Path) -> None:
     bundle = bundle_of(small("t5-small"))
     assert bundle.tokenizer is not None
-    export(bundle, tmp_path / "out")
+    export_checkpoint(bundle, tmp_path / "out")
     model, _ = opened("AutoModelForSeq2SeqLM", tmp_path / "out")
     assert model.config.decoder_start_token_id == bundle.tokenizer.bos_id
     source, target = torch.randint(5, 200, (1, 9)), torch.randint(5, 200, (1, 6))
@@ -143,13 +143,13 @@ def test_a_place_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
     with pytest.raises(BundleError, match="holds something already"):
-        export(bundle_of(small("gpt2")), tmp_path / "out")
+        export_checkpoint(bundle_of(small("gpt2")), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
-        export(bundle_of(preset("language-tiny")), tmp_path / "out")
+        export_checkpoint(bundle_of(preset("language-tiny")), tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
@@ -164,7 +164,7 @@ def test_the_padding_of_roberta_says_where_positions_begin(tmp_path: Path) -> No
         update={"encoder": stack, "output": MaskedToken(norm=LayerNorm(eps=1e-12))}
     )
     with pytest.raises(ConfigError, match="padding token, which must be number 6"):
-        export(bundle_of(changed), tmp_path / "out")
+        export_checkpoint(bundle_of(changed), tmp_path / "out")
 
 
 def test_the_self_test_finds_damaged_weights() -> None:
@@ -177,7 +177,7 @@ def test_the_self_test_finds_damaged_weights() -> None:
 
 
 def test_the_card_is_kept_with_the_bundle(tmp_path: Path) -> None:
-    export(bundle_of(small("gpt2")), tmp_path / "out")
+    export_checkpoint(bundle_of(small("gpt2")), tmp_path / "out")
     found = read_checkpoint(tmp_path / "out")
     assert found.card.tensors == {"as they are": 18, "transposed": 6, "taken apart": 4}
     Bundle(found.model, found.tokenizer, found.card.tested(1e-7)).save(tmp_path / "bundle")

@@ -9,7 +9,7 @@ import pytest
 from tests.checkpoints.peers import quietly
 
 from qkv.bundle import Bundle
-from qkv.bundle.bundle import export
+from qkv.bundle.bundle import export_checkpoint
 from qkv.engine.batching import batched_outputs
 from qkv.model import Encoder
 from qkv.training.jobs import find_job
@@ -62,7 +62,7 @@ def test_embeddings_are_those_of_sentence_transformers(minilm: Path) -> None:
 @pytest.mark.slow
 def test_sentence_transformers_reads_what_we_export(minilm: Path, tmp_path: Path) -> None:
     bundle = Bundle.load(minilm)
-    export(bundle, tmp_path / "out")
+    export_checkpoint(bundle, tmp_path / "out")
     texts = [text for text in sentences(60) if "[SEP]" not in text]
     theirs = sentence_transformer(tmp_path / "out").encode(texts, show_progress_bar=False)
     assert np.abs(vectors(bundle, texts) - theirs).max() < 2e-5

@@ -101,7 +101,7 @@ def test_it_takes_no_time_and_no_torch() -> None:
 
 def test_the_names_are_those_of_what_they_name() -> None:
     from qkv.data.built_in import BUILT_IN
-    from qkv.device import resolve
+    from qkv.device import resolve_device
     from qkv.engine.embed import LONG
     from qkv.engine.translate.segments import Long
     from qkv.interpret.examples import EXAMPLES
@@ -118,7 +118,7 @@ def test_the_names_are_those_of_what_they_name() -> None:
     assert tuple(LONG) == names.LONG
     assert Long.__args__ == names.LONG_TRANSLATIONS
     assert tuple(EXAMPLES) == names.EXAMPLES
-    assert resolve(names.DEVICES[0])
+    assert resolve_device(names.DEVICES[0])
 
 
 def test_help_lists_names_as_people_do() -> None:

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from qkv.cli.doctor import Examination, diagnose, doctor, examine
-from qkv.machine import Cores, Room, cpu, disk, memory, packages
-from qkv.machine.packages import EXTRAS, WORKSHOP
-from qkv.machine.resources import allowed_cores, allowed_memory
+from qkv.machine import Capacity, Cores, cpu, disk, find_packages, memory
+from qkv.machine.packages import DEVELOPMENT_EXTRAS, EXTRAS
+from qkv.machine.resources import cgroup_cpu_quota, cgroup_memory
 
 ALONE = "import sys; from qkv.cli.doctor import doctor; sys.exit(doctor(json=True))"
 
@@ -72,17 +72,17 @@ def test_a_broken_torch_is_named_with_the_command_that_mends_it(tmp_path: Path) 
 
 def test_a_package_that_is_absent_or_too_old_says_so() -> None:
     least = ["numpy>=999.1", "no-such-package", "numpy>=1.0"]
-    old, absent, good = packages(least)
-    assert old.trouble == (
+    old, absent, good = find_packages(least)
+    assert old.problem == (
         f"version {metadata.version('numpy')} is installed, 999.1 or later is needed"
     )
-    assert absent.trouble == "it is not installed"
-    assert good.trouble is None
+    assert absent.problem == "it is not installed"
+    assert good.problem is None
 
 
 def test_a_missing_extra_breaks_nothing_and_tells_how_to_get_it(found: Examination) -> None:
     lines = ['no-such-arrow>=15; extra == "parquet"', 'no-such-test; extra == "test"']
-    told = diagnose(replace(found, packages=tuple(packages(lines)), executable="/a b/python"))
+    told = diagnose(replace(found, packages=tuple(find_packages(lines)), executable="/a b/python"))
     assert told.broken == []
     assert told.missing == [
         "no-such-arrow, for .parquet files; run: '/a b/python' -m pip install 'no-such-arrow>=15'"
@@ -92,16 +92,16 @@ def test_a_missing_extra_breaks_nothing_and_tells_how_to_get_it(found: Examinati
 
 def test_every_extra_of_the_package_is_told_what_for() -> None:
     told = metadata.metadata("qkv").get_all("Provides-Extra")
-    assert {*EXTRAS, *WORKSHOP} == set(told or ())
+    assert {*EXTRAS, *DEVELOPMENT_EXTRAS} == set(told or ())
 
 
 def test_what_is_scarce_or_slow_is_noted(found: Examination) -> None:
     assert found.torch is not None
     poor = replace(
         found,
-        cores=Cores(there=7, bound=5, share=1.5),
+        cores=Cores(logical=7, affinity=5, quota=1.5),
         torch=replace(found.torch, threads=5),
-        memory=Room(3_000_000_000, 70_000_000),
+        memory=Capacity(3_000_000_000, 70_000_000),
         encoding="latin-1",
         shows_signs=False,
     )
@@ -134,9 +134,9 @@ def test_the_limits_of_a_container_count(tmp_path: Path) -> None:
         "sys/fs/cgroup/box/inner/memory.current": "120000\n",
     }
     system = write(tmp_path / "new", new)
-    assert allowed_cores(system) == 1.5
-    assert allowed_memory(system) == (5_120_000, 120_000)
-    assert memory(system) == Room(5_120_000, 5_000_000)
+    assert cgroup_cpu_quota(system) == 1.5
+    assert cgroup_memory(system) == (5_120_000, 120_000)
+    assert memory(system) == Capacity(5_120_000, 5_000_000)
     old = {
         "proc/self/cgroup": "4:cpu,cpuacct:/box\n3:memory:/box\n",
         "sys/fs/cgroup/cpu/box/cpu.cfs_quota_us": "300000\n",
@@ -145,13 +145,13 @@ def test_the_limits_of_a_container_count(tmp_path: Path) -> None:
         "sys/fs/cgroup/memory/box/memory.usage_in_bytes": "17\n",
     }
     system = write(tmp_path / "old", old)
-    assert allowed_cores(system) == 3
-    assert allowed_memory(system) is None
+    assert cgroup_cpu_quota(system) == 3
+    assert cgroup_memory(system) is None
 
 
 def test_a_machine_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
-    assert allowed_cores(tmp_path) is None
-    assert allowed_memory(tmp_path) is None
+    assert cgroup_cpu_quota(tmp_path) is None
+    assert cgroup_memory(tmp_path) is None
     assert memory(tmp_path).free is None
     assert cpu(tmp_path).name
 
@@ -167,4 +167,4 @@ def test_the_disk_of_a_folder_not_yet_made_is_that_of_the_folder_around_it(tmp_p
 
 @pytest.mark.parametrize(("share", "usable"), [(None, 5), (0.5, 1), (2.0, 2), (2.5, 3), (9.0, 5)])
 def test_a_share_of_time_bounds_the_threads(share: float | None, usable: int) -> None:
-    assert Cores(there=7, bound=5, share=share).usable == usable
+    assert Cores(logical=7, affinity=5, quota=share).usable == usable

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from qkv.files import unwritten
-from qkv.files.safe_io import did_you_mean, nearest
+from qkv.files import write_error_message
+from qkv.files.safe_io import closest_path, suggest_path
 
 THERE = ("reviews.csv", "reviews.tsv", "book.txt", "Tickets.txt", ".hidden.txt")
 MEANT = {
@@ -24,22 +24,22 @@ def test_the_nearest_name_is_that_of_the_stem(tmp_path: Path, name: str) -> None
     for there in THERE:
         (tmp_path / there).touch()
     meant = MEANT[name]
-    assert nearest(tmp_path / name) == (None if meant is None else tmp_path / meant)
+    assert closest_path(tmp_path / name) == (None if meant is None else tmp_path / meant)
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    said = did_you_mean(tmp_path / "no" / "book.txt")
+    said = suggest_path(tmp_path / "no" / "book.txt")
     assert said == f"; there is no folder {tmp_path / 'no'} either"
 
 
 def test_a_refused_write_says_what_to_do() -> None:
     place = Path("a.npy")
-    full = unwritten(place, OSError(28, "No space left on device"))
+    full = write_error_message(place, OSError(28, "No space left on device"))
     assert full == (
         "cannot write a.npy: No space left on device; free some room, or choose another place"
     )
-    rust = unwritten(place, ValueError("I/O error: Permission denied (os error 13)"))
+    rust = write_error_message(place, ValueError("I/O error: Permission denied (os error 13)"))
     assert rust.endswith("; choose a folder you may write to")
-    assert unwritten(place, OSError(5, "Input/output error")) == (
+    assert write_error_message(place, OSError(5, "Input/output error")) == (
         "cannot write a.npy: Input/output error"
     )

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from qkv.errors import BundleError, DataError
-from qkv.files import SMALL, is_there, open_ordinary, read_bytes, read_text, within
+from qkv.files import (
+    MAX_CONFIG_BYTES,
+    check_inside_directory,
+    lexists,
+    open_regular_file,
+    read_bytes,
+    read_text,
+)
 
 
 def refused(path: Path, **given: object) -> str:
@@ -24,7 +31,7 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_is_the_error_that_is_asked_for(tmp_path: Path) -> None:
-    for read in (read_bytes, read_text, within, open_ordinary):
+    for read in (read_bytes, read_text, check_inside_directory, open_regular_file):
         for error in (BundleError, DataError):
             with pytest.raises(error, match=r"cannot read .*nothing: No such file"):
                 read(tmp_path / "nothing", error)
@@ -48,16 +55,16 @@ def test_what_is_no_file_is_refused_and_left_closed(
 def test_names_with_a_zero_byte_are_refused(tmp_path: Path) -> None:
     for anywhere in (False, True):
         with pytest.raises(BundleError, match="cannot read"):
-            read_bytes(tmp_path / "a\0b", anywhere=anywhere)
+            read_bytes(tmp_path / "a\0b", follow_symlinks=anywhere)
 
 
 def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    os.truncate(tmp_path / "a", SMALL)
-    assert len(read_bytes(tmp_path / "a")) == SMALL
-    os.truncate(tmp_path / "a", SMALL + 1)
+    os.truncate(tmp_path / "a", MAX_CONFIG_BYTES)
+    assert len(read_bytes(tmp_path / "a")) == MAX_CONFIG_BYTES
+    os.truncate(tmp_path / "a", MAX_CONFIG_BYTES + 1)
     assert "has 20,971,521 bytes; at most 20,971,520 are read" in refused(tmp_path / "a")
-    assert "at most 7 are read" in refused(tmp_path / "a", largest=7)
+    assert "at most 7 are read" in refused(tmp_path / "a", max_bytes=7)
 
 
 def test_what_is_not_utf_8_is_told_with_its_byte(tmp_path: Path) -> None:
@@ -105,22 +112,22 @@ def test_a_link_within_the_directory_is_followed_and_others_if_the_user_names_th
     (tmp_path / "model" / "b").symlink_to("../private")
     assert read_text(tmp_path / "model" / "a") == "inside"
     assert str(tmp_path / "private") in refused(tmp_path / "model" / "b")
-    assert read_text(tmp_path / "model" / "b", anywhere=True) == "outside"
+    assert read_text(tmp_path / "model" / "b", follow_symlinks=True) == "outside"
 
 
 def test_a_folder_may_be_asked_for_too(tmp_path: Path) -> None:
     """A file is judged by the folder it is in, which may itself be a link."""
     (tmp_path / "model" / "1_Pooling").mkdir(parents=True)
     (tmp_path / "model" / "2_Pooling").symlink_to(tmp_path)
-    assert within(tmp_path / "model" / "1_Pooling").is_dir()
+    assert check_inside_directory(tmp_path / "model" / "1_Pooling").is_dir()
     with pytest.raises(BundleError, match="leads out"):
-        within(tmp_path / "model" / "2_Pooling")
+        check_inside_directory(tmp_path / "model" / "2_Pooling")
 
 
 def test_a_link_that_leads_nowhere_is_there_and_refused(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("nothing")
     (tmp_path / "b").symlink_to("b")
     for name in ("a", "b"):
-        assert is_there(tmp_path / name)
+        assert lexists(tmp_path / name)
         assert "is a link that leads nowhere" in refused(tmp_path / name)
-    assert not is_there(tmp_path / "c")
+    assert not lexists(tmp_path / "c")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from qkv.files import listed, one_line, shown
+from qkv.files import one_line, short_repr, summarize_names
 
 DEEP: list[Any] = []
 for _ in range(100_000):
@@ -14,7 +14,7 @@ HOSTILE = ["a\nb", "\x1b[2J", "\ud800", "x" * 10**6, 10**5000, DEEP, ["\r"] * 10
 
 @pytest.mark.parametrize("value", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_value_is_shown_on_one_short_line(value: object) -> None:
-    for text in (shown(value), listed([str(type(value)), shown(value)])):
+    for text in (short_repr(value), summarize_names([str(type(value)), short_repr(value)])):
         assert text.isprintable()
         assert len(text) < 200
         text.encode()
@@ -29,7 +29,7 @@ def test_what_another_program_says_is_one_short_line(value: str) -> None:
 
 
 def test_what_is_harmless_stays_as_it_is() -> None:
-    assert (shown("a'b"), shown([1, "é"])) == ('"a\'b"', "[1, 'é']")
+    assert (short_repr("a'b"), short_repr([1, "é"])) == ('"a\'b"', "[1, 'é']")
     assert one_line(ValueError("roles must\n  alternate é")) == "roles must alternate é"
     assert one_line(ValueError()) == "ValueError"
-    assert listed(["a", "b", "c", "d", "e"]) == "'a', 'b', 'c' and 2 more"
+    assert summarize_names(["a", "b", "c", "d", "e"]) == "'a', 'b', 'c' and 2 more"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from qkv.errors import BundleError, DataError
 from qkv.files import parse_json, read_json, read_json_list
-from qkv.files.strict_json import DEEPEST
+from qkv.files.strict_json import MAX_DEPTH
 
 
 def told(path: Path, read: Any = read_json) -> str:
@@ -63,10 +63,10 @@ def test_whole_characters_may_be_escaped_and_backslashes_are_no_escapes() -> Non
 
 def test_depth_is_counted_alike_wherever_the_reader_stands() -> None:
     for inside in ("", "1"):
-        text = "[" * DEEPEST + inside + "]" * DEEPEST
+        text = "[" * MAX_DEPTH + inside + "]" * MAX_DEPTH
         assert parse_json(text, "it") == json.loads(text)
     with pytest.raises(BundleError, match="it is nested too deeply"):
-        parse_json("[" * (DEEPEST + 2) + "]" * (DEEPEST + 2), "it")
+        parse_json("[" * (MAX_DEPTH + 2) + "]" * (MAX_DEPTH + 2), "it")
 
 
 VALUES = st.recursive(

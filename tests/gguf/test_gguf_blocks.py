@@ -46,7 +46,7 @@ def test_quantised_values_are_unpacked_to_the_bit(name, values, tmp_path, monkey
     assert found.shape("a") == (ROWS, WIDTH)
     assert found.kind("a") == name
     assert torch.equal(found.read("a"), torch.from_numpy(expected.copy()))
-    assert torch.equal(found.mapped("a"), found.read("a"))
+    assert torch.equal(found.mmap("a"), found.read("a"))
     assert torch.equal(found.read("a", torch.bfloat16), found.read("a").bfloat16())
 
 
@@ -74,7 +74,7 @@ def test_an_infinite_scale_gives_no_warning(tmp_path) -> None:
 def test_a_mapped_tensor_can_be_written_to_without_changing_the_file(values, tmp_path) -> None:
     path = write(tmp_path / "x.gguf", "llama", [("a", values, Kind.F32)])
     before, found = path.read_bytes(), open_gguf(path)
-    found.mapped("a").fill_(7)
+    found.mmap("a").fill_(7)
     assert path.read_bytes() == before
     assert torch.equal(found.read("a"), torch.from_numpy(values))
 

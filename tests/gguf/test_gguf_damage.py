@@ -140,7 +140,7 @@ def use(path: Path) -> None:
             found.encode("a ab\tä")
         if ask == gguf.weights:
             for name in found:
-                assert found.read(name).shape == found.mapped(name).shape == found.shape(name)
+                assert found.read(name).shape == found.mmap(name).shape == found.shape(name)
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def test_tensors_come_back_under_their_published_names(kind, llama, tmp_path) ->
         found = weights.read(name)
         assert (found.dtype, weights.shape(name)) == (torch.float32, tuple(tensor.shape))
         assert weights.dtype(name) == torch.float32
-        assert torch.equal(weights.mapped(name), found)
+        assert torch.equal(weights.mmap(name), found)
         assert torch.equal(weights.read(name, torch.float16), found.half())
         if kind == "F32" or tensor.ndim == 1:
             assert torch.equal(found, tensor)

@@ -222,5 +222,5 @@ def test_letters_that_are_spelled_unlike_at_the_end_of_a_word_are_refused() -> N
 
 def test_a_tokenizer_without_words_is_refused() -> None:
     model = models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")])
-    with pytest.raises(QkvError, match="takes a whole text for one"):
+    with pytest.raises(QkvError, match="takes a text for one word"):
         Tokenizer(Backend(model)).subword_sampler(["ab"])

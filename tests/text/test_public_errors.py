@@ -14,7 +14,7 @@ import pytest
 from tests.text.published import BRACKETS, PUBLISHED, minilm, write, write_bytes, write_words
 
 from qkv.errors import DataError
-from qkv.files import LARGEST
+from qkv.files import MAX_VOCAB_BYTES
 from qkv.text import has_tokenizer, read_tokenizer
 from qkv.text.pretrained import FILES
 
@@ -331,7 +331,7 @@ def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
     with (tmp_path / "vocab.txt").open("wb") as file:
-        file.truncate(LARGEST + 1)  # a hole: it takes no room
+        file.truncate(MAX_VOCAB_BYTES + 1)  # a hole: it takes no room
     refused(tmp_path, "bytes; at most 209,715,200 are read")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qkv.errors import DataError, UsageError
-from qkv.files import LARGEST
+from qkv.files import MAX_VOCAB_BYTES
 from qkv.text import TOKENIZER_KINDS, Tokenizer
 
 TEXTS = ["the cat sat on the mat", "the dog did not"]
@@ -104,7 +104,7 @@ def test_a_tokenizer_file_is_read_only_if_it_is_an_ordinary_one_of_some_size(
         Tokenizer.load(tmp_path / "pipe.json")
     one_line(caught, "pipe.json is a device or a pipe")
     with (tmp_path / "huge.json").open("wb") as file:
-        file.truncate(LARGEST + 1)  # a hole: it takes no room
+        file.truncate(MAX_VOCAB_BYTES + 1)  # a hole: it takes no room
     with pytest.raises(DataError) as caught:
         Tokenizer.load(tmp_path / "huge.json")
     one_line(caught, "huge.json", "at most 209,715,200 are read")

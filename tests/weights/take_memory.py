@@ -26,7 +26,7 @@ def peak() -> int:
 def take(path: Path, how: str) -> list[torch.Tensor]:
     weights = open_weights(path)
     if how == "map":
-        return [weights.mapped(name) for name in weights]
+        return [weights.mmap(name) for name in weights]
     return [weights.read(name, torch.float32) for name in weights]
 
 

@@ -52,7 +52,7 @@ def outcome(raw: bytes) -> dict[str, Tensor] | None:
         try:
             weights = open_weights(path)
             read = {name: weights.read(name) for name in weights}
-            assert all(same(weights.mapped(name), t) for name, t in read.items())
+            assert all(same(weights.mmap(name), t) for name, t in read.items())
         except BundleError as error:
             expect_one_line(error)
             return None

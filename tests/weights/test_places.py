@@ -38,10 +38,10 @@ def test_a_sharded_model_is_all_its_tensors(sharded: Path) -> None:
     weights = open_weights(sharded)
     expected = load_file(sharded / ONE) | load_file(sharded / TWO)
     assert set(weights) == set(expected)
-    assert weights.bytes == sum(t.nbytes for t in expected.values())
+    assert weights.nbytes == sum(t.nbytes for t in expected.values())
     for name, t in expected.items():
         assert same(weights.read(name), t)
-        assert same(weights.mapped(name), t)
+        assert same(weights.mmap(name), t)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "adapter.safetensors"])

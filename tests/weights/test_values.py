@@ -14,7 +14,7 @@ from torch import Tensor
 import qkv.weights
 from qkv.errors import BundleError
 from qkv.weights import Weights, open_weights
-from qkv.weights.safetensors_file import PIECE
+from qkv.weights.safetensors_file import CONVERSION_BYTES
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 SMALL = [torch.float8_e4m3fn, torch.float8_e5m2]
@@ -59,7 +59,7 @@ def test_every_tensor_is_the_one_safetensors_loads(file: Path) -> None:
         assert weights.shape(name) == tuple(t.shape)
         assert weights.dtype(name) == t.dtype
         assert same(weights.read(name), t), name
-        assert same(weights.mapped(name), t), name
+        assert same(weights.mmap(name), t), name
 
 
 def test_what_is_known_without_reading(file: Path) -> None:
@@ -68,7 +68,7 @@ def test_what_is_known_without_reading(file: Path) -> None:
     assert "cube" in weights
     assert "cub" not in weights
     assert None not in weights
-    assert weights.bytes == sum(t.nbytes for t in load_file(file).values())
+    assert weights.nbytes == sum(t.nbytes for t in load_file(file).values())
 
 
 @pytest.mark.parametrize("stored", DTYPES, ids=str)
@@ -88,7 +88,7 @@ def test_a_conversion_is_torchs_own(
 
 
 def test_a_tensor_of_several_pieces_is_converted_whole(tmp_path: Path) -> None:
-    count = 2 * PIECE // 2 + 17  # bfloat16 takes two bytes
+    count = 2 * CONVERSION_BYTES // 2 + 17  # bfloat16 takes two bytes
     t = torch.arange(count).remainder(251).to(torch.bfloat16)
     save_file({"one": torch.ones(3), "long": t}, tmp_path / "model.safetensors")
     assert torch.equal(open_weights(tmp_path).read("long", torch.float32), t.float())
@@ -106,7 +106,7 @@ def test_a_file_without_tensors_has_no_names(tmp_path: Path) -> None:
     save_file({}, tmp_path / "model.safetensors")
     weights = open_weights(tmp_path)
     assert list(weights) == []
-    assert weights.bytes == 0
+    assert weights.nbytes == 0
 
 
 @pytest.mark.parametrize("spaces", range(8))
@@ -115,14 +115,14 @@ def test_numbers_at_odd_offsets_are_the_same_numbers(spaces: int, tmp_path: Path
     header = '{"t":{"dtype":"F32","shape":[5,7],"data_offsets":[0,140]}}' + " " * spaces
     (tmp_path / "model.safetensors").write_bytes(content(header, t.numpy().tobytes()))
     weights = open_weights(tmp_path)
-    assert same(weights.mapped("t"), t)
+    assert same(weights.mmap("t"), t)
     assert same(weights.read("t"), t)
-    assert weights.mapped("t").data_ptr() % 4 == 0
+    assert weights.mmap("t").data_ptr() % 4 == 0
 
 
 def test_mapped_tensors_outlive_the_weights_and_the_file(floats: tuple[Path, Weights]) -> None:
     path, weights = floats
-    a, b = weights.mapped("a"), weights.mapped("b")
+    a, b = weights.mmap("a"), weights.mmap("b")
     weights.close()
     path.unlink()
     del weights
@@ -136,17 +136,17 @@ def test_mapped_tensors_outlive_the_weights_and_the_file(floats: tuple[Path, Wei
 def test_writing_to_a_mapped_tensor_leaves_the_file_alone(floats: tuple[Path, Weights]) -> None:
     path, weights = floats
     before = path.read_bytes()
-    weights.mapped("a").fill_(-1)
-    weights.mapped("b").add_(1)
+    weights.mmap("a").fill_(-1)
+    weights.mmap("b").add_(1)
     assert path.read_bytes() == before
     assert torch.equal(weights.read("a"), torch.arange(7.0))
-    assert torch.equal(open_weights(path).mapped("a"), torch.arange(7.0))
-    assert torch.equal(weights.mapped("a"), -torch.ones(7))  # as its docstring says
+    assert torch.equal(open_weights(path).mmap("a"), torch.arange(7.0))
+    assert torch.equal(weights.mmap("a"), -torch.ones(7))  # as its docstring says
 
 
 def test_mapping_copies_nothing_and_reading_shares_nothing(floats: tuple[Path, Weights]) -> None:
     _, weights = floats
-    assert weights.mapped("a").data_ptr() == weights.mapped("a").data_ptr()
+    assert weights.mmap("a").data_ptr() == weights.mmap("a").data_ptr()
     one, other = weights.read("a"), weights.read("a")
     one.fill_(-1)
     assert torch.equal(other, torch.arange(7.0))
@@ -155,7 +155,7 @@ def test_mapping_copies_nothing_and_reading_shares_nothing(floats: tuple[Path, W
 def test_weights_are_real_while_a_skeleton_is_built(floats: tuple[Path, Weights]) -> None:
     _, weights = floats
     with torch.device("meta"):
-        made = weights.read("a"), weights.read("a", torch.float64), weights.mapped("a")
+        made = weights.read("a"), weights.read("a", torch.float64), weights.mmap("a")
     for t in made:
         assert t.device.type == "cpu"
         assert t.tolist() == list(range(7))
@@ -166,7 +166,7 @@ def test_closed_weights_say_so(floats: tuple[Path, Weights]) -> None:
     weights.close()
     weights.close()
     assert weights.shape("a") == (7,)
-    for take in (weights.read, weights.mapped):
+    for take in (weights.read, weights.mmap):
         with pytest.raises(BundleError, match=r"model\.safetensors has been closed; open it again"):
             take("a")
 
@@ -183,7 +183,7 @@ def test_weights_nobody_needs_any_more_leave_no_file_open(tmp_path: Path) -> Non
 
 def test_an_unknown_tensor_is_named(floats: tuple[Path, Weights]) -> None:
     path, weights = floats
-    for ask in (weights.shape, weights.dtype, weights.read, weights.mapped):
+    for ask in (weights.shape, weights.dtype, weights.read, weights.mmap):
         with pytest.raises(BundleError) as caught:
             ask("c\n")
         assert str(caught.value) == f"{path} has no tensor 'c\\n' among its 2"
@@ -195,7 +195,7 @@ def test_a_file_cut_off_after_opening_gives_an_error(
 ) -> None:
     path, weights = floats
     os.truncate(path, left % path.stat().st_size)
-    for take in (weights.read, weights.mapped):
+    for take in (weights.read, weights.mmap):
         with pytest.raises(BundleError, match=r"model\.safetensors (ends at|was written to)"):
             take("b")
 
@@ -214,14 +214,14 @@ def test_a_file_replaced_after_opening_is_still_the_old_one(floats: tuple[Path, 
     save_file({"a": torch.zeros(2)}, path.with_name("new"))
     path.with_name("new").replace(path)
     assert torch.equal(weights.read("a"), torch.arange(7.0))
-    assert torch.equal(weights.mapped("b"), torch.arange(11.0))
+    assert torch.equal(weights.mmap("b"), torch.arange(11.0))
 
 
 def test_a_bool_is_true_or_false(tmp_path: Path) -> None:
     header = {"t": entry("BOOL", [3], 0, 3)}
     (tmp_path / "model.safetensors").write_bytes(content(header, b"\0\1\2"))
     weights = open_weights(tmp_path)
-    for take in (weights.read, weights.mapped, lambda name: weights.read(name, torch.float32)):
+    for take in (weights.read, weights.mmap, lambda name: weights.read(name, torch.float32)):
         with pytest.raises(BundleError, match="'t' is BOOL but holds bytes other than 0 and 1"):
             take("t")
 
@@ -235,7 +235,7 @@ def test_a_tensor_larger_than_the_memory_can_be_mapped_and_not_read(tmp_path: Pa
     except OSError:
         pytest.skip("this file system has no files of 8 TB")
     weights = open_weights(path)
-    assert weights.mapped("t")[-1] == 0
+    assert weights.mmap("t")[-1] == 0
     with pytest.raises(
         BundleError, match=r"'t' of shape \[8796093022208\] does not fit into memory"
     ):

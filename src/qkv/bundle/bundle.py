@@ -15,13 +15,13 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import save_file
 
-from qkv.bundle.manifest import MANIFEST, publish, settled, sha256_of, verify
+from qkv.bundle.manifest import MANIFEST, publish, read_stable, sha256_of, verify
 from qkv.checkpoints import Card, is_checkpoint, read_checkpoint
 from qkv.checkpoints.save import Written, write_checkpoint
-from qkv.device import resolve
+from qkv.device import resolve_device
 from qkv.errors import BundleError, ConfigError
 from qkv.files import read_json
-from qkv.gc_pause import kept
+from qkv.gc_pause import gc_paused
 from qkv.model import Model, read_config, skeleton
 from qkv.model.config import one_line
 from qkv.text import Tokenizer
@@ -47,9 +47,9 @@ class Bundle:
     def save(
         self,
         directory: str | os.PathLike[str],
-        beside: Callable[[Path], None] | None = None,
-        replaces: Collection[str] = (),
-        moves: Collection[str] = (),
+        write_extras: Callable[[Path], None] | None = None,
+        may_replace: Collection[str] = (),
+        carry_over: Collection[str] = (),
     ) -> None:
         """Write all of it, or nothing: whatever happens, the old bundle or the new one is whole.
 
@@ -59,24 +59,24 @@ class Bundle:
 
         def write(staging: Path) -> None:
             self._write(staging)
-            if beside is not None:
-                beside(staging)
+            if write_extras is not None:
+                write_extras(staging)
 
-        publish(Path(directory), write, replaces, moves)
+        publish(Path(directory), write, may_replace, carry_over)
 
     @classmethod
-    @kept()
+    @gc_paused()
     def load(cls, directory: str | os.PathLike[str], device: torch.device | str = "cpu") -> Bundle:
         """The bundle in that directory, every file checked against the manifest.
 
         A public checkpoint, a directory or a .gguf file, becomes a bundle on the way in.
         """
         place = Path(directory)
-        where = resolve(device)
+        where = resolve_device(device)
         if not (place / MANIFEST).exists() and is_checkpoint(place):
             found = read_checkpoint(place)
             return cls(found.model.to(where), found.tokenizer, found.card)
-        return settled(place, lambda: cls._read(place, where))
+        return read_stable(place, lambda: cls._read(place, where))
 
     @classmethod
     def _read(cls, place: Path, device: torch.device) -> Bundle:
@@ -111,7 +111,7 @@ def load(directory: str | os.PathLike[str], device: torch.device | str = "cpu") 
     return Bundle.load(directory, device)
 
 
-def hash_of(directory: Path) -> str:
+def fingerprint(directory: Path) -> str:
     """What tells this model from every other: of a bundle the hash of its manifest."""
     if (directory / MANIFEST).is_file():
         return sha256_of(directory / MANIFEST)
@@ -151,11 +151,11 @@ def _fill(model: Model, weights: Weights, path: Path) -> None:
                 f"{path}: {name} has shape {weights.shape(name)} "
                 f"but the config needs {wanted[name]}"
             )
-    filled = {name: weights.mapped(name) for name in weights}
+    filled = {name: weights.mmap(name) for name in weights}
     model.load_state_dict(filled, strict=True, assign=True)
 
 
-def export(bundle: Bundle, place: Path) -> Written:
+def export_checkpoint(bundle: Bundle, place: Path) -> Written:
     """Write the directory that other programs read, and say in which layout."""
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise BundleError(f"{place} holds something already; choose another place")
@@ -165,5 +165,5 @@ def export(bundle: Bundle, place: Path) -> Written:
     def write(staging: Path) -> None:
         written.append(write_checkpoint(bundle.model, bundle.tokenizer, staging, preferred))
 
-    publish(place, write, sealed=False)
+    publish(place, write, with_manifest=False)
     return written[0]

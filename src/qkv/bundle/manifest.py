@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 from safetensors import SafetensorError
 
 from qkv.errors import BundleError, ConfigError
-from qkv.files import is_there, read_json, shown, unwritten
-from qkv.files.safe_io import nearest
+from qkv.files import lexists, read_json, short_repr, write_error_message
+from qkv.files.safe_io import closest_path
 from qkv.text.tokenizer import TOKENIZER_COMPANIONS
 
 # FOLDED bundle/no_model: What stands where a model was looked for and there is none, and what
@@ -55,7 +55,7 @@ def no_model(place: Path) -> str:
 
 def _absent_no_model(place: Path) -> str:
     said = f"{place} is not a directory that exists"
-    near = nearest(place)
+    near = closest_path(place)
     if near is not None:
         return f'{said}; did you mean "{near}"?'
     if ON_A_HUB.fullmatch(str(place)) and not place.parent.is_dir():
@@ -113,9 +113,9 @@ T = TypeVar("T")
 def publish(
     target: Path,
     write: Callable[[Path], None],
-    replaces: Collection[str] = (),
-    moves: Collection[str] = (),
-    sealed: bool = True,
+    may_replace: Collection[str] = (),
+    carry_over: Collection[str] = (),
+    with_manifest: bool = True,
 ) -> None:
     """Let `write` fill a fresh directory, and put it in the place of `target` once it is whole.
 
@@ -126,24 +126,24 @@ def publish(
     staging: Path | None = None
     try:
         recover(target)
-        _check_place(target, {*replaces, *moves})
+        _check_place(target, {*may_replace, *carry_over})
         target.parent.mkdir(parents=True, exist_ok=True)
         prefix = f"{_staging_prefix(target)}{os.getpid()}-"
         staging = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
         staging.chmod(0o755)
         write(staging)
         _flush_all(staging)
-        if sealed:
+        if with_manifest:
             _seal(staging)
-        _swap(staging, target, moves)
+        _swap(staging, target, carry_over)
     except (OSError, SafetensorError) as error:
-        raise BundleError(unwritten(target, error)) from error
+        raise BundleError(write_error_message(target, error)) from error
     finally:
         if staging is not None:
             shutil.rmtree(staging, ignore_errors=True)
 
 
-def settled(directory: Path, read: Callable[[], T]) -> T:
+def read_stable(directory: Path, read: Callable[[], T]) -> T:
     """What `read` makes of the directory; read again if it was replaced meanwhile."""
     for _ in range(8):
         before = _stamp(directory)
@@ -167,7 +167,7 @@ def verify(directory: Path) -> dict[str, Any]:
         raise BundleError(_absent(directory))
     manifest = _read_manifest(directory)
     for name in TOKENIZER_COMPANIONS:
-        if name not in manifest["files"] and is_there(directory / name):
+        if name not in manifest["files"] and lexists(directory / name):
             raise BundleError(
                 f"{directory / name} is no part of the bundle: its manifest does not list it; "
                 "move it away"
@@ -201,7 +201,7 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
     made = manifest.get("format", FORMAT)
     if not isinstance(made, int) or made > FORMAT:
         raise BundleError(
-            f"{directory} has format {shown(made)}, this qkv reads up to {FORMAT}; update it"
+            f"{directory} has format {short_repr(made)}, this qkv reads up to {FORMAT}; update it"
         )
     if not isinstance(manifest.get("files"), dict):
         raise BundleError(f"{directory / MANIFEST} lists no files; the bundle is damaged")
@@ -265,13 +265,15 @@ def _verify_file(directory: Path, name: str, facts: Any) -> None:
     path = directory / name
     if Path(name).name != name or not isinstance(facts, dict):
         raise BundleError(
-            f"{directory / MANIFEST} names {shown(name)}, which is no file of a bundle"
+            f"{directory / MANIFEST} names {short_repr(name)}, which is no file of a bundle"
         )
     if not path.is_file():
         raise BundleError(f"{path} is missing; the bundle is incomplete")
     size = path.stat().st_size
     if size != facts.get("bytes"):
-        raise BundleError(f"{path} has {size} bytes, its manifest says {shown(facts.get('bytes'))}")
+        raise BundleError(
+            f"{path} has {size} bytes, its manifest says {short_repr(facts.get('bytes'))}"
+        )
     if sha256_of(path) != facts.get("sha256"):
         raise BundleError(f"{path} does not have the sha256 its manifest says; it was changed")
 

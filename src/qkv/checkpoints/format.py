@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from qkv.checkpoints.tensor_names import Table
 from qkv.errors import ConfigError, unknown
-from qkv.files import shown
+from qkv.files import short_repr
 from qkv.model import Classify, DecoderOnly, EncoderDecoder, EncoderOnly, MultiHead, Rope, Stack
 from qkv.model.build import ModelConfig
 
@@ -131,12 +131,12 @@ class Given:
         """Raise unless the field is absent or one of these."""
         value = self.fields.get(name)
         if value is not None and value not in allowed:
-            raise ConfigError(f"{self.place}: {name} is {shown(value)}, which {why}")
+            raise ConfigError(f"{self.place}: {name} is {short_repr(value)}, which {why}")
 
     def wrong(self, name: str, value: Any, needed: str) -> ConfigError:
         if value is None:
             return ConfigError(f"{self.place}: {name} is missing; {needed} is needed")
-        return ConfigError(f"{self.place}: {name} is {shown(value)}, but {needed} is needed")
+        return ConfigError(f"{self.place}: {name} is {short_repr(value)}, but {needed} is needed")
 
     def _value(self, name: str, absent: Any) -> Any:
         value = self.fields.get(name)

@@ -16,7 +16,7 @@ from qkv.checkpoints.sentence_transformers import as_sentence_encoder, is_senten
 from qkv.checkpoints.state_dict import Stored, fill, plain_names
 from qkv.errors import BundleError, ConfigError
 from qkv.files import read_json
-from qkv.files.safe_io import did_you_mean
+from qkv.files.safe_io import suggest_path
 from qkv.gguf import Gguf, open_gguf
 from qkv.model import EncoderOnly
 from qkv.model.build import Model, ModelConfig, skeleton
@@ -126,7 +126,7 @@ def read_checkpoint(place: Path, pooler: bool = False) -> Checkpoint:
     pooler: give a text's vector through the layout's own pooler, where it has one.
     """
     if not place.exists():
-        hint = did_you_mean(place) or "; give the directory of a public checkpoint"
+        hint = suggest_path(place) or "; give the directory of a public checkpoint"
         raise BundleError(f"{place} does not exist{hint}")
     if place.is_file() and not is_gguf(place):
         raise BundleError(f"{place} is a file; give the directory it lies in")

@@ -18,7 +18,7 @@ from qkv.checkpoints.registry import LAYOUTS
 from qkv.checkpoints.sentence_transformers import sentence_files
 from qkv.checkpoints.tensor_names import rows
 from qkv.errors import ConfigError
-from qkv.files import is_there, read_json
+from qkv.files import lexists, read_json
 from qkv.model import Classify, EncoderDecoder, EncoderOnly, Model, TextVector
 from qkv.model.build import ModelConfig, skeleton
 from qkv.text import Tokenizer
@@ -31,7 +31,7 @@ SETTINGS = "tokenizer_config.json"
 
 def longest_said(place: Path, positions: int) -> int | None:
     """How many tokens of a text are read, if fewer than there are positions for."""
-    if not is_there(place / SETTINGS):
+    if not lexists(place / SETTINGS):
         return None
     longest = read_json(place / SETTINGS).get("model_max_length")
     if isinstance(longest, bool) or not isinstance(longest, int | float):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from qkv.checkpoints.format import Given
 from qkv.errors import ConfigError
-from qkv.files import is_there, read_json, read_json_list, within
+from qkv.files import check_inside_directory, lexists, read_json, read_json_list
 from qkv.model import EncoderOnly, First, Last, Max, Mean, TextVector
 from qkv.model.build import ModelConfig
 from qkv.model.output import Pooling
@@ -32,7 +32,7 @@ WAYS = (
 
 
 def is_sentence_encoder(place: Path) -> bool:
-    return is_there(place / MODULES)
+    return lexists(place / MODULES)
 
 
 def as_sentence_encoder(config: ModelConfig, place: Path) -> tuple[EncoderOnly, list[str]]:
@@ -43,7 +43,8 @@ def as_sentence_encoder(config: ModelConfig, place: Path) -> tuple[EncoderOnly, 
         raise ConfigError(f"{place / MODULES} is for an encoder, but this model is {config.kind}")
     folders = _modules(place)
     output = TextVector(
-        pooling=_pooling(within(place / folders["Pooling"])), unit="Normalize" in folders
+        pooling=_pooling(check_inside_directory(place / folders["Pooling"])),
+        unit="Normalize" in folders,
     )
     changes = {"output": output, "max_length": _longest(place, config.length)}
     return config.model_copy(update=changes), _prompts(place)
@@ -114,7 +115,7 @@ def _pooling(folder: Path) -> Pooling:
 
 def _longest(place: Path, positions: int) -> int | None:
     """How many tokens of a text are read, if fewer than there are positions for."""
-    if not is_there(place / LIMITS):
+    if not lexists(place / LIMITS):
         return None
     given = Given(read_json(place / LIMITS), str(place / LIMITS))
     given.must_be("do_lower_case", [False], "would change texts before they are cut into tokens")
@@ -126,7 +127,7 @@ def _longest(place: Path, positions: int) -> int | None:
 
 def _prompts(place: Path) -> list[str]:
     """Words that sentence-transformers would put before a text."""
-    if not is_there(place / PROMPTS):
+    if not lexists(place / PROMPTS):
         return []
     name = read_json(place / PROMPTS).get("default_prompt_name")
     return [] if name is None else [f"the prompt {name!r} before every text; write it yourself"]

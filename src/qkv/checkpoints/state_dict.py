@@ -31,9 +31,9 @@ class Stored(Protocol):
     def __contains__(self, name: object) -> bool: ...
     def shape(self, name: str) -> tuple[int, ...]: ...
     def dtype(self, name: str) -> torch.dtype: ...
-    def mapped(self, name: str) -> Tensor: ...
+    def mmap(self, name: str) -> Tensor: ...
     def read(
-        self, name: str, dtype: torch.dtype | None = None, room: Tensor | None = None
+        self, name: str, dtype: torch.dtype | None = None, out: Tensor | None = None
     ) -> Tensor: ...
 
 
@@ -167,7 +167,7 @@ def _filled(
             for name, part in row.take(whole, sizes).items():
                 filled[name].copy_(part)
         elif weights.dtype(where) == torch.float32:
-            filled |= row.take(weights.mapped(where), sizes)
+            filled |= row.take(weights.mmap(where), sizes)
         else:
             filled |= row.take(weights.read(where, torch.float32), sizes)
     return filled

@@ -91,7 +91,7 @@ def export(
       qkv export runs/book --to hf -o out/book
     """
     from qkv.bundle import Bundle
-    from qkv.bundle.bundle import export as write
+    from qkv.bundle.bundle import export_checkpoint as write
     from qkv.errors import UsageError, unknown
 
     if to != "hf":

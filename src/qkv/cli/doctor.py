@@ -11,21 +11,21 @@ import typer
 
 import qkv
 from qkv.cli.progress import say, show
-from qkv.files.safe_io import cache_home
+from qkv.files.safe_io import cache_dir
 from qkv.machine import (
+    Capacity,
     Cores,
     Cpu,
     Package,
-    Room,
+    best_throughput,
     cores,
     cpu,
     disk,
-    matrix_speed,
+    matmul_gflops,
     memory,
-    rate,
-    reading_speed,
+    memory_bandwidth,
 )
-from qkv.machine import packages as look_for_packages
+from qkv.machine import find_packages as look_for_packages
 from qkv.machine.packages import EXTRAS
 from qkv.machine.resources import find_compiler
 
@@ -69,11 +69,11 @@ def doctor(
 def _machine(found: "Examination") -> list[tuple[str, str]]:
     cpu, cores = found.cpu, found.cores
     physical = "" if cpu.physical is None else f", {cpu.physical} physical"
-    share = "" if cores.share is None else f", {cores.share:g} by the container's share"
+    share = "" if cores.quota is None else f", {cores.quota:g} by the container's share"
     features = " · ".join(f"{name} {'yes' if has else 'no'}" for name, has in cpu.features.items())
     return [
         ("CPU", f"{cpu.name} ({cpu.architecture})"),
-        ("cores", f"{cores.there}{physical}; usable {cores.usable}{share}"),
+        ("cores", f"{cores.logical}{physical}; usable {cores.usable}{share}"),
         ("instructions", features),
         ("memory", _room(found.memory)),
         ("cache", f"{found.cache} (QKV_CACHE); disk {_room(found.cache_disk)}"),
@@ -96,14 +96,14 @@ def _software(found: "Examination") -> list[tuple[str, str]]:
 
 
 def _extras(found: "Examination") -> list[tuple[str, str]]:
-    from qkv.machine.packages import EXTRAS, WORKSHOP
+    from qkv.machine.packages import DEVELOPMENT_EXTRAS, EXTRAS
 
     rows = []
-    for title, group in (("extras", EXTRAS), ("to work on qkv", WORKSHOP)):
+    for title, group in (("extras", EXTRAS), ("to work on qkv", DEVELOPMENT_EXTRAS)):
         told = []
         for extra, purpose in group.items():
             members = [p for p in found.packages if p.extra == extra]
-            there = sum(p.trouble is None for p in members)
+            there = sum(p.problem is None for p in members)
             whole = bool(members) and there == len(members)
             has = "yes" if whole else f"{there} of {len(members)} packages"
             told.append(f"{extra} ({purpose}) {has}")
@@ -125,7 +125,7 @@ def _speeds(found: "Examination") -> list[tuple[str, str]]:
     ]
 
 
-def _room(room: "Room") -> str:
+def _room(room: "Capacity") -> str:
 
     if room.total is None:
         return "not told by this system"
@@ -165,9 +165,9 @@ class Examination:
     qkv: str
     cpu: Cpu
     cores: Cores
-    memory: Room
+    memory: Capacity
     cache: str
-    cache_disk: Room
+    cache_disk: Capacity
     encoding: str
     shows_signs: bool  # the terminal: − and √ as they are
     columns: int
@@ -181,8 +181,8 @@ class Examination:
 def examine() -> Examination:
     """Look at everything; a part that is broken is left out, and said in `packages`."""
     found = _packages()
-    works = not any(p.name == "torch" and p.trouble for p in found or ())
-    place, encoding = cache_home(), sys.stdout.encoding or "unknown"
+    works = not any(p.name == "torch" and p.problem for p in found or ())
+    place, encoding = cache_dir(), sys.stdout.encoding or "unknown"
     return Examination(
         python=platform.python_version(),
         executable=sys.executable,
@@ -244,8 +244,8 @@ def _speed() -> Speed | None:
         if int8_supported():
             product = PackedQuantizedLinear(Matrix(torch.randn(SIZE, SIZE), None))
             rows = torch.randn(ROWS, SIZE)
-            whole = rate(lambda: product(rows), 2 * ROWS * SIZE * SIZE / 1e9)
-        return Speed(matrix_speed(), whole, reading_speed())
+            whole = best_throughput(lambda: product(rows), 2 * ROWS * SIZE * SIZE / 1e9)
+        return Speed(matmul_gflops(), whole, memory_bandwidth())
 
 
 def _can_be_written(text: str, encoding: str) -> bool:
@@ -289,15 +289,15 @@ def _broken(found: Examination) -> list[str]:
             "qkv runs without being installed, so nothing says what it needs; in its checkout run: "
             f"{shlex.quote(found.executable)} -m pip install -c constraints.txt -e ."
         ]
-    bad = [p for p in found.packages if p.extra is None and p.trouble]
-    return [f"{p.name}: {p.trouble}; run: {_install(found, [p])}" for p in bad]
+    bad = [p for p in found.packages if p.extra is None and p.problem]
+    return [f"{p.name}: {p.problem}; run: {_install(found, [p])}" for p in bad]
 
 
 def _missing(found: Examination) -> list[str]:
     """For each extra that is not whole: the packages, what they are for, how to get them."""
     lines = []
     for extra, purpose in EXTRAS.items():
-        absent = [p for p in found.packages if p.extra == extra and p.trouble]
+        absent = [p for p in found.packages if p.extra == extra and p.problem]
         if absent:
             names = ", ".join(p.name for p in absent)
             lines.append(f"{names}, for {purpose}; run: {_install(found, absent)}")

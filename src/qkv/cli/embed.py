@@ -143,6 +143,6 @@ def _save(
 
 
 def hashed(model: Path) -> str:
-    from qkv.bundle import hash_of
+    from qkv.bundle import fingerprint
 
-    return hash_of(model)
+    return fingerprint(model)

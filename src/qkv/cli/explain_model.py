@@ -123,13 +123,13 @@ def check_output(wish: Wish) -> None:
 
 def write(trace: "Trace", reason: "Attribution | None", place: "HeadLocation", wish: Wish) -> None:
     """The file, in the form that its ending names; a place that takes none is the user's fault."""
-    from qkv.files import unwritten
+    from qkv.files import write_error_message
 
     assert wish.output is not None
     try:
         _write(trace, reason, place, wish)
     except OSError as error:
-        raise UsageError(unwritten(wish.output, error)) from error
+        raise UsageError(write_error_message(wish.output, error)) from error
     say(f"wrote {wish.output}")
 
 

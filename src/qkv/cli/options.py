@@ -54,14 +54,14 @@ def opened(
     import os
 
     from qkv.cli.progress import say
-    from qkv.gc_pause import kept
+    from qkv.gc_pause import gc_paused
 
-    with kept():
+    with gc_paused():
         import torch
 
         from qkv.engine.engine import Engine
         from qkv.machine import cores
-        from qkv.machine.resources import keep_memory
+        from qkv.machine.resources import reuse_freed_memory
 
     if threads is not None:
         there = cores().usable
@@ -73,7 +73,7 @@ def opened(
         torch.set_num_threads(threads)
         os.environ["RAYON_NUM_THREADS"] = str(threads)  # of the tokenizers, before their first use
     engine = Engine.load(model, int8=int8, compile=compile)
-    keep_memory()  # from here on: what was only needed to load it is given back
+    reuse_freed_memory()  # from here on: what was only needed to load it is given back
     for remark in engine.warnings:
         say(f"note: {remark}")
     return engine

@@ -51,10 +51,10 @@ def train(
       qkv train language -o runs/book --resume
     """
     from qkv.bundle.manifest import recover
-    from qkv.machine.resources import keep_memory
+    from qkv.machine.resources import reuse_freed_memory
 
     where = begin(asked)
-    keep_memory()
+    reuse_freed_memory()
     recover(output)  # a run that was killed at its very end may have been moved aside
     if resume:
         _refuse_beside_resume(context)

@@ -139,11 +139,11 @@ def begin(asked: Asked) -> "torch.device":
     """Set the number of threads, and say where to compute."""
     import torch
 
-    from qkv.device import resolve
+    from qkv.device import resolve_device
 
     if asked["threads"] is not None:
         torch.set_num_threads(asked["threads"])
-    return resolve(asked["device"])
+    return resolve_device(asked["device"])
 
 
 def make_args(asked: Asked) -> "TrainArgs":
@@ -174,15 +174,15 @@ def make_args(asked: Asked) -> "TrainArgs":
 
 def _file_settings(config: Path | None) -> dict[str, Any]:
     from qkv.files import read_text
-    from qkv.files.safe_io import did_you_mean
+    from qkv.files.safe_io import suggest_path
     from qkv.training.recipe import read_toml
 
     if config is None:
         return {}
     if not config.exists():
-        raise UsageError(f"cannot read {config}: there is no such file{did_you_mean(config)}")
+        raise UsageError(f"cannot read {config}: there is no such file{suggest_path(config)}")
     try:
-        return read_toml(read_text(config, UsageError, anywhere=True))
+        return read_toml(read_text(config, UsageError, follow_symlinks=True))
     except TrainingError as error:
         raise UsageError(f"{config}: {error}") from None
 

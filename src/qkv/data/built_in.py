@@ -23,7 +23,7 @@ from qkv.data.files import WRITTEN, either
 from qkv.data.read import Labelled, Pair
 from qkv.data.synthetic import reviews
 from qkv.errors import DataError, unknown
-from qkv.files import replace_file, unwritten
+from qkv.files import atomic_write, write_error_message
 
 # FOLDED data/docstrings: The documentation inside every Python: docstrings of the standard
 #   library, and its topics.
@@ -186,9 +186,9 @@ def write_built_in(name: str, path: Path) -> int:
     examples, content = built_in(name), io.StringIO(newline="")
     _write(examples, path.suffix.lower(), content)
     try:
-        replace_file(path, content.getvalue().encode())
+        atomic_write(path, content.getvalue().encode())
     except OSError as error:
-        raise DataError(unwritten(path, error)) from error
+        raise DataError(write_error_message(path, error)) from error
     return len(examples)
 
 

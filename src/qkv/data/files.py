@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from qkv.errors import DataError
-from qkv.files.safe_io import did_you_mean
+from qkv.files.safe_io import suggest_path
 
 # FOLDED data/endings: What a file holds, told from the ending of its name.
 # FOLDED data/foreign: Files that are no text at all, told by how they begin, and what to do
@@ -54,7 +54,7 @@ def find_files(paths: Sequence[Path], folders: bool) -> list[Path]:
 
 def no_such_file(path: Path) -> DataError:
     """The sentence for a file that is not there, with the nearest name beside it."""
-    return DataError(f"there is no file {path}{did_you_mean(path)}")
+    return DataError(f"there is no file {path}{suggest_path(path)}")
 
 
 def _files(path: Path, folders: bool) -> list[Path]:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qkv.errors import DataError
-from qkv.files.safe_io import cache_home
+from qkv.files.safe_io import cache_dir
 from qkv.text import Tokenizer
 
 FORMAT = 1  # of an entry; another number means other files
@@ -39,7 +39,7 @@ Places = NDArray[np.int64]
 
 def cache_folder() -> Path:
     """Where tokens are kept."""
-    return cache_home() / "tokens"
+    return cache_dir() / "tokens"
 
 
 def entry_name(key: str, tokenizer: Tokenizer) -> str:

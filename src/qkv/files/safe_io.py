@@ -39,7 +39,7 @@ WHAT_TO_DO = {
 }
 
 
-def shown(found: object) -> str:
+def short_repr(found: object) -> str:
     """The value as Python writes it."""
     if isinstance(found, str):
         found = found[: LONGEST + 1]  # repr would first make a copy of all of it
@@ -57,22 +57,22 @@ def one_line(said: object) -> str:
     return _cut("".join(seen), MESSAGE)
 
 
-def listed(names: Sequence[str]) -> str:
+def summarize_names(names: Sequence[str]) -> str:
     """The first three names, and how many more there are."""
     rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(shown(name) for name in names[:3]) + rest
+    return ", ".join(short_repr(name) for name in names[:3]) + rest
 
 
-def unwritten(path: Path, error: Exception) -> str:
+def write_error_message(path: Path, error: Exception) -> str:
     """The sentence for something that could not be written there, and what to do about it."""
     number = getattr(error, "errno", None)
     if number is None and (said := re.search(r"\(os error (\d+)\)", str(error))):
         number = int(said[1])  # as libraries written in Rust say it
     hint = WHAT_TO_DO.get(number) if number is not None else None
-    return f"cannot write {path}: {reason(error)}{f'; {hint}' if hint else ''}"
+    return f"cannot write {path}: {os_error_reason(error)}{f'; {hint}' if hint else ''}"
 
 
-def reason(error: Exception) -> str:
+def os_error_reason(error: Exception) -> str:
     """Why the system refused, without the path, which the caller names."""
     return getattr(error, "strerror", None) or one_line(error)
 
@@ -81,20 +81,20 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 
-SMALL = 20 * 1024 * 1024  # bytes of a file with settings
+MAX_CONFIG_BYTES = 20 * 1024 * 1024  # bytes of a file with settings
 
-LARGEST = 200 * 1024 * 1024  # of a vocabulary
+MAX_VOCAB_BYTES = 200 * 1024 * 1024  # of a vocabulary
 
 # A pipe would otherwise wait until somebody writes to it. Windows knows no such flag.
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
-def open_ordinary(path: Path, error: type[QkvError] = BundleError) -> int:
+def open_regular_file(path: Path, error: type[QkvError] = BundleError) -> int:
     """The number of the open file. What was opened is looked at, not the name."""
     try:
         number = os.open(path, FLAGS)
     except (OSError, ValueError) as why:  # ValueError: a zero byte in the name
-        raise error(f"cannot read {path}: {reason(why)}") from why
+        raise error(f"cannot read {path}: {os_error_reason(why)}") from why
     mode = os.fstat(number).st_mode
     if not stat.S_ISREG(mode):
         os.close(number)
@@ -103,14 +103,14 @@ def open_ordinary(path: Path, error: type[QkvError] = BundleError) -> int:
     return number
 
 
-def within(path: Path, error: type[QkvError] = BundleError) -> Path:
+def check_inside_directory(path: Path, error: type[QkvError] = BundleError) -> Path:
     """The same path, if it does not lead out of the model's own directory."""
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError, ValueError) as why:  # RuntimeError: links in a circle
         if path.is_symlink():
             raise error(f"{path} is a link that leads nowhere; get the file again") from None
-        raise error(f"cannot read {path}: {reason(why)}") from why
+        raise error(f"cannot read {path}: {os_error_reason(why)}") from why
     home = path.parent.resolve()
     caches = [folder.parent / "blobs" for folder in home.parents if folder.name == "snapshots"]
     if not any(target.is_relative_to(folder) for folder in [home, *caches[:1]]):
@@ -121,7 +121,7 @@ def within(path: Path, error: type[QkvError] = BundleError) -> Path:
     return path
 
 
-def is_there(path: Path) -> bool:
+def lexists(path: Path) -> bool:
     """Also a link that leads nowhere, which is refused when read rather than passed over."""
     return path.exists() or path.is_symlink()
 
@@ -129,19 +129,21 @@ def is_there(path: Path) -> bool:
 def read_bytes(
     path: Path,
     error: type[QkvError] = BundleError,
-    largest: int = SMALL,
-    anywhere: bool = False,
+    max_bytes: int = MAX_CONFIG_BYTES,
+    follow_symlinks: bool = False,
 ) -> bytes:
     """All of a file that is no larger than that many bytes."""
-    number = open_ordinary(path if anywhere else within(path, error), error)
+    number = open_regular_file(
+        path if follow_symlinks else check_inside_directory(path, error), error
+    )
     with os.fdopen(number, "rb") as file:
         size = os.fstat(number).st_size
-        if size > largest:
-            raise error(f"{path} has {size:,} bytes; at most {largest:,} are read")
+        if size > max_bytes:
+            raise error(f"{path} has {size:,} bytes; at most {max_bytes:,} are read")
         try:
             content = file.read(size + 1)
         except OSError as why:
-            raise error(f"cannot read {path}: {reason(why)}") from why
+            raise error(f"cannot read {path}: {os_error_reason(why)}") from why
     if len(content) != size:
         raise error(f"{path} was changed while it was read; try again once it is whole")
     return content
@@ -150,16 +152,16 @@ def read_bytes(
 def read_text(
     path: Path,
     error: type[QkvError] = BundleError,
-    largest: int = SMALL,
-    anywhere: bool = False,
+    max_bytes: int = MAX_CONFIG_BYTES,
+    follow_symlinks: bool = False,
 ) -> str:
     try:
-        return read_bytes(path, error, largest, anywhere).decode("utf-8")
+        return read_bytes(path, error, max_bytes, follow_symlinks).decode("utf-8")
     except UnicodeDecodeError as why:
         raise error(f"{path} is not UTF-8 text (byte {why.start})") from why
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def atomic_write(path: Path, content: bytes) -> None:
     """A reader sees the old file or the whole new one, and a full disk leaves the old one."""
     target = path.resolve()
     handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
@@ -184,7 +186,7 @@ def _mode(path: Path) -> int:
     return 0o666 & ~mask
 
 
-def nearest(path: Path) -> Path | None:
+def closest_path(path: Path) -> Path | None:
     """The entry of the same folder whose name is most alike, if one is; endings count for little.
 
     Two names are not alike because both end in .txt; but reviews.txt is meant for reviews.csv.
@@ -200,15 +202,15 @@ def nearest(path: Path) -> Path | None:
     return path.with_name(stems[near[0]].name) if near else None
 
 
-def did_you_mean(path: Path) -> str:
+def suggest_path(path: Path) -> str:
     """The end of a sentence about a file that is not there: what may be meant, or nothing."""
     if not path.parent.is_dir():
         return f"; there is no folder {path.parent} either"
-    near = nearest(path)
+    near = closest_path(path)
     return "" if near is None else f'; did you mean "{near}"?'
 
 
-def cache_home() -> Path:
+def cache_dir() -> Path:
     """QKV_CACHE if that is set, else where programs keep such things."""
     if chosen := os.environ.get("QKV_CACHE"):
         return Path(chosen)

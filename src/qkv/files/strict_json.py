@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from qkv.errors import BundleError, QkvError
-from qkv.files.safe_io import SMALL, one_line, read_text, shown
+from qkv.files.safe_io import MAX_CONFIG_BYTES, one_line, read_text, short_repr
 
 # FOLDED files/walk: Large JSON from strangers, walked member by member, so that it cannot fill
 #   the memory.
@@ -24,7 +24,7 @@ from qkv.files.safe_io import SMALL, one_line, read_text, shown
 #   one short
 #   piece at a time.
 
-DEEPEST = 100  # objects and lists inside each other
+MAX_DEPTH = 100  # objects and lists inside each other
 
 HALF = re.compile(r"[\ud800-\udfff]")  # of a surrogate pair
 
@@ -32,20 +32,20 @@ _MAY_HALVE = re.compile(r"\\u[dD][89a-fA-F]")  # only an escape can bring one in
 
 
 def read_json(
-    path: Path, error: type[QkvError] = BundleError, largest: int = SMALL
+    path: Path, error: type[QkvError] = BundleError, max_bytes: int = MAX_CONFIG_BYTES
 ) -> dict[str, Any]:
     """The object a JSON file holds."""
-    found = parse_json(read_text(path, error, largest), path, error)
+    found = parse_json(read_text(path, error, max_bytes), path, error)
     if not isinstance(found, dict):
         raise error(f"{path} must hold a JSON object, not {type(found).__name__}")
     return found
 
 
 def read_json_list(
-    path: Path, error: type[QkvError] = BundleError, largest: int = SMALL
+    path: Path, error: type[QkvError] = BundleError, max_bytes: int = MAX_CONFIG_BYTES
 ) -> list[Any]:
     """The list a JSON file holds."""
-    found = parse_json(read_text(path, error, largest), path, error)
+    found = parse_json(read_text(path, error, max_bytes), path, error)
     if not isinstance(found, list):
         raise error(f"{path} must hold a JSON list, not {type(found).__name__}")
     return found
@@ -76,18 +76,19 @@ def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         counts = Counter(name for name, _ in pairs)
-        raise TwiceError(shown(counts.most_common(1)[0][0]))
+        raise TwiceError(short_repr(counts.most_common(1)[0][0]))
     return found
 
 
 def _check_values(found: Any, what: str | Path, error: type[QkvError], halves: bool) -> None:
     """Level by level, so that no depth can exhaust Python's stack."""
     level = [found]
-    for _ in range(DEEPEST + 1):
+    for _ in range(MAX_DEPTH + 1):
         for text in _texts(level) if halves else ():
             if HALF.search(text):
                 raise error(
-                    f"{what} holds {shown(text)}, which has half a character; get the file again"
+                    f"{what} holds {short_repr(text)}, which has half a character; get the file "
+                    "again"
                 )
         level = list(
             chain.from_iterable(
@@ -114,7 +115,7 @@ T = TypeVar("T")
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
-class Walk:
+class JsonScanner:
     """A place in a JSON text that only moves forward; `what` names the text in messages."""
 
     def __init__(self, raw: bytes | bytearray, what: str | Path) -> None:
@@ -127,16 +128,17 @@ class Walk:
                 f"{what} is not JSON: byte {error.start} is not UTF-8; get the file again"
             ) from None
 
-    def members(self, read: Callable[[str], T]) -> dict[str, T]:
+    def read_object(self, read: Callable[[str], T]) -> dict[str, T]:
         """The object that stands here; `read` is called with each name, in front of its value."""
         found: dict[str, T] = {}
         self._take("{")
         if self._next() != "}":
             while True:
-                name = self.string()
+                name = self.read_string()
                 if name in found:
                     raise BundleError(
-                        f"{self.what} names {shown(name)} twice, where each name may come once; "
+                        f"{self.what} names {short_repr(name)} twice, where each name may come "
+                        "once; "
                         "get the file again"
                     )
                 self._take(":")
@@ -147,13 +149,13 @@ class Walk:
         self._take("}")
         return found
 
-    def strings(self, name: str) -> dict[str, str]:
+    def read_string_map(self, name: str) -> dict[str, str]:
         """The object that stands here, called `name`, every value of which is a string."""
         if self._next() != "{":
             self._expected(f"{name}, a map of strings to strings")
-        return self.members(lambda _: self.string(f"a string, as all values in {name}"))
+        return self.read_object(lambda _: self.read_string(f"a string, as all values in {name}"))
 
-    def string(self, wanted: str = "a name in quotes") -> str:
+    def read_string(self, wanted: str = "a name in quotes") -> str:
         """The string that stands here; `wanted` says in a message what it should have been."""
         if self._next() != '"':
             self._expected(wanted)
@@ -161,11 +163,12 @@ class Walk:
         text = str(value)
         if HALF.search(text):
             raise BundleError(
-                f"{self.what} holds {shown(text)}, which has half a character; get the file again"
+                f"{self.what} holds {short_repr(text)}, which has half a character; get the file "
+                "again"
             )
         return text
 
-    def value(self, longest: int) -> object:
+    def read_value(self, longest: int) -> object:
         """Whatever stands here, as long as it is no longer than that many characters."""
         self._next()
         piece = self.text[self.at : self.at + longest]
@@ -173,7 +176,7 @@ class Walk:
         self.at += length
         return value
 
-    def end(self) -> None:
+    def expect_end(self) -> None:
         """Nothing but space may follow."""
         if self._next():
             self._expected("its end")
@@ -205,7 +208,9 @@ class Walk:
         self.at += 1
 
     def _expected(self, wanted: str) -> NoReturn:
-        found = shown(self.text[self.at : self.at + 20]) if self.at < len(self.text) else "its end"
+        found = (
+            short_repr(self.text[self.at : self.at + 20]) if self.at < len(self.text) else "its end"
+        )
         raise BundleError(
             f"{self.what} is not the JSON it should be: at character {self.at} it has {found} "
             f"instead of {wanted}; get the file again"

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from qkv.errors import BundleError
-from qkv.files import open_ordinary, reason, shown
+from qkv.files import open_regular_file, os_error_reason, short_repr
 from qkv.gguf.quants import KINDS, Kind
 
 # FOLDED gguf/cursor: Reading the head of a file that may lie: every length is held against what
@@ -105,7 +105,7 @@ class Cursor:
 
     def value(self, key: str) -> Any:
         """One value of the metadata: a number, a truth value, a text or a list of one of these."""
-        what = f"the value of {shown(key)}"
+        what = f"the value of {short_repr(key)}"
         kind = self.u32(what)
         if kind != LIST:
             return self._one(kind, what)
@@ -165,12 +165,12 @@ def read_head(path: Path) -> Head:
     try:
         if not path.is_file():
             raise BundleError(f"{path} is not a file; give the path of a .gguf file")
-        with os.fdopen(open_ordinary(path), "rb") as file:
+        with os.fdopen(open_regular_file(path), "rb") as file:
             facts = os.fstat(file.fileno())
             cursor = Cursor(file, path, facts.st_size)
             metadata, places = _read(cursor)
     except OSError as error:
-        raise BundleError(f"cannot read {path}: {reason(error)}") from error
+        raise BundleError(f"cannot read {path}: {os_error_reason(error)}") from error
     return Head(metadata, places, (facts.st_size, facts.st_mtime_ns))
 
 
@@ -181,15 +181,17 @@ def _read(cursor: Cursor) -> tuple[dict[str, Any], dict[str, Place]]:
     for _ in range(cursor.count("values", 8 + 4 + 1)):
         key = cursor.text("a key")
         if key in metadata:
-            raise BundleError(f"{cursor.path} has the key {shown(key)} twice; it is damaged")
+            raise BundleError(f"{cursor.path} has the key {short_repr(key)} twice; it is damaged")
         metadata[key] = cursor.value(key)
     alignment = _alignment(cursor.path, metadata)
     places: dict[str, Place] = {}
     for _ in range(tensors):
         name = cursor.text("the name of a tensor")
         if name in places:
-            raise BundleError(f"{cursor.path} has the tensor {shown(name)} twice; it is damaged")
-        places[name] = _place(cursor, f"tensor {shown(name)}", alignment)
+            raise BundleError(
+                f"{cursor.path} has the tensor {short_repr(name)} twice; it is damaged"
+            )
+        places[name] = _place(cursor, f"tensor {short_repr(name)}", alignment)
     data = -(-cursor.at // alignment) * alignment
     places = {name: place._replace(start=place.start + data) for name, place in places.items()}
     _check_places(cursor, places)
@@ -214,7 +216,7 @@ def _alignment(path: Path, metadata: dict[str, Any]) -> int:
     alignment = metadata.get(ALIGNMENT, 32)
     if type(alignment) is not int or alignment.bit_count() != 1 or not 8 <= alignment <= 2**20:
         raise BundleError(
-            f"{path} aligns tensors to {shown(str(alignment))} bytes; expected a power of two "
+            f"{path} aligns tensors to {short_repr(str(alignment))} bytes; expected a power of two "
             f"from 8 to {2**20}"
         )
     return alignment
@@ -247,13 +249,15 @@ def _check_places(cursor: Cursor, places: dict[str, Place]) -> None:
     for name, place in places.items():
         if place.start + place.bytes > cursor.size:
             raise BundleError(
-                f"{cursor.path}: tensor {shown(name)} of shape {place.shape} would end at byte "
+                f"{cursor.path}: tensor {short_repr(name)} of shape {place.shape} would end at "
+                "byte "
                 f"{place.start + place.bytes}, but the file has {cursor.size}; it is cut off or "
                 "damaged"
             )
     for (one, first), (other, second) in pairwise(sorted(places.items(), key=lambda it: it[1][2])):
         if first.start + first.bytes > second.start:
             raise BundleError(
-                f"{cursor.path}: tensors {shown(one)} and {shown(other)} lie over each other; "
+                f"{cursor.path}: tensors {short_repr(one)} and {short_repr(other)} lie over each "
+                "other; "
                 "it is damaged"
             )

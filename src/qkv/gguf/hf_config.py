@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from qkv.errors import BundleError
-from qkv.files import shown
+from qkv.files import short_repr
 from qkv.gguf.metadata import Facts, File
 from qkv.gguf.vocabulary import mark_ids, token_count
 
@@ -39,7 +39,8 @@ def rope_scaling(
     kind = facts.text(f"{scaling}.type", "none" if factor == 1 else "linear")
     if kind not in KNOWN:
         raise BundleError(
-            f"{file.path} stretches positions by {shown(kind)}; read are {', '.join(KNOWN)} and "
+            f"{file.path} stretches positions by {short_repr(kind)}; read are {', '.join(KNOWN)} "
+            "and "
             "the divisors of Llama 3"
         )
     if kind != "none":
@@ -62,7 +63,7 @@ def _check_alone(file: File, facts: Facts, scaling: str) -> None:
     beside += [name for name in file.names if name == DIVISORS]
     if beside:
         raise BundleError(
-            f"{file.path} stretches positions with {shown(beside[0])}; read are "
+            f"{file.path} stretches positions with {short_repr(beside[0])}; read are "
             f"{', '.join(SAID)} of {scaling}"
         )
 
@@ -120,7 +121,7 @@ def architecture_of(file: File) -> str:
     name = Facts(file.metadata, file.path).text("general.architecture")
     if name not in ARCHITECTURES:
         raise BundleError(
-            f"{file.path} holds a {shown(name)} model; read are {', '.join(ARCHITECTURES)}"
+            f"{file.path} holds a {short_repr(name)} model; read are {', '.join(ARCHITECTURES)}"
         )
     return name
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from qkv.errors import BundleError
-from qkv.files import open_ordinary, reason, shown
+from qkv.files import open_regular_file, os_error_reason, short_repr
 from qkv.gguf.header import Place, read_head
 from qkv.gguf.quants import READ, unpack
 
@@ -64,7 +64,7 @@ class File:
                 flat[first : first + count] = torch.from_numpy(unpack(place.kind, raw))
         return result
 
-    def mapped(self, name: str) -> Tensor:
+    def mmap(self, name: str) -> Tensor:
         """What `read` gives; F32 is not copied but paged in from the file when it is used.
 
         Writing to it changes memory only, never the file.
@@ -79,7 +79,7 @@ class File:
     def _place(self, name: str) -> Place:
         if name not in self._places:
             raise BundleError(
-                f"{self.path} has no tensor {shown(name)}; it has {len(self._places)} others"
+                f"{self.path} has no tensor {short_repr(name)}; it has {len(self._places)} others"
             )
         return self._places[name]
 
@@ -88,7 +88,8 @@ class File:
         place = self._place(name)
         if place.kind.unpack is None:
             raise BundleError(
-                f"{self.path}: tensor {shown(name)} is packed as {place.kind.name}, which is not "
+                f"{self.path}: tensor {short_repr(name)} is packed as {place.kind.name}, which is "
+                "not "
                 f"read; take a file whose tensors are {', '.join(READ)}"
             )
         return place
@@ -97,13 +98,13 @@ class File:
     def _opened(self) -> Iterator[BufferedReader]:
         """The file, if it is still the one whose head was read."""
         try:
-            with os.fdopen(open_ordinary(self.path), "rb") as file:
+            with os.fdopen(open_regular_file(self.path), "rb") as file:
                 facts = os.fstat(file.fileno())
                 if (facts.st_size, facts.st_mtime_ns) != self._stamp:
                     raise BundleError(f"{self.path} was changed after it was opened; open it again")
                 yield file
         except OSError as error:
-            raise BundleError(f"cannot read {self.path}: {reason(error)}") from error
+            raise BundleError(f"cannot read {self.path}: {os_error_reason(error)}") from error
 
 
 T = TypeVar("T")
@@ -170,5 +171,5 @@ class Facts:
         return value
 
     def _wrong(self, key: str, value: Any, wanted: str) -> BundleError:
-        given = f"a list of {len(value)}" if isinstance(value, list) else shown(str(value))
+        given = f"a list of {len(value)}" if isinstance(value, list) else short_repr(str(value))
         return BundleError(f"{self.path}: {key} is {given}; expected {wanted}")

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Backend
 from torch import Tensor
 
 from qkv.errors import BundleError
-from qkv.files import shown
+from qkv.files import short_repr
 from qkv.gguf.hf_config import ARCHITECTURES, DIVISORS, architecture_of, config_of
 from qkv.gguf.metadata import Facts, File
 from qkv.gguf.vocabulary import marks_of, tokenizer_of
@@ -95,21 +95,21 @@ class Weights(Collection[str]):
         return sum(prod(self.shape(name)) * self.dtype(name).itemsize for name in self)
 
     def read(
-        self, name: str, dtype: torch.dtype | None = None, room: Tensor | None = None
+        self, name: str, dtype: torch.dtype | None = None, out: Tensor | None = None
     ) -> Tensor:
-        """The tensor, unpacked; in the beginning of `room` if that is given."""
+        """The tensor, unpacked; in the beginning of `out` if that is given."""
         tensor = self._file.read(self._stored(name), dtype)
         if heads := self._shuffled(name):
             in_halves(tensor, heads)
-        return tensor if room is None else room[: tensor.numel()].view(tensor.shape).copy_(tensor)
+        return tensor if out is None else out[: tensor.numel()].view(tensor.shape).copy_(tensor)
 
-    def mapped(self, name: str) -> Tensor:
+    def mmap(self, name: str) -> Tensor:
         """What `read` gives, paged in from the file where it lies there as it is needed."""
-        return self.read(name) if self._shuffled(name) else self._file.mapped(self._stored(name))
+        return self.read(name) if self._shuffled(name) else self._file.mmap(self._stored(name))
 
     def _stored(self, name: str) -> str:
         if name not in self._names:
-            raise BundleError(f"{self._file.path} has no tensor {shown(name)}")
+            raise BundleError(f"{self._file.path} has no tensor {short_repr(name)}")
         return self._names[name]
 
     def _shuffled(self, name: str) -> int:
@@ -140,7 +140,7 @@ def _published(file: File, stored: str, parts: dict[str, str], layers: int) -> s
     found = LAYER.fullmatch(stored)
     if found is None or found[2] not in parts or int(found[1]) >= layers:
         raise BundleError(
-            f"{file.path} has a tensor {shown(stored)}, which has no place in a model of "
+            f"{file.path} has a tensor {short_repr(stored)}, which has no place in a model of "
             f"{layers} layers of this architecture"
         )
     return f"model.layers.{found[1]}.{parts[found[2]]}.{found[3]}"

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import BundleError
-from qkv.files import shown
+from qkv.files import short_repr
 from qkv.gguf.metadata import Facts
 from qkv.text.pretrained import merge_pairs
 from qkv.text.sentencepiece import BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, USER_DEFINED
@@ -68,7 +68,7 @@ def read_vocabulary(facts: Facts) -> Vocabulary:
         )
     if len(set(tokens)) != len(tokens):
         twice = Counter(tokens).most_common(1)[0][0]
-        raise BundleError(f"{facts.path} lists the token {shown(twice)} twice; it is damaged")
+        raise BundleError(f"{facts.path} lists the token {short_repr(twice)} twice; it is damaged")
     return Vocabulary(tokens, sorts, mark_ids(facts, len(tokens)))
 
 
@@ -122,7 +122,7 @@ def cut_of(facts: Facts) -> Cut:
     name = facts.text(f"{PREFIX}.pre", "default")
     if ALIKE.get(name, name) not in CUTS:
         raise BundleError(
-            f"{facts.path} cuts text into words in the way {shown(name)}; known are "
+            f"{facts.path} cuts text into words in the way {short_repr(name)}; known are "
             f"{', '.join((*CUTS, *ALIKE))}"
         )
     return CUTS[ALIKE.get(name, name)]
@@ -149,7 +149,7 @@ def _merges(facts: Facts) -> list[tuple[str, str]]:
         left, right = merge[: max(cut, 0)], merge[cut + 1 :]
         if not (left and right):
             raise BundleError(
-                f"{facts.path}: the merge {shown(merge)} is no two tokens with a space between"
+                f"{facts.path}: the merge {short_repr(merge)} is no two tokens with a space between"
             )
         merges.append((left, right))
     return merges
@@ -212,7 +212,8 @@ def tokenizer_of(facts: Facts) -> Backend:
     model = facts.text(f"{PREFIX}.model")
     if model not in MODELS:
         raise BundleError(
-            f"{facts.path} has a tokenizer of the sort {shown(model)}; read are {', '.join(MODELS)}"
+            f"{facts.path} has a tokenizer of the sort {short_repr(model)}; read are "
+            f"{', '.join(MODELS)}"
         )
     vocabulary = read_vocabulary(facts)
     try:
@@ -227,7 +228,7 @@ def tokenizer_of(facts: Facts) -> Backend:
         raise
     except Exception as error:  # the library knows no narrower one
         raise BundleError(
-            f"{facts.path}: its vocabulary makes no tokenizer: {shown(str(error))}"
+            f"{facts.path}: its vocabulary makes no tokenizer: {short_repr(str(error))}"
         ) from error
     return backend
 

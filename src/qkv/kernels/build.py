@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from qkv.errors import UsageError
-from qkv.files.safe_io import cache_home
+from qkv.files.safe_io import cache_dir
 from qkv.machine.resources import find_compiler
 
 FOLDER = Path(__file__).parent
@@ -30,7 +30,7 @@ def library(name: str = "loops", sources: tuple[str, ...] = SOURCES) -> Path:
     compiler = _compiler()
     command = [*compiler, *FLAGS, *WIDEST, *THREADS]
     paths = [FOLDER / source for source in sources]
-    target = cache_home() / "native" / f"{name}-{_fingerprint(compiler, command, paths)}.so"
+    target = cache_dir() / "native" / f"{name}-{_fingerprint(compiler, command, paths)}.so"
     if not target.is_file():
         _compile([*command, *map(str, paths)], target)
     return target

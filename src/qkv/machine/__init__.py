@@ -3,31 +3,31 @@
 Nothing here needs torch to be imported, so that a machine where torch is broken can be looked at.
 """
 
-from qkv.machine.packages import Package, packages
+from qkv.machine.packages import Package, find_packages
 from qkv.machine.resources import (
+    Capacity,
     Cores,
     Cpu,
-    Room,
+    best_throughput,
     cores,
     cpu,
     disk,
-    matrix_speed,
+    matmul_gflops,
     memory,
-    rate,
-    reading_speed,
+    memory_bandwidth,
 )
 
 __all__ = [
+    "Capacity",
     "Cores",
     "Cpu",
     "Package",
-    "Room",
+    "best_throughput",
     "cores",
     "cpu",
     "disk",
-    "matrix_speed",
+    "find_packages",
+    "matmul_gflops",
     "memory",
-    "packages",
-    "rate",
-    "reading_speed",
+    "memory_bandwidth",
 ]

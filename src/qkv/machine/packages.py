@@ -1,4 +1,4 @@
-"""The packages qkv needs, and those it can make use of: there, too old, missing or broken."""
+"""The packages qkv depends on, required or optional: installed, too old, missing or broken."""
 
 import re
 from collections.abc import Iterable
@@ -7,74 +7,85 @@ from importlib import import_module, metadata
 
 # What each extra is for, in words that follow "for".
 EXTRAS = {"parquet": ".parquet files"}
-WORKSHOP = {  # to work on qkv itself
-    "test": "make test", "dev": "make check", "docs": "make site", "bench": "bench/"
-}  # fmt: skip
-MODULES = {"scikit-learn": "sklearn", "pyarrow": "pyarrow.parquet"}  # else as the package
+DEVELOPMENT_EXTRAS = {
+    "test": "make test",
+    "dev": "make check",
+    "docs": "make site",
+    "bench": "bench/",
+}
+# Modules to import where the name is not that of the package.
+MODULES = {"scikit-learn": "sklearn", "pyarrow": "pyarrow.parquet"}
 
 
 @dataclass(frozen=True)
 class Package:
     name: str
-    wanted: str  # such as ">=2.13"
+    specifier: str  # such as ">=2.13"
     extra: str | None  # None: qkv does not work without it
     version: str | None  # None: it is not installed
-    trouble: str | None  # why it cannot be used
+    problem: str | None  # why it cannot be used
 
     @property
     def requirement(self) -> str:
         """As pip takes it."""
-        return f"{self.name}{self.wanted}"
+        return f"{self.name}{self.specifier}"
 
 
-def packages(requires: Iterable[str] | None = None) -> list[Package]:
-    """Every package that qkv's own description names, looked for here.
+def find_packages(requires: Iterable[str] | None = None) -> list[Package]:
+    """Every package in qkv's own metadata, and whether it can be used here.
 
-    What is required is imported, for some packages break only then. Extras are looked up.
+    Required packages are imported, since some break only then; extras are only looked up.
     """
     if requires is None:
         requires = metadata.requires("qkv") or ()
-    return [_look(*read) for line in requires if (read := _read(line))[0] != "qkv"]
+    packages = []
+    for line in requires:
+        name, specifier, extra = _parse_requirement(line)
+        if name != "qkv":  # an extra may name other extras as qkv[...]
+            packages.append(_find_package(name, specifier, extra))
+    return packages
 
 
-def _read(line: str) -> tuple[str, str, str | None]:
-    """'pyarrow>=15; extra == "parquet"' as its three parts."""
-    said, _, condition = line.partition(";")
-    found = re.match(r"\s*([\w.-]+)\s*(?:\[[^]]*\])?\s*(.*)", said)
-    assert found is not None
+def _parse_requirement(line: str) -> tuple[str, str, str | None]:
+    """'pyarrow>=15; extra == "parquet"' as ("pyarrow", ">=15", "parquet")."""
+    requirement, _, condition = line.partition(";")
+    match = re.match(r"\s*([\w.-]+)\s*(?:\[[^]]*\])?\s*(.*)", requirement)
+    assert match is not None
     extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", condition)
-    return found[1], found[2].strip(), extra[1] if extra else None
+    return match[1], match[2].strip(), extra[1] if extra else None
 
 
-def _look(name: str, wanted: str, extra: str | None) -> Package:
+def _find_package(name: str, specifier: str, extra: str | None) -> Package:
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Package(name, wanted, extra, None, "it is not installed")
-    trouble = _too_old(version, wanted)
-    if trouble is None and extra is None:
-        trouble = _breaks(MODULES.get(name, name.replace("-", "_")))
-    return Package(name, wanted, extra, version, trouble)
+        return Package(name, specifier, extra, None, "it is not installed")
+    problem = _version_problem(version, specifier)
+    if problem is None and extra is None:
+        problem = _import_problem(MODULES.get(name, name.replace("-", "_")))
+    return Package(name, specifier, extra, version, problem)
 
 
-def _too_old(version: str, wanted: str) -> str | None:
-    least = re.match(r">=\s*([\d.]+)", wanted)
-    if least is None or _numbers(version) >= _numbers(least[1]):
+def _version_problem(version: str, specifier: str) -> str | None:
+    minimum = re.match(r">=\s*([\d.]+)", specifier)
+    if minimum is None or _version_numbers(version) >= _version_numbers(minimum[1]):
         return None
-    return f"version {version} is installed, {least[1]} or later is needed"
+    return f"version {version} is installed, {minimum[1]} or later is needed"
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    """2.13.0+cpu is (2, 13); zeros at the end say nothing."""
-    start = re.match(r"\d+(\.\d+)*", version)
-    parts = [int(part) for part in start[0].split(".")] if start else [0]
-    while len(parts) > 1 and not parts[-1]:
-        parts.pop()
-    return tuple(parts)
+def _version_numbers(version: str) -> tuple[int, ...]:
+    """(2, 13) of 2.13.0+cpu: zeros at the end do not count, nor does a local version."""
+    match = re.match(r"\d+(\.\d+)*", version)
+    if match is None:
+        return (0,)
+    numbers = [int(number) for number in match[0].split(".")]
+    while len(numbers) > 1 and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
 
 
-def _breaks(module: str) -> str | None:
-    """Why it cannot be imported, whatever it raises: a broken library is what is looked for."""
+def _import_problem(module: str) -> str | None:
+    """Why a module cannot be imported, whatever it raises: broken libraries are looked for."""
     try:
         import_module(module)
     except Exception as error:

@@ -1,4 +1,7 @@
-"""How many cores there are, and how many of them this process may use."""
+"""The machine's resources: cores, processor features, memory, disk, compiler, measured speed.
+
+Inside a container the limits of its control group count, not the sizes of the machine.
+"""
 
 import ctypes
 import math
@@ -12,74 +15,71 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# FOLDED machine/cgroup: What a container may use of the machine: Linux's control groups, both
-#   versions.
-# FOLDED machine/cpu: The processor: its name, and the instructions that decide how fast a model
-#   is on it.
-# FOLDED machine/room: Memory and disk: how much there is, and how much of it is free for this
-#   process.
-# FOLDED machine/compiler: Whether there is a C++ compiler.
-# FOLDED machine/reuse: Memory that a process keeps for its next work instead of giving it back
-#   after each.
-# FOLDED machine/speed: How fast this machine computes and reads memory, measured: the best of
-#   many tries.
+ROOT = Path("/")
 
-SYSTEM = Path("/")
+# cgroup v1 writes a number of about this size where memory is not limited.
+NO_MEMORY_LIMIT = 1 << 60
 
-NO_LIMIT = 1 << 60  # version 1 writes a number like this where there is no limit on memory
+# The limit and the usage of memory: cgroup v2, then v1.
+MEMORY_FILES = (
+    ("memory.max", "memory.current"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
 
 
-def allowed_cores(system: Path = SYSTEM) -> float | None:
-    """So many cores' worth of time, the least of all groups this process is in; None: no limit."""
-    found = [share for group in _groups(system, "cpu") if (share := _share(group)) is not None]
-    return min(found, default=None)
+def cgroup_cpu_quota(root: Path = ROOT) -> float | None:
+    """CPU time this process may use, in cores: the least of all its cgroups. None: no limit."""
+    quotas = [_cpu_quota(group) for group in _cgroups(root, "cpu")]
+    return min((quota for quota in quotas if quota is not None), default=None)
 
 
-def allowed_memory(system: Path = SYSTEM) -> tuple[int, int] | None:
-    """Bytes allowed and bytes used by the group with the least left; None: no limit."""
-    found = []
-    for group in _groups(system, "memory"):
-        for most, now in (
-            ("memory.max", "memory.current"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-        ):
-            limit, used = (_number(group / name) for name in (most, now))
-            if limit is not None and used is not None and limit < NO_LIMIT:
-                found.append((limit, used))
-    return min(found, key=lambda pair: pair[0] - pair[1], default=None)
+def cgroup_memory(root: Path = ROOT) -> tuple[int, int] | None:
+    """The limit and the usage, in bytes, of the cgroup with the least left. None: no limit."""
+    limits = []
+    for group in _cgroups(root, "memory"):
+        for limit_file, usage_file in MEMORY_FILES:
+            limit = _read_int(group / limit_file)
+            usage = _read_int(group / usage_file)
+            if limit is not None and usage is not None and limit < NO_MEMORY_LIMIT:
+                limits.append((limit, usage))
+    return min(limits, key=lambda pair: pair[0] - pair[1], default=None)
 
 
-def _groups(system: Path, controller: str) -> Iterator[Path]:
-    """The group of this process and all groups around it."""
-    root = system / "sys/fs/cgroup"
+def _cgroups(root: Path, controller: str) -> Iterator[Path]:
+    """The cgroup of this process for a controller, and all groups that contain it."""
+    cgroup_root = root / "sys/fs/cgroup"
     try:
-        lines = (system / "proc/self/cgroup").read_text("utf-8").split("\n")
+        lines = (root / "proc/self/cgroup").read_text("utf-8").split("\n")
     except (OSError, UnicodeDecodeError):
         return
     for line in filter(None, lines):
         _, controllers, name = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        top = root / controller if controllers else root
+        # v1 has a hierarchy for each controller, v2 (no controllers listed) one for all.
+        top = cgroup_root / controller if controllers else cgroup_root
         group = top / name.strip("/")
         # A container often sees its own group as the top one, whatever it is called outside.
-        yield from (place for place in (group, *group.parents) if place.is_relative_to(top))
+        for path in (group, *group.parents):
+            if path.is_relative_to(top):
+                yield path
 
 
-def _share(group: Path) -> float | None:
-    """Time on the cores in each period, as a number of cores."""
+def _cpu_quota(group: Path) -> float | None:
+    """CPU time per scheduling period, in cores."""
     try:
         quota, period = (group / "cpu.max").read_text("utf-8").split()
         return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # no cgroup v2, so try v1
         pass
-    both = [_number(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
-    if both[0] is None or both[1] is None or both[0] <= 0:
+    quota_us = _read_int(group / "cpu.cfs_quota_us")
+    period_us = _read_int(group / "cpu.cfs_period_us")
+    if quota_us is None or period_us is None or quota_us <= 0:
         return None
-    return both[0] / both[1]
+    return quota_us / period_us
 
 
-def _number(path: Path) -> int | None:
+def _read_int(path: Path) -> int | None:
     try:
         return int(path.read_text("utf-8"))
     except (OSError, ValueError):  # absent, or "max"
@@ -88,23 +88,28 @@ def _number(path: Path) -> int | None:
 
 @dataclass(frozen=True)
 class Cores:
-    there: int  # as the system counts them: two for a core that runs two threads
-    bound: int  # those this process is bound to
-    share: float | None  # so many cores' worth of time, where a container is limited
+    logical: int  # as the system counts them: two for a core that runs two threads
+    affinity: int  # those this process may run on
+    quota: float | None  # a container's CPU time, in cores
 
     @property
     def usable(self) -> int:
         """How many threads can compute at once; one more would only wait."""
-        return self.bound if self.share is None else min(self.bound, max(1, math.ceil(self.share)))
+        if self.quota is None:
+            return self.affinity
+        return min(self.affinity, max(1, math.ceil(self.quota)))
 
 
 def cores() -> Cores:
-    there = os.cpu_count() or 1
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
-    return Cores(there, bound, allowed_cores())
+    """The cores of this machine, and how many of them this process may use."""
+    logical = os.cpu_count() or 1
+    affinity = logical
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        affinity = len(os.sched_getaffinity(0))
+    return Cores(logical, affinity, cgroup_cpu_quota())
 
 
-# What each is called here, in torch, and by Linux; any of these names will do.
+# Instruction sets that decide how fast a model is, by their names in torch and in Linux.
 FEATURES: dict[str, tuple[str, ...]] = {
     "AVX2": ("avx2",),
     "AVX-512": ("avx512_f", "avx512f"),
@@ -118,95 +123,100 @@ FEATURES: dict[str, tuple[str, ...]] = {
 class Cpu:
     name: str
     architecture: str
-    physical: int | None  # cores, if that can be told from threads
+    physical: int | None  # cores, where they can be told from hardware threads
     features: dict[str, bool]
 
 
-def cpu(system: Path = Path("/")) -> Cpu:
-    """The processor of this machine; without torch, what Linux says of it."""
-    told = _told_by_linux(system)
+def cpu(root: Path = ROOT) -> Cpu:
+    """The processor of this machine; without torch, as /proc/cpuinfo describes it."""
+    info = _linux_cpuinfo(root)
     try:
         import torch
 
-        seen: Mapping[str, object] = torch.cpu.get_capabilities()
+        capabilities: Mapping[str, object] = torch.cpu.get_capabilities()
     except (ImportError, OSError, AttributeError):
-        seen = dict.fromkeys(told.get("flags", "").split(), True)
-    physical = seen.get("num_physical_cores")
+        capabilities = dict.fromkeys(info.get("flags", "").split(), True)
+    physical = capabilities.get("num_physical_cores")
+    features = {
+        name: any(bool(capabilities.get(alias)) for alias in aliases)
+        for name, aliases in FEATURES.items()
+    }
     return Cpu(
-        name=told.get("model name") or _told_by_macos() or platform.processor() or "unknown",
+        name=info.get("model name") or _macos_cpu_name() or platform.processor() or "unknown",
         architecture=platform.machine(),
         physical=physical if isinstance(physical, int) else None,
-        features={
-            name: any(bool(seen.get(alias)) for alias in aliases)
-            for name, aliases in FEATURES.items()
-        },
+        features=features,
     )
 
 
-def _told_by_linux(system: Path) -> dict[str, str]:
-    """The lines about the first core, by their names."""
+def _linux_cpuinfo(root: Path) -> dict[str, str]:
+    """The fields of the first core in /proc/cpuinfo."""
     try:
-        first = (system / "proc/cpuinfo").read_text("utf-8").split("\n\n")[0]
+        first = (root / "proc/cpuinfo").read_text("utf-8").split("\n\n")[0]
     except (OSError, UnicodeDecodeError):
         return {}
-    rows = (line.split(":", 1) for line in first.split("\n") if ":" in line)
-    return {name.strip(): value.strip() for name, value in rows}
+    fields = (line.split(":", 1) for line in first.split("\n") if ":" in line)
+    return {name.strip(): value.strip() for name, value in fields}
 
 
-def _told_by_macos() -> str:
+def _macos_cpu_name() -> str:
     if platform.system() != "Darwin":
         return ""
-    asked = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+    command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
     try:
-        ran = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return ran.stdout.strip()
+    return result.stdout.strip()
 
 
 @dataclass(frozen=True)
-class Room:
-    """Bytes; None where the system does not say."""
+class Capacity:
+    """Bytes of memory or disk; None where the system does not report them."""
 
     total: int | None
     free: int | None
 
 
-def memory(system: Path = SYSTEM) -> Room:
-    """Of the machine, or of the container if that has less."""
-    room = _memory_of_linux(system) or Room(_pages(), None)
-    limit = allowed_memory(system)
-    if limit is None or (room.total is not None and limit[0] >= room.total):
-        return room
-    left = max(0, limit[0] - limit[1])
-    return Room(limit[0], left if room.free is None else min(left, room.free))
+def memory(root: Path = ROOT) -> Capacity:
+    """The memory of the machine, or of the container if that has less."""
+    machine = _linux_memory(root) or Capacity(_physical_memory(), None)
+    cgroup = cgroup_memory(root)
+    if cgroup is None:
+        return machine
+    limit, usage = cgroup
+    if machine.total is not None and limit >= machine.total:
+        return machine
+    free = max(0, limit - usage)
+    if machine.free is not None:
+        free = min(free, machine.free)
+    return Capacity(limit, free)
 
 
-def disk(place: Path) -> Room:
-    """Of the file system that holds this place, or will once it is made."""
-    for there in (place.absolute(), *place.absolute().parents):
+def disk(path: Path) -> Capacity:
+    """The file system that holds this path, which need not exist yet."""
+    for existing in (path.absolute(), *path.absolute().parents):
         try:
-            found = shutil.disk_usage(there)
+            usage = shutil.disk_usage(existing)
         except OSError:
             continue
-        return Room(found.total, found.free)
-    return Room(None, None)
+        return Capacity(usage.total, usage.free)
+    return Capacity(None, None)
 
 
-def _memory_of_linux(system: Path) -> Room | None:
+def _linux_memory(root: Path) -> Capacity | None:
+    kilobytes = {}
     try:
-        lines = (system / "proc/meminfo").read_text("utf-8").split("\n")
-        kilobytes = {name: int(rest.split()[0]) for name, _, rest in map(_parted, lines) if rest}
-        return Room(kilobytes["MemTotal"] * 1024, kilobytes["MemAvailable"] * 1024)
+        for line in (root / "proc/meminfo").read_text("utf-8").split("\n"):
+            name, _, value = line.partition(":")
+            if value:
+                kilobytes[name] = int(value.split()[0])
+        return Capacity(kilobytes["MemTotal"] * 1024, kilobytes["MemAvailable"] * 1024)
     except (OSError, ValueError, KeyError):
         return None
 
 
-def _parted(line: str) -> tuple[str, str, str]:
-    return line.partition(":")
-
-
-def _pages() -> int | None:
+def _physical_memory() -> int | None:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -217,23 +227,27 @@ COMPILERS = ("c++", "g++", "clang++")
 
 
 def find_compiler() -> list[str] | None:
-    """The command that CXX names, or the first compiler there is."""
-    asked = shlex.split(os.environ.get("CXX", ""))
-    for name, *more in [asked] if asked else [[name] for name in COMPILERS]:
-        if found := shutil.which(name):
-            return [found, *more]
+    """The C++ compiler command: that of CXX, or the first there is."""
+    command = shlex.split(os.environ.get("CXX", ""))
+    candidates = [command] if command else [[name] for name in COMPILERS]
+    for name, *arguments in candidates:
+        path = shutil.which(name)
+        if path is not None:
+            return [path, *arguments]
     return None
 
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
+# Parameters of glibc's mallopt, from malloc.h.
+M_TRIM_THRESHOLD = -1
+M_MMAP_MAX = -4
 
 
-def keep_memory() -> None:
-    """Let the C library reuse freed tensors; measured, training steps of small models take 7 % less
-    time, and many texts through an encoder 4 %.
+def reuse_freed_memory() -> None:
+    """Let the C library reuse the memory of freed tensors instead of returning it.
 
-    By default every large tensor is a fresh piece of memory that the system first fills with
-    zeros. Where the C library is another one, nothing happens.
+    By default every large tensor is a fresh mapping, which the kernel first fills with zeros.
+    Measured, training steps of small models take 7 % less time, and many texts through an encoder
+    4 %. Without glibc nothing happens.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -243,36 +257,42 @@ def keep_memory() -> None:
     mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-SECONDS = 0.5  # for each measurement
+MEASUREMENT_SECONDS = 0.5
+MIN_REPEATS = 3  # however long they take
 
-LEAST = 3  # tries, however long they take
 
+def best_throughput(
+    run: Callable[[], object], work: float, seconds: float = MEASUREMENT_SECONDS
+) -> float:
+    """Work per second in the fastest of the runs that fit into this time.
 
-def rate(do: Callable[[], object], work: float, seconds: float = SECONDS) -> float:
-    """So much of the work a second, in the quickest of all tries that this time allows."""
-    do()  # the first is slower than all others
-    end, tries, best = time.perf_counter() + seconds, 0, float("inf")
-    while tries < LEAST or time.perf_counter() < end:
+    The minimum is the estimate least disturbed by whatever else the machine does.
+    """
+    run()  # warm-up
+    end = time.perf_counter() + seconds
+    repeats = 0
+    best = float("inf")
+    while repeats < MIN_REPEATS or time.perf_counter() < end:
         start = time.perf_counter()
-        do()
+        run()
         best = min(best, time.perf_counter() - start)
-        tries += 1
+        repeats += 1
     return work / best
 
 
-def matrix_speed(size: int = 1024, seconds: float = SECONDS) -> float:
+def matmul_gflops(size: int = 1024, seconds: float = MEASUREMENT_SECONDS) -> float:
     """GFLOP/s of a float32 matrix product."""
     import torch
 
     a, b = torch.randn(2, size, size)
-    return rate(lambda: a @ b, 2 * size**3 / 1e9, seconds)
+    return best_throughput(lambda: a @ b, 2 * size**3 / 1e9, seconds)
 
 
-def reading_speed(megabytes: int = 256, seconds: float = SECONDS) -> float:
-    """GB/s when a matrix is read once for one row, as it is when a model writes a token."""
+def memory_bandwidth(megabytes: int = 256, seconds: float = MEASUREMENT_SECONDS) -> float:
+    """GB/s of a matrix-vector product, which reads every weight once, as decoding a token does."""
     import torch
 
     columns = 4096
     matrix = torch.ones(megabytes * 1_000_000 // (4 * columns), columns)
     row = torch.ones(columns)
-    return rate(lambda: torch.mv(matrix, row), matrix.nbytes / 1e9, seconds)
+    return best_throughput(lambda: torch.mv(matrix, row), matrix.nbytes / 1e9, seconds)

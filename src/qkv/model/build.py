@@ -8,7 +8,7 @@ import torch
 from pydantic import Field, RootModel, ValidationError
 from torch import nn
 
-from qkv.device import resolve
+from qkv.device import resolve_device
 from qkv.errors import ConfigError
 from qkv.legacy import upgrade
 from qkv.model.attention import Attention
@@ -77,7 +77,7 @@ def build(config: ModelConfig, seed: int = 0, device: torch.device | str = "cpu"
     """The model with fresh weights, the same for the same seed on every machine of one kind."""
     if isinstance(config, str):
         raise ConfigError(f'build takes a config; write build(preset("{config}"))')
-    model = skeleton(config).to_empty(device=resolve(device))
+    model = skeleton(config).to_empty(device=resolve_device(device))
     initialise(model, seed)
     return model
 

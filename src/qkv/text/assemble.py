@@ -13,7 +13,7 @@ from tokenizers import AddedToken, processors
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError
-from qkv.files import shown
+from qkv.files import short_repr
 from qkv.text.pipelines import GEMMA, NEOX, PLAIN, T5, Family
 from qkv.text.pretrained_files import Settings, Vocabulary, expect_whole
 from qkv.text.special_tokens import SpecialTokens
@@ -71,13 +71,17 @@ def _tokens(backend: Backend, where: str, value: Any) -> list[str]:
         if id is None:
             continue
         if isinstance(id, bool) or not isinstance(id, int):
-            raise DataError(f"{where} must be a whole number or a list of them, not {shown(id)}")
+            raise DataError(
+                f"{where} must be a whole number or a list of them, not {short_repr(id)}"
+            )
         if id < 0:
             continue
         token = backend.id_to_token(id) if id < 2**32 else None
         if token is None:
             size = backend.get_vocab_size()
-            raise DataError(f"{where} is {shown(id)}, but the vocabulary has only {size} tokens")
+            raise DataError(
+                f"{where} is {short_repr(id)}, but the vocabulary has only {size} tokens"
+            )
         found.append(token)
     return found
 
@@ -106,7 +110,8 @@ def assemble(
         if backend.token_to_id(token.content) != id:
             found = backend.token_to_id(token.content)
             raise DataError(
-                f"{settings.added_from}: {shown(token.content)} has the id {id}, but {found} is "
+                f"{settings.added_from}: {short_repr(token.content)} has the id {id}, but {found} "
+                "is "
                 "next"
             )
     expect_whole(vocabulary.path, backend.get_vocab(with_added_tokens=True))
@@ -138,7 +143,7 @@ def _roles(
         is_known = str(token) in vocabulary.ids or str(token) in listed
         if name in needed and not is_known:
             raise DataError(
-                f"the vocabulary has no {shown(name)}: {shown(str(token))} is not in it"
+                f"the vocabulary has no {short_repr(name)}: {short_repr(str(token))} is not in it"
             )
         if token is None or (name not in settings.roles and not is_known):
             continue
@@ -200,7 +205,7 @@ def _set_template(
         id = backend.token_to_id(token) if isinstance(token, str) else None
         if id is None:
             raise DataError(
-                f"the vocabulary has no {shown(name)}: {shown(str(token))} is not in it"
+                f"the vocabulary has no {short_repr(name)}: {short_repr(str(token))} is not in it"
             )
         ids[name] = (str(token), id)
     if family.trims:

@@ -1,9 +1,14 @@
-"""A conversation as one text, by the template that came with the model.
+"""Chat templates: a conversation rendered as the one text a model was trained on.
 
-A template is a program (in Jinja) written by whoever published the model. It runs in Jinja's
-sandbox, which gives it no way to Python itself, and on an allowance: so many steps, and so many
-characters made on the way. What it cannot do is harm; what it can still do is use up its
-allowance, which takes some seconds at worst.
+A template is a Jinja program written by whoever published the model. It runs in Jinja's sandbox,
+which keeps it away from Python's internals, and on a budget: so many steps, and so many characters
+of intermediate text. A malicious template can at worst use up its budget, which takes some seconds.
+
+The sandbox alone does not stop `"a" * 10**12`, a string that doubles itself in a loop, or nested
+loops. So every loop iteration, call, filter and operator costs a step, every string costs its
+length, integers are limited in size, and only the methods and filters that real templates use are
+allowed. Two costs remain uncounted: comparing lists that contain one another many times over, and
+the time of a single step once it has begun.
 """
 
 from __future__ import annotations
@@ -26,25 +31,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from qkv.errors import DataError
-from qkv.files import one_line, shown
+from qkv.files import one_line, short_repr
 
-# FOLDED text/template: What a chat template may use: the filters, methods, tags and functions
-#   real templates use.
-# FOLDED text/sandbox: Where a template runs: Jinja's sandbox, with a limit to the work it may
-#   do.
-#
-#   The sandbox keeps a template away from Python's insides, and a `range` short. It does not
-#   stop
-#   `"a" * 10**12`, a text that doubles itself in a loop, or loops inside loops. So here every
-#   turn of
-#   a loop, call, filter and operator costs a step, every text made costs its length, no whole
-#   number
-#   may be long, and methods and filters are those that real templates use. What is left:
-#   comparing
-#   lists that hold one another many times over is not counted, and a step once begun is not
-#   broken off.
-
-LONGEST_TEMPLATE = 1_000_000  # characters
+MAX_TEMPLATE_CHARACTERS = 1_000_000  # characters
 
 
 def render(
@@ -55,16 +44,16 @@ def render(
 ) -> str:
     """The text `transformers` would make of the same messages.
 
-    Only plain text goes in: a message is a mapping of strings, or of what JSON knows.
+    Messages are mappings of strings, or of any other JSON values. Raises DataError if the template
+    refuses the messages, fails on them, or exceeds its budget.
     """
-
-    if len(template) > LONGEST_TEMPLATE:
+    if len(template) > MAX_TEMPLATE_CHARACTERS:
         raise DataError(
             f"the chat template has {len(template):,} characters; "
-            f"at most {LONGEST_TEMPLATE:,} are run"
+            f"at most {MAX_TEMPLATE_CHARACTERS:,} are run"
         )
-    given = {
-        "messages": _plain(messages),
+    context = {
+        "messages": _json_copy(messages),
         "tools": None,
         "documents": None,
         "add_generation_prompt": add_generation_prompt,
@@ -72,7 +61,7 @@ def render(
     }
     sandbox = Sandbox(raise_exception=_refuse, strftime_now=_strftime_now, tojson=_tojson)
     try:
-        return sandbox.run(template, given)
+        return sandbox.run(template, context)
     except _RefusalError as error:
         raise DataError(f"the chat template refuses these messages: {one_line(error)}") from error
     except RecursionError:
@@ -80,12 +69,12 @@ def render(
     except TemplateError as error:
         raise DataError(f"the chat template cannot be used: {one_line(error)}") from error
     except Exception as error:  # a template can raise whatever its operators and methods do
-        what = f"{type(error).__name__}: {one_line(error)}"
-        raise DataError(f"the chat template fails on these messages: {what}") from error
+        message = f"{type(error).__name__}: {one_line(error)}"
+        raise DataError(f"the chat template fails on these messages: {message}") from error
 
 
 class _RefusalError(Exception):
-    """What a template says with raise_exception."""
+    """Raised by a template through its raise_exception()."""
 
 
 def _refuse(message: object) -> None:
@@ -103,32 +92,32 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as it is; Jinja's own filter writes < > & ' for a web page."""
+    """Plain JSON; Jinja's own filter escapes < > & ' for HTML."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
 
 
-def _plain(messages: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
-    """A copy of nothing but JSON's own types, which have no methods that could do harm."""
+def _json_copy(messages: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """A copy in JSON's own types, which have no methods that could do harm."""
     try:
-        plain = json.loads(json.dumps([dict(message) for message in messages]))
+        copies = json.loads(json.dumps([dict(message) for message in messages]))
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(
             f"messages must be mappings of text, such as {{'role': 'user', 'content': 'Hi'}}: "
             f"{one_line(error)}"
         ) from error
-    return list(plain)
+    return list(copies)
 
 
-FILTERS = {
+ALLOWED_FILTERS = {
     "abs", "attr", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first",
     "float", "groupby", "int", "items", "join", "last", "length", "list", "lower", "map", "max",
     "min", "reject", "rejectattr", "replace", "reverse", "safe", "select", "selectattr", "sort",
     "string", "title", "trim", "truncate", "unique", "upper", "urlencode", "wordcount",
 }  # fmt: skip
 
-METHODS = {
+ALLOWED_METHODS = {
     "capitalize", "casefold", "copy", "count", "endswith", "find", "format", "get", "index",
     "isalnum", "isalpha", "isdecimal", "isdigit", "islower", "isnumeric", "isspace", "istitle",
     "isupper", "items", "join", "keys", "lower", "lstrip", "partition", "removeprefix",
@@ -136,14 +125,17 @@ METHODS = {
     "splitlines", "startswith", "strip", "swapcase", "title", "upper", "values",
 }  # fmt: skip
 
-BITS = 10_000  # of a whole number: about 3,000 digits
+MAX_INT_BITS = 10_000  # about 3,000 digits
 
 
-class Counted(CodeGenerator):
-    """Makes `~` an operation like the others, and every loop count its turns."""
+COUNT_ITERATIONS = "count_iterations"  # a filter that only compiled loops use
+
+
+class CountingCodeGenerator(CodeGenerator):
+    """Compiles `~` as a counted operation, and makes every loop count its iterations."""
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
-        self.write("environment.concat_of((")
+        self.write("environment.concatenate((")
         for part in node.nodes:
             self.visit(part, frame)
             self.write(", ")
@@ -151,14 +143,14 @@ class Counted(CodeGenerator):
 
     def visit_Template(self, node: nodes.Template, frame: Frame | None = None) -> None:  # noqa: N802
         for loop in node.find_all(nodes.For):
-            turns = nodes.Filter(loop.iter, "turns", [], [], None, None)
-            loop.iter = turns.set_lineno(loop.lineno).set_environment(self.environment)
-        refuse_long(*(constant.value for constant in node.find_all(nodes.Const)))
+            counted = nodes.Filter(loop.iter, COUNT_ITERATIONS, [], [], None, None)
+            loop.iter = counted.set_lineno(loop.lineno).set_environment(self.environment)
+        _check_int_size(*(constant.value for constant in node.find_all(nodes.Const)))
         super().visit_Template(node, frame)
 
 
-class Generation(Extension):
-    """{% generation %}, by which some templates mark what the assistant said; here it is text."""
+class GenerationTag(Extension):
+    """{% generation %}, by which templates delimit the assistant's turns; here it has no effect."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -168,137 +160,145 @@ class Generation(Extension):
         return [nodes.Scope(body).set_lineno(line)]
 
 
-class Plain(Namespace):
+class SafeNamespace(Namespace):
     """Jinja's namespace, without names that begin with an underscore."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
-        given = dict(*args[1:], **kwargs)
-        for name in given:
-            _refuse_private(name)
-        Namespace.__init__(args[0], given)
+        # As in Jinja, `self` is not named, so that a template may set a variable called self.
+        variables = dict(*args[1:], **kwargs)
+        for name in variables:
+            _check_public(name)
+        Namespace.__init__(args[0], variables)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        _refuse_private(name)
+        _check_public(name)
         super().__setitem__(name, value)
 
 
-class Dict:
-    """`dict` that is no class, so nothing can be reached through it."""
+class DictFunction:
+    """`dict` as a plain callable: through the class, a template could reach its methods."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         return dict(*args, **kwargs)
 
 
-def refuse_long(*numbers: object) -> None:
-    """Work on a whole number may take the square of its length, and a product is as long as both.
+def _check_int_size(*numbers: object) -> None:
+    """Raises SecurityError for an integer of more than MAX_INT_BITS bits.
 
-    So none is worked on that is longer than BITS, and no result is longer than twice that.
+    Arithmetic may take time quadratic in the length, and a product is as long as both factors
+    together; so no operand is longer than the limit, and no result longer than twice that.
     """
-    if any(isinstance(number, int) and number.bit_length() > BITS for number in numbers):
-        raise SecurityError(f"a whole number of more than {BITS:,} bits is too large here")
+    if any(isinstance(number, int) and number.bit_length() > MAX_INT_BITS for number in numbers):
+        raise SecurityError(f"an integer of more than {MAX_INT_BITS:,} bits is too large here")
 
 
-def _refuse_private(name: object) -> None:
+def _check_public(name: object) -> None:
     if isinstance(name, str) and name.startswith("_"):
-        raise SecurityError(f"a namespace holds no name like {name!r}")
+        raise SecurityError(f"a namespace may not hold the private name {name!r}")
 
 
-STEPS = 300_000
-
-SECONDS = 10
-
-CHARACTERS = 20_000_000
+# The budget of one run.
+MAX_STEPS = 300_000
+MAX_SECONDS = 10
+MAX_CHARACTERS = 20_000_000
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """For one run of one template."""
+    """The environment of one run of one template, with the budget it has left."""
 
     intercepted_binops = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 
     def __init__(self, tojson: Callable[..., str], **functions: Callable[..., Any]) -> None:
-        # Not optimized: what is constant would be worked out before anything is counted.
+        # Not optimized: the optimizer would evaluate constant expressions without counting them.
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
             optimized=False,
-            finalize=self.text,
-            extensions=[Generation, loopcontrols],
+            finalize=self.to_text,
+            extensions=[GenerationTag, loopcontrols],
         )
-        self.code_generator_class = Counted
-        self.steps, self.characters, self.ends = STEPS, CHARACTERS, time.monotonic() + SECONDS
-        known = {name: self.filters[name] for name in FILTERS} | {"tojson": tojson}
-        self.filters = {name: self.counted(name, known[name]) for name in known}
-        self.filters["turns"] = self.turns
-        kept = {name: self.globals[name] for name in ("range", "cycler", "joiner")}
-        self.globals = {**kept, "dict": Dict(), "namespace": Plain, **functions}
+        self.code_generator_class = CountingCodeGenerator
+        self.steps_left = MAX_STEPS
+        self.characters_left = MAX_CHARACTERS
+        self.deadline = time.monotonic() + MAX_SECONDS
+        allowed = {name: self.filters[name] for name in ALLOWED_FILTERS} | {"tojson": tojson}
+        self.filters = {name: self.count_filter(name, allowed[name]) for name in allowed}
+        self.filters[COUNT_ITERATIONS] = self.count_iterations
+        globals_ = {name: self.globals[name] for name in ("range", "cycler", "joiner")}
+        self.globals = {**globals_, "dict": DictFunction(), "namespace": SafeNamespace, **functions}
 
-    def run(self, template: str, given: Mapping[str, Any]) -> str:
-        return "".join(self.from_string(template).generate(given))
+    def run(self, template: str, context: Mapping[str, Any]) -> str:
+        return "".join(self.from_string(template).generate(context))
 
     def spend(self, length: int = 0) -> None:
-        """One step, and this many characters."""
-        self.steps -= 1
-        self.characters -= length
-        if self.steps < 0 or self.characters < 0 or time.monotonic() > self.ends:
+        """Charge one step and this many characters; raises SecurityError if over budget."""
+        self.steps_left -= 1
+        self.characters_left -= length
+        is_over = self.steps_left < 0 or self.characters_left < 0
+        if is_over or time.monotonic() > self.deadline:
             raise SecurityError(
-                f"it takes more than {SECONDS} seconds, {STEPS:,} steps "
-                f"or {CHARACTERS:,} characters"
+                f"it takes more than {MAX_SECONDS} seconds, {MAX_STEPS:,} steps "
+                f"or {MAX_CHARACTERS:,} characters"
             )
 
-    def weigh(self, value: Any) -> None:
-        """Spends all a value holds: a small list can hold one long text many times."""
-        waiting = [value]
-        while waiting:
-            value = waiting.pop()
+    def spend_contents(self, value: Any) -> None:
+        """Charge all a value contains: a small list can hold one long string many times."""
+        stack = [value]
+        while stack:
+            value = stack.pop()
             self.spend(_length(value))
             if isinstance(value, Mapping):
-                waiting += [*value.keys(), *value.values()]
+                stack += [*value.keys(), *value.values()]
             elif isinstance(value, list | tuple):
-                waiting += value
+                stack += value
 
-    def text(self, value: Any) -> Any:
-        self.weigh(value)
-        return value if isinstance(value, Undefined) else str(value)
+    def to_text(self, value: Any) -> Any:
+        """A value as it is printed; Undefined stays, so that Jinja can complain about it."""
+        self.spend_contents(value)
+        if isinstance(value, Undefined):
+            return value
+        return str(value)
 
-    def turns(self, items: Iterable[Any]) -> Iterator[Any]:
+    def count_iterations(self, items: Iterable[Any]) -> Iterator[Any]:
         for item in items:
             self.spend()
             yield item
 
-    def parts(self, items: Iterable[Any], between: object = "") -> Iterator[Any]:
+    def count_join(self, items: Iterable[Any], separator: object = "") -> Iterator[Any]:
         for item in items:
-            self.weigh(item)
-            self.spend(_length(between))
+            self.spend_contents(item)
+            self.spend(_length(separator))
             yield item
 
-    def concat_of(self, parts: Iterable[Any]) -> str:
-        return "".join(str(self.text(part)) for part in parts)
+    def concatenate(self, values: Iterable[Any]) -> str:
+        return "".join(str(self.to_text(value)) for value in values)
 
-    def counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def count_filter(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def limited(*args: Any, **kwargs: Any) -> Any:
-            # The first argument of some is Jinja's own.
-            own = 1 if hasattr(function, "jinja_pass_arg") else 0
-            args = (*args[:own], *self.foresee(name, args[own:], kwargs))
-            made = function(*args, **kwargs)
-            refuse_long(made)
-            self.spend(_length(made))
-            return made
+            # Some filters take Jinja's context or environment as their first argument.
+            skip = int(hasattr(function, "jinja_pass_arg"))
+            args = (*args[:skip], *self.spend_ahead(name, args[skip:], kwargs))
+            result = function(*args, **kwargs)
+            _check_int_size(result)
+            self.spend(_length(result))
+            return result
 
         return limited
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
+        owner = getattr(__obj, "__self__", None)
+        name = getattr(__obj, "__name__", "")
         if isinstance(owner, str | bytes | int | float | list | tuple | dict):
-            if name not in METHODS:
+            if name not in ALLOWED_METHODS:
                 raise SecurityError(f"{type(owner).__name__}.{name} is not for templates")
             if name == "join":
-                args = (list(__self.parts(args[0], owner)), *args[1:])
+                args = (list(__self.count_join(args[0], owner)), *args[1:])
             else:
-                _, *args = __self.foresee(name, (owner, *args), kwargs)  # type: ignore[assignment]
-        made = super().call(__context, __obj, *args, **kwargs)
-        __self.spend(_length(made))
-        return made
+                _, *args = __self.spend_ahead(name, (owner, *args), kwargs)  # type: ignore[assignment]
+        result = super().call(__context, __obj, *args, **kwargs)
+        __self.spend(_length(result))
+        return result
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         wrapped = super().wrap_str_format(value)
@@ -306,55 +306,65 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return None
 
         def limited(*args: Any, **kwargs: Any) -> str:
-            self.foresee("format", (value.__self__, *args), kwargs)
+            self.spend_ahead("format", (value.__self__, *args), kwargs)
             return wrapped(*args, **kwargs)
 
         return limited
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        refuse_long(left, right)
+        _check_int_size(left, right)
         if operator == "*":
-            for one, other in ((left, right), (right, left)):
-                if isinstance(one, int) and not isinstance(other, int | float):
-                    self.spend(max(one, 0) * _length(other))
+            for factor, sequence in ((left, right), (right, left)):
+                if isinstance(factor, int) and not isinstance(sequence, int | float):
+                    self.spend(max(factor, 0) * _length(sequence))
         elif operator == "**" and isinstance(left, int) and isinstance(right, int):
-            if left.bit_length() * right > BITS:
-                raise SecurityError(f"a number to the power of {shown(right)} is too large here")
+            if left.bit_length() * right > MAX_INT_BITS:
+                raise SecurityError(
+                    f"a number to the power of {short_repr(right)} is too large here"
+                )
         elif operator == "%" and isinstance(left, str):
-            self.foresee("format", (left, right), {})
-        made = super().call_binop(context, operator, left, right)
-        self.spend(_length(made))
-        return made
+            self.spend_ahead("format", (left, right), {})
+        result = super().call_binop(context, operator, left, right)
+        self.spend(_length(result))
+        return result
 
-    def foresee(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Spends beforehand what could make a small value huge at one stroke; the arguments."""
+    def spend_ahead(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        """Charge in advance the calls that can make a huge value of small ones in one step.
+
+        Returns the arguments to call with: of `join`, an iterator that charges each item.
+        """
         values = [*args, *kwargs.values()]
         if name == "replace":
             lengths = [_length(value) for value in values[:3]]
             text, old, new = (*lengths, 0, 0, 0)[:3]
             self.spend((text // max(old, 1) + 1) * new)
         elif name == "format":
-            form = str(values[0])
-            if re.search(r"\d{4}|\*|\{[^}]*\{", form):
-                raise SecurityError("a width in a format is too large, or is no number")
-            for _ in range(form.count("%") + form.count("{")):
-                self.weigh(values[1:])
+            template = str(values[0])
+            if re.search(r"\d{4}|\*|\{[^}]*\{", template):
+                raise SecurityError("a width in a format is too large, or is not a number")
+            for _ in range(template.count("%") + template.count("{")):
+                self.spend_contents(values[1:])
         elif name == "join":
-            between = values[1] if len(values) > 1 else ""
-            return (self.parts(args[0], between), *args[1:])
+            separator = values[1] if len(values) > 1 else ""
+            return (self.count_join(args[0], separator), *args[1:])
         elif name in ("string", "tojson"):
-            self.weigh(args[0])
+            self.spend_contents(args[0])
             for value in values[1:]:
-                _refuse_wide(value)
+                _check_width(value)
         return args
 
 
-def _refuse_wide(number: object) -> None:
+def _check_width(number: object) -> None:
     if isinstance(number, int | float) and number > 1000:
-        raise SecurityError(f"{shown(number)} is too large here")
+        raise SecurityError(f"{short_repr(number)} is too large here")
 
 
 def _length(value: object) -> int:
+    """What a value costs by itself, without the values it contains."""
     if isinstance(value, int):
         return value.bit_length() // 8
-    return len(value) if isinstance(value, str | bytes | list | tuple | dict | set) else 0
+    if isinstance(value, str | bytes | list | tuple | dict | set):
+        return len(value)
+    return 0

@@ -11,7 +11,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError, QkvError
-from qkv.files import LARGEST, is_there, shown
+from qkv.files import MAX_VOCAB_BYTES, lexists, short_repr
 from qkv.text import pipelines
 from qkv.text.assemble import assemble
 from qkv.text.pipelines import (
@@ -65,9 +65,9 @@ MARIAN_FILES = (MARIAN.file, "target.spm")
 def read_marian(settings: Settings) -> Tokenizer:
     """A tokenizer that cuts a text by source.spm or target.spm and numbers it by vocab.json."""
     directory, path = settings.directory, settings.directory / "vocab.json"
-    if settings.options.get("separate_vocabs") or is_there(directory / "target_vocab.json"):
+    if settings.options.get("separate_vocabs") or lexists(directory / "target_vocab.json"):
         raise DataError(f"{directory} has two vocabularies; only Marian models with one are read")
-    ids = expect_ids(path, read_json(path, LARGEST))
+    ids = expect_ids(path, read_json(path, MAX_VOCAB_BYTES))
     in_order = sorted(ids, key=lambda token: ids[token])
     names = Vocabulary(path, ids, [(token, 0.0) for token in in_order], unknown=ids.get("<unk>", 0))
     with refusing(path):
@@ -125,7 +125,7 @@ def from_sentencepiece(path: Path, family: Family, settings: Settings) -> Vocabu
         extra = settings.options.get("extra_ids", 100)
         if isinstance(extra, bool) or not isinstance(extra, int) or not 0 <= extra <= 10_000:
             raise DataError(
-                f"{settings.directory}: extra_ids must be 0 to 10000, not {shown(extra)}"
+                f"{settings.directory}: extra_ids must be 0 to 10000, not {short_repr(extra)}"
             )
         scores += [(f"<extra_id_{number}>", 0.0) for number in reversed(range(extra))]
     elif family.unknown == len(FAIRSEQ) - 1:
@@ -163,7 +163,7 @@ def merge_pairs(
     longest = max(known, key=len, default="")
     if len(longest) > LONGEST:
         raise error(
-            f"{path}: the piece {shown(longest)} has {len(longest)} characters; no vocabulary "
+            f"{path}: the piece {short_repr(longest)} has {len(longest)} characters; no vocabulary "
             f"needs more than {LONGEST}, so it is damaged"
         )
     pairs = (
@@ -197,7 +197,7 @@ FILES = ((MARIAN.file,), (WHOLE,), (TXT,), (JSON, MERGES), *((model,) for model 
 
 def has_tokenizer(directory: Path) -> bool:
     """Whether there is a tokenizer to be read, or to be refused."""
-    return any(is_there(directory / first) for first, *_ in FILES)
+    return any(lexists(directory / first) for first, *_ in FILES)
 
 
 def read_tokenizer(directory: Path, config: Mapping[str, Any] | None = None) -> Tokenizer:
@@ -218,7 +218,7 @@ def read_tokenizer(directory: Path, config: Mapping[str, Any] | None = None) -> 
 def _first(directory: Path) -> Path:
     """The file that decides."""
     for first, *rest in FILES:
-        if all(is_there(directory / name) for name in (first, *rest)):
+        if all(lexists(directory / name) for name in (first, *rest)):
             return directory / first
     looked = ", ".join(" with ".join(names) for names in FILES)
     raise DataError(f"{directory} has no tokenizer: looked for {looked}")
@@ -260,7 +260,8 @@ def _family(name: str | None, path: Path, usual: Family) -> Family:
     family = BY_CLASS.get(name)
     if family is None or family.file != usual.file:
         raise DataError(
-            f"cannot read {path} for a {shown(f'{name}Tokenizer')}; save it with transformers as "
+            f"cannot read {path} for a {short_repr(f'{name}Tokenizer')}; save it with "
+            "transformers as "
             "tokenizer.json"
         )
     return family

@@ -17,7 +17,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError
-from qkv.files import LARGEST, is_there, parse_json, shown
+from qkv.files import MAX_VOCAB_BYTES, lexists, parse_json, short_repr
 from qkv.text.tokenizer_files import read_json, read_text
 
 # FOLDED text/vocabulary: The files a vocabulary can come in: tokenizer.json, vocab.txt, or
@@ -46,7 +46,7 @@ class Settings:
         value = self.options.get(name)
         if value is not None and not isinstance(value, bool):
             where = self.directory / "tokenizer_config.json"
-            raise DataError(f"{where}: {name} must be true or false, not {shown(value)}")
+            raise DataError(f"{where}: {name} must be true or false, not {short_repr(value)}")
         return default if value is None else value
 
 
@@ -129,17 +129,21 @@ def _token(where: Path, value: object, special: bool = True) -> AddedToken:
     if isinstance(value, str):
         return AddedToken(value, special=True, normalized=False)
     if not isinstance(value, dict) or not isinstance(value.get("content"), str):
-        raise DataError(f"{where}: a token must be a string or have a content, not {shown(value)}")
+        raise DataError(
+            f"{where}: a token must be a string or have a content, not {short_repr(value)}"
+        )
     flags = {name: value[name] for name in FLAGS if name in value}
     if not all(isinstance(flag, bool) for flag in flags.values()):
-        raise DataError(f"{where}: the flags of {shown(value['content'])} must be true or false")
+        raise DataError(
+            f"{where}: the flags of {short_repr(value['content'])} must be true or false"
+        )
     return AddedToken(value["content"], **{"special": special, **flags})
 
 
 def _id(where: Path, value: object) -> int:
     digits = str(value)
     if isinstance(value, bool) or not digits.isdecimal() or len(digits) > 10:  # ids have 32 bits
-        raise DataError(f"{where}: {shown(value)} is not the id of a token")
+        raise DataError(f"{where}: {short_repr(value)} is not the id of a token")
     return int(digits)
 
 
@@ -151,13 +155,13 @@ def _items(where: Path, value: object) -> list[tuple[str, Any]]:
 
 def _object(directory: Path, name: str) -> dict[str, Any]:
     path = directory / name
-    return read_json(path) if is_there(path) else {}
+    return read_json(path) if lexists(path) else {}
 
 
 def _chat(directory: Path, value: object) -> str | None:
     """The chat template: a file of its own comes first; of several the one called default."""
     path = directory / "chat_template.jinja"
-    if is_there(path):
+    if lexists(path):
         return read_text(path)
     if isinstance(value, list):
         named = [t for t in value if isinstance(t, dict) and t.get("name") == "default"]
@@ -198,7 +202,9 @@ def from_tokenizer_json(path: Path, whole: Backend, text: str) -> Vocabulary:
     for token in state.get("added_tokens") or []:
         id = whole.token_to_id(token["content"])
         if id != token["id"]:  # the library goes on counting, whatever the file says
-            raise DataError(f"{shown(token['content'])} has the id {token['id']}, but {id} is next")
+            raise DataError(
+                f"{short_repr(token['content'])} has the id {token['id']}, but {id} is next"
+            )
     model = state.get("model") or {}
     found, merges = model.get("vocab") or {}, model.get("merges") or []
     scores = [(piece, score) for piece, score in found] if isinstance(found, list) else []
@@ -216,7 +222,7 @@ def from_vocab_txt(path: Path) -> Vocabulary:
         token = line.rstrip(BLANK)
         if token in ids:
             raise DataError(
-                f"{path} line {number + 1}: {shown(token)} was there before, in line "
+                f"{path} line {number + 1}: {short_repr(token)} was there before, in line "
                 f"{ids[token] + 1}"
             )
         ids[token] = number
@@ -225,7 +231,7 @@ def from_vocab_txt(path: Path) -> Vocabulary:
 
 def from_vocab_json(path: Path, merges: Path) -> Vocabulary:
     """Tokens with their ids, and the pairs that merge, the first ones first."""
-    ids = expect_ids(path, read_json(path, LARGEST))
+    ids = expect_ids(path, read_json(path, MAX_VOCAB_BYTES))
     pairs = []
     for number, line in enumerate(read_text(merges).split("\n")):
         line = line.removesuffix("\r")
@@ -233,10 +239,14 @@ def from_vocab_json(path: Path, merges: Path) -> Vocabulary:
             continue
         left, *right = line.split(" ")
         if len(right) != 1:
-            raise DataError(f"{merges} line {number + 1}: expected two tokens, not {shown(line)}")
+            raise DataError(
+                f"{merges} line {number + 1}: expected two tokens, not {short_repr(line)}"
+            )
         missing = [token for token in (left, right[0], left + right[0]) if token not in ids]
         if missing:
-            raise DataError(f"{merges} line {number + 1}: {path.name} has no {shown(missing[0])}")
+            raise DataError(
+                f"{merges} line {number + 1}: {path.name} has no {short_repr(missing[0])}"
+            )
         pairs.append((left, right[0]))
     return Vocabulary(path, ids, merges=pairs)
 
@@ -246,7 +256,8 @@ def expect_ids(path: Path, found: dict[str, Any]) -> dict[str, int]:
     for token, id in found.items():
         if isinstance(id, bool) or not isinstance(id, int):
             raise DataError(
-                f"{path}: the id of {shown(token)} must be a whole number, not {shown(id)}"
+                f"{path}: the id of {short_repr(token)} must be a whole number, not "
+                f"{short_repr(id)}"
             )
     return found
 
@@ -257,7 +268,9 @@ def expect_whole(path: Path, ids: dict[str, int]) -> None:
     if len(by_id) < len(ids):
         token = next(token for token, id in ids.items() if by_id[id] != token)
         other = by_id[ids[token]]
-        raise DataError(f"{path}: {shown(token)} and {shown(other)} have the same id {ids[token]}")
+        raise DataError(
+            f"{path}: {short_repr(token)} and {short_repr(other)} have the same id {ids[token]}"
+        )
     for id in range(len(ids)):
         if id not in by_id:
             raise DataError(f"{path}: no token has the id {id}, but there are {len(ids)} tokens")

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
 from qkv.errors import DataError, unknown
-from qkv.files import is_there, one_line, shown
+from qkv.files import lexists, one_line, short_repr
 from qkv.legacy import upgrade
 from qkv.text.tokenizer_files import read_json
 from qkv.text.vocab_training import SPECIAL
@@ -76,7 +76,7 @@ DEFAULT_SPECIAL_TOKENS = SpecialTokens(*SPECIAL)
 def find_special_tokens(directory: Path) -> Path | None:
     """The path of the directory's special-tokens file, under its present or its former name."""
     for name in (SPECIAL_TOKENS_FILE, LEGACY_FILE):
-        if is_there(directory / name):
+        if lexists(directory / name):
             return directory / name
     return None
 
@@ -121,7 +121,7 @@ def _expect(
     path: Path, name: str, value: object, expected: str, is_valid: Callable[[object], bool]
 ) -> None:
     if not is_valid(value):
-        raise DataError(f"{path}: {name} must be {expected}, not {shown(value)}")
+        raise DataError(f"{path}: {name} must be {expected}, not {short_repr(value)}")
 
 
 def _is_string_or_none(value: object) -> bool:

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
 from qkv.errors import DataError
-from qkv.files import shown, unwritten
+from qkv.files import short_repr, write_error_message
 from qkv.text.bpe_dropout import (
     BPEDropout,
     MaxMatchDropout,
@@ -193,7 +193,7 @@ class Tokenizer:
             write_special_tokens(self.special_tokens, Path(path).parent)
             write_pair(self._pair, Path(path))
         except OSError as error:
-            raise DataError(unwritten(Path(path), error)) from error
+            raise DataError(write_error_message(Path(path), error)) from error
 
     @property
     def has_language_pair(self) -> bool:
@@ -364,7 +364,7 @@ class Tokenizer:
         """Refuses marks that are no tokens of this vocabulary."""
         for token in self.special_tokens.tokens:
             if self._backend.token_to_id(token) is None:
-                raise DataError(f"{source}: the vocabulary has no token {shown(token)}")
+                raise DataError(f"{source}: the vocabulary has no token {short_repr(token)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._backend, self.special_tokens, self._pair and self._pair.backends)

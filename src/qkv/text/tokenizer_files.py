@@ -8,19 +8,19 @@ from typing import Any
 
 from qkv import files
 from qkv.errors import DataError
-from qkv.files import LARGEST, SMALL, one_line
+from qkv.files import MAX_CONFIG_BYTES, MAX_VOCAB_BYTES, one_line
 
 
 def read_bytes(path: Path) -> bytes:
-    return files.read_bytes(path, DataError, LARGEST)
+    return files.read_bytes(path, DataError, MAX_VOCAB_BYTES)
 
 
 def read_text(path: Path, anywhere: bool = False) -> str:
     """`anywhere` is for a file that the user names, which may be a link."""
-    return files.read_text(path, DataError, LARGEST, anywhere)
+    return files.read_text(path, DataError, MAX_VOCAB_BYTES, anywhere)
 
 
-def read_json(path: Path, largest: int = SMALL) -> dict[str, Any]:
+def read_json(path: Path, largest: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
     """The object a JSON file holds; a vocabulary may be as large as LARGEST."""
     return files.read_json(path, DataError, largest)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError
-from qkv.files import is_there
+from qkv.files import lexists
 from qkv.text.tokenizer_files import read_text, refusing
 
 BackendPair = tuple[Backend, Backend]
@@ -65,7 +65,7 @@ def reading_special(backend: Backend) -> Backend:
 def read_pair(beside: Path) -> BackendPair | None:
     """What `write_pair` wrote: two files, or none, then None."""
     paths = [beside.with_name(name) for name in FILES]
-    missing = [path for path in paths if not is_there(path)]
+    missing = [path for path in paths if not lexists(path)]
     if len(missing) == len(paths):
         return None
     if missing:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from qkv.bundle import Bundle, hash_of
+from qkv.bundle import Bundle, fingerprint
 from qkv.errors import TrainingError, UsageError, unknown
 from qkv.model import Classify, EncoderOnly, Learned, Model, Stack, build, preset
 from qkv.model.build import ModelConfig
@@ -39,7 +39,7 @@ from qkv.training.recipe import (
 
 def origin_of(directory: Path) -> Origin:
     """The bundle or public checkpoint in that place, by path and content."""
-    return Origin(path=str(directory.absolute()), sha256=hash_of(directory))
+    return Origin(path=str(directory.absolute()), sha256=fingerprint(directory))
 
 
 def load_origin(origin: Origin) -> Bundle:

@@ -18,7 +18,7 @@ from qkv.bundle import Bundle
 from qkv.bundle.bundle import TOKENIZER
 from qkv.engine.optimized import can_optimize
 from qkv.errors import TrainingError
-from qkv.files import unwritten
+from qkv.files import write_error_message
 from qkv.model import Layers, Model
 from qkv.report import Story, write_report
 from qkv.tasks.token_tasks import Batch
@@ -220,9 +220,9 @@ class Run:
             self._record({"step": self.progress.step, "summary": self._summary(judged)})
             Bundle(self.model.eval(), self.tokenizer).save(
                 self.directory,
-                beside=lambda staging: self._write_beside(staging, judged),
-                replaces=(RECIPE, METRICS, TOKENIZER, *TOKENIZER_COMPANIONS),
-                moves=(CHECKPOINTS,),
+                write_extras=lambda staging: self._write_beside(staging, judged),
+                may_replace=(RECIPE, METRICS, TOKENIZER, *TOKENIZER_COMPANIONS),
+                carry_over=(CHECKPOINTS,),
             )
         return self.directory, judged
 
@@ -339,7 +339,7 @@ def begin(run: Run) -> None:
         run.tokenizer.save(place / TOKENIZER)
         (place / RECIPE).write_text(run.recipe.toml(), encoding="utf-8")  # last: all is there
     except OSError as error:
-        raise TrainingError(unwritten(place, error)) from error
+        raise TrainingError(write_error_message(place, error)) from error
 
 
 def reopen(place: Path, device: torch.device, job: str | None = None) -> Run:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from qkv.errors import BundleError
-from qkv.files import Walk, open_ordinary, reason, shown
+from qkv.files import JsonScanner, open_regular_file, os_error_reason, short_repr
 
 # FOLDED weights/regular_file: An ordinary file held open: nothing that could hang, and nothing
 #   that changes unnoticed.
@@ -41,7 +41,7 @@ class RegularFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor = open_ordinary(path)
+        self._descriptor = open_regular_file(path)
         self._closing = weakref.finalize(self, os.close, self._descriptor)
         found = os.fstat(self._descriptor)
         self.size = found.st_size
@@ -62,7 +62,7 @@ class RegularFile:
             try:
                 got = os.preadv(self._descriptor, [room[done:]], start + done)
             except OSError as error:
-                raise BundleError(f"cannot read {self.path}: {reason(error)}") from error
+                raise BundleError(f"cannot read {self.path}: {os_error_reason(error)}") from error
             if got == 0:
                 raise BundleError(
                     f"{self.path} ends at byte {start + done}, but had {self.size} when it was "
@@ -85,7 +85,7 @@ class RegularFile:
                 self._map = mmap.mmap(self._descriptor, self.size, flags=flags, prot=both)
             except (OSError, ValueError) as error:
                 raise BundleError(
-                    f"cannot map {self.path} into memory: {reason(error)}; read it instead"
+                    f"cannot map {self.path} into memory: {os_error_reason(error)}; read it instead"
                 ) from error
         return self._map
 
@@ -128,7 +128,7 @@ LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TensorEntry:
     """One tensor: its kind, its shape, and its bytes from `start` up to `end` of the file."""
 
     dtype: torch.dtype
@@ -137,16 +137,16 @@ class Entry:
     end: int
 
 
-def entry_of(file: RegularFile, name: str, given: object, first: int) -> Entry:
+def entry_of(file: RegularFile, name: str, given: object, first: int) -> TensorEntry:
     """The tensor that a member of the header describes; its numbers begin after byte `first`."""
     if not name:
         raise BundleError(
             f"{file.path} holds a tensor with an empty name; every tensor needs a name"
         )
-    what = f"{file.path}: tensor {shown(name)}"
+    what = f"{file.path}: tensor {short_repr(name)}"
     if not isinstance(given, dict) or given.keys() != FIELDS:
         raise BundleError(
-            f"{what} is described by {shown(given)}, and needs exactly dtype, shape and "
+            f"{what} is described by {short_repr(given)}, and needs exactly dtype, shape and "
             "data_offsets; get the file again"
         )
     dtype = _dtype(what, given["dtype"])
@@ -154,16 +154,20 @@ def entry_of(file: RegularFile, name: str, given: object, first: int) -> Entry:
     offsets = _whole_numbers(what, "data_offsets", given["data_offsets"])
     if len(offsets) != 2 or offsets[0] > offsets[1]:
         raise BundleError(
-            f"{what} has data_offsets {shown(list(offsets))}, and needs a begin and an end that is "
+            f"{what} has data_offsets {short_repr(list(offsets))}, and needs a begin and an end "
+            "that is "
             "not before it; get the file again"
         )
     start, end = offsets
     if math.prod(max(n, 1) for n in shape) * dtype.itemsize > LARGEST:
-        raise BundleError(f"{what} has shape {shown(list(shape))}, more than any machine can hold")
+        raise BundleError(
+            f"{what} has shape {short_repr(list(shape))}, more than any machine can hold"
+        )
     needed = math.prod(shape) * dtype.itemsize
     if end - start != needed:
         raise BundleError(
-            f"{what} has {end - start} bytes, but {given['dtype']} of shape {shown(list(shape))} "
+            f"{what} has {end - start} bytes, but {given['dtype']} of shape "
+            f"{short_repr(list(shape))} "
             f"takes {needed}; get the file again"
         )
     if first + end > file.size:
@@ -171,24 +175,26 @@ def entry_of(file: RegularFile, name: str, given: object, first: int) -> Entry:
             f"{what} should end at byte {first + end}, but the file has {file.size}; it is cut "
             "off, so get it again"
         )
-    return Entry(dtype, shape, first + start, first + end)
+    return TensorEntry(dtype, shape, first + start, first + end)
 
 
 def _dtype(what: str, given: object) -> torch.dtype:
     if not isinstance(given, str) or given not in DTYPES:
         raise BundleError(
-            f"{what} has the unknown dtype {shown(given)}; convert it to one of {', '.join(DTYPES)}"
+            f"{what} has the unknown dtype {short_repr(given)}; convert it to one of "
+            f"{', '.join(DTYPES)}"
         )
     return DTYPES[given]
 
 
 def _whole_numbers(what: str, field: str, given: object) -> tuple[int, ...]:
     if not isinstance(given, list):
-        raise BundleError(f"{what} has {field} {shown(given)}, not a list; get the file again")
+        raise BundleError(f"{what} has {field} {short_repr(given)}, not a list; get the file again")
     for n in given:
         if type(n) is not int or not 0 <= n <= LARGEST:  # True is an int to isinstance
             raise BundleError(
-                f"{what} has {shown(n)} in its {field}, not a whole number from 0 to {LARGEST}; "
+                f"{what} has {short_repr(n)} in its {field}, not a whole number from 0 to "
+                f"{LARGEST}; "
                 "get the file again"
             )
     return tuple(given)
@@ -201,24 +207,24 @@ LONGEST_ENTRY = 4096  # characters
 METADATA = "__metadata__"
 
 
-def read_header(file: RegularFile) -> Mapping[str, Entry]:
+def read_header(file: RegularFile) -> Mapping[str, TensorEntry]:
     """The tensors in the order of their bytes, after checking that every byte is described once."""
     length = _length(file)
-    walk = Walk(file.read(8, length), f"the header of {file.path}")
+    walk = JsonScanner(file.read(8, length), f"the header of {file.path}")
 
-    def member(name: str) -> Entry | None:
+    def member(name: str) -> TensorEntry | None:
         if name == METADATA:
-            walk.strings(METADATA)  # the writer's notes, checked and left
+            walk.read_string_map(METADATA)  # the writer's notes, checked and left
             return None
-        return entry_of(file, name, walk.value(LONGEST_ENTRY), 8 + length)
+        return entry_of(file, name, walk.read_value(LONGEST_ENTRY), 8 + length)
 
     if not walk.text.startswith("{"):
         raise BundleError(
-            f"the header of {file.path} begins with {shown(walk.text[:20])} instead of a {{; "
+            f"the header of {file.path} begins with {short_repr(walk.text[:20])} instead of a {{; "
             "give a safetensors file"
         )
-    found = walk.members(member)
-    walk.end()
+    found = walk.read_object(member)
+    walk.expect_end()
     entries = {name: entry for name, entry in found.items() if entry is not None}
     ordered = sorted(entries.items(), key=lambda item: (item[1].start, item[1].end))
     _check_cover(file, ordered, 8 + length)
@@ -249,17 +255,17 @@ def _length(file: RegularFile) -> int:
     return length
 
 
-def _check_cover(file: RegularFile, ordered: list[tuple[str, Entry]], first: int) -> None:
+def _check_cover(file: RegularFile, ordered: list[tuple[str, TensorEntry]], first: int) -> None:
     """Tensors follow each other without gap or overlap, up to the last byte of the file."""
     reached, before = first, "the header"
     for name, entry in ordered:
         if entry.start != reached:
             wrong = "overlaps" if entry.start < reached else "leaves a hole after"
             raise BundleError(
-                f"{file.path}: tensor {shown(name)} begins at byte {entry.start} and {wrong} "
+                f"{file.path}: tensor {short_repr(name)} begins at byte {entry.start} and {wrong} "
                 f"{before}, which ends at {reached}; tensors must follow each other without a gap"
             )
-        reached, before = entry.end, shown(name)
+        reached, before = entry.end, short_repr(name)
     if reached != file.size:
         raise BundleError(
             f"{file.path} has {file.size} bytes, {file.size - reached} more than its header "
@@ -267,11 +273,13 @@ def _check_cover(file: RegularFile, ordered: list[tuple[str, Entry]], first: int
         )
 
 
-PIECE = 1 << 18  # bytes held besides the result of a conversion; larger ones leave holes in memory
+CONVERSION_BYTES = (
+    1 << 18
+)  # bytes held besides the result of a conversion; larger ones leave holes in memory
 
 
 def read_tensor(
-    file: RegularFile, name: str, entry: Entry, dtype: torch.dtype, room: Tensor | None = None
+    file: RegularFile, name: str, entry: TensorEntry, dtype: torch.dtype, room: Tensor | None = None
 ) -> Tensor:
     """The tensor as `dtype`, converted piece by piece: in the beginning of `room` (any number of
     that dtype), or in memory of its own.
@@ -282,7 +290,7 @@ def read_tensor(
         file.fill(_memory(numbers), entry.start)
         _check_truth(file, name, numbers)
         return out
-    step = PIECE // entry.dtype.itemsize
+    step = CONVERSION_BYTES // entry.dtype.itemsize
     piece = torch.empty(min(step, len(numbers)), dtype=entry.dtype, device="cpu")
     for at in range(0, len(numbers), step):
         part = piece[: len(numbers) - at]
@@ -292,7 +300,7 @@ def read_tensor(
     return out
 
 
-def map_tensor(file: RegularFile, name: str, entry: Entry) -> Tensor:
+def map_tensor(file: RegularFile, name: str, entry: TensorEntry) -> Tensor:
     """The tensor as a window on the file; read instead where numbers may not lie at its offset."""
     size = entry.dtype.itemsize
     if entry.start == entry.end or entry.start % size:
@@ -304,16 +312,17 @@ def map_tensor(file: RegularFile, name: str, entry: Entry) -> Tensor:
     return numbers.view(entry.shape)
 
 
-def _within(room: Tensor, entry: Entry) -> Tensor:
+def _within(room: Tensor, entry: TensorEntry) -> Tensor:
     return room[: math.prod(entry.shape)].view(entry.shape)
 
 
-def _room(file: RegularFile, name: str, entry: Entry, dtype: torch.dtype) -> Tensor:
+def _room(file: RegularFile, name: str, entry: TensorEntry, dtype: torch.dtype) -> Tensor:
     try:
         return torch.empty(entry.shape, dtype=dtype, device="cpu")
     except RuntimeError as error:
         raise BundleError(
-            f"{file.path}: tensor {shown(name)} of shape {shown(list(entry.shape))} does not fit "
+            f"{file.path}: tensor {short_repr(name)} of shape {short_repr(list(entry.shape))} "
+            "does not fit "
             f"into memory as {dtype}; map it, or use a machine with more memory"
         ) from error
 
@@ -326,6 +335,7 @@ def _check_truth(file: RegularFile, name: str, numbers: Tensor) -> None:
     """Torch does not say what a bool other than 0 and 1 means, so there is none."""
     if numbers.dtype == torch.bool and len(numbers) and numbers.view(torch.uint8).max() > 1:
         raise BundleError(
-            f"{file.path}: tensor {shown(name)} is BOOL but holds bytes other than 0 and 1; get "
+            f"{file.path}: tensor {short_repr(name)} is BOOL but holds bytes other than 0 and 1; "
+            "get "
             "the file again"
         )

@@ -12,8 +12,14 @@ import torch
 from torch import Tensor
 
 from qkv.errors import BundleError
-from qkv.files import Walk, listed, shown, within
-from qkv.weights.safetensors_file import Entry, RegularFile, map_tensor, read_header, read_tensor
+from qkv.files import JsonScanner, check_inside_directory, short_repr, summarize_names
+from qkv.weights.safetensors_file import (
+    RegularFile,
+    TensorEntry,
+    map_tensor,
+    read_header,
+    read_tensor,
+)
 
 # FOLDED weights/index: Which file of a sharded model holds which tensor:
 #   model.safetensors.index.json.
@@ -39,18 +45,18 @@ def read_index(path: Path) -> dict[str, set[str]]:
         raise BundleError(
             f"{path} has {file.size} bytes, and an index at most {LONGEST_INDEX}; get it again"
         )
-    walk = Walk(file.read(0, file.size), path)
+    walk = JsonScanner(file.read(0, file.size), path)
     file.close()
     places: dict[str, str] = {}
 
     def member(name: str) -> None:
         if name == "weight_map":
-            places.update(walk.strings(name))
+            places.update(walk.read_string_map(name))
         else:
-            walk.value(LONGEST_OTHER)
+            walk.read_value(LONGEST_OTHER)
 
-    walk.members(member)
-    walk.end()
+    walk.read_object(member)
+    walk.expect_end()
     if not places:
         raise BundleError(
             f"{path} has no weight_map that says which file holds which tensor; get it again"
@@ -68,14 +74,16 @@ def check_shard(path: Path, held: Set[str], shards: Mapping[str, Set[str]]) -> N
     promised = shards[path.name]
     if lacking := sorted(promised - held):
         raise BundleError(
-            f"{path} lacks {listed(lacking)}, which the index promises in it; the files do not "
+            f"{path} lacks {summarize_names(lacking)}, which the index promises in it; the files "
+            "do not "
             "belong together, so get them again"
         )
     for name in sorted(held - promised):
         also = [shard for shard, tensors in shards.items() if name in tensors]
-        known = f"which the index places in {shown(also[0])}" if also else "not in the index"
+        known = f"which the index places in {short_repr(also[0])}" if also else "not in the index"
         raise BundleError(
-            f"{path} holds the tensor {shown(name)}, {known}; the files do not belong together, so "
+            f"{path} holds the tensor {short_repr(name)}, {known}; the files do not belong "
+            "together, so "
             "get them again"
         )
 
@@ -85,7 +93,8 @@ def _check_name(path: Path, shard: str) -> None:
     plain = shard.isprintable() and not set(shard) & set("/\\:")
     if not plain or not shard.endswith(".safetensors") or shard.startswith("."):
         raise BundleError(
-            f"{path} names the file {shown(shard)}; shards must be .safetensors files beside the "
+            f"{path} names the file {short_repr(shard)}; shards must be .safetensors files beside "
+            "the "
             "index, named without a path"
         )
 
@@ -124,19 +133,22 @@ def _in_directory(place: Path) -> tuple[list[Path], dict[str, set[str]] | None]:
         tensors = [SINGLE]
     if len(tensors) > 1:
         raise BundleError(
-            f"{place} holds {len(tensors)} safetensors files ({listed(tensors)}) and no {INDEX} "
+            f"{place} holds {len(tensors)} safetensors files ({summarize_names(tensors)}) and no "
+            f"{INDEX} "
             "that says how they belong together; give one of them, or get the index"
         )
     if tensors:
-        return [within(place / tensors[0])], None
+        return [check_inside_directory(place / tensors[0])], None
     pickles = [name for name in names if _is_pickle(name)]
     if pickles:
-        raise BundleError(_no_pickles(f"{place} holds only pickle files ({listed(pickles)})"))
+        raise BundleError(
+            _no_pickles(f"{place} holds only pickle files ({summarize_names(pickles)})")
+        )
     raise BundleError(f"{place} holds no weights; expected {WANTED}")
 
 
 def _sharded(place: Path, names: list[str]) -> tuple[list[Path], dict[str, set[str]]]:
-    shards = read_index(within(place / INDEX))
+    shards = read_index(check_inside_directory(place / INDEX))
     if SINGLE in names and SINGLE not in shards:
         raise BundleError(
             f"{place} holds {SINGLE} and also {INDEX}, which does not name it; move away the one "
@@ -145,9 +157,9 @@ def _sharded(place: Path, names: list[str]) -> tuple[list[Path], dict[str, set[s
     if missing := [shard for shard in shards if shard not in names]:
         raise BundleError(
             f"{place} lacks {len(missing)} of the {len(shards)} files its index names: "
-            f"{listed(missing)}; get them too"
+            f"{summarize_names(missing)}; get them too"
         )
-    return [within(place / shard) for shard in shards], shards
+    return [check_inside_directory(place / shard) for shard in shards], shards
 
 
 def _is_pickle(name: str) -> bool:
@@ -183,7 +195,9 @@ class Weights(Collection[str]):
     The files stay open until `close`, the end of a `with`, or the end of this object.
     """
 
-    def __init__(self, place: Path, parts: list[tuple[RegularFile, Mapping[str, Entry]]]) -> None:
+    def __init__(
+        self, place: Path, parts: list[tuple[RegularFile, Mapping[str, TensorEntry]]]
+    ) -> None:
         self._place = place
         self._files = [file for file, _ in parts]
         self._found = {
@@ -208,11 +222,11 @@ class Weights(Collection[str]):
         return self._at(name)[1].dtype
 
     @property
-    def bytes(self) -> int:
+    def nbytes(self) -> int:
         """What all tensors together take, as they are stored."""
         return sum(entry.end - entry.start for _, entry in self._found.values())
 
-    def mapped(self, name: str) -> Tensor:
+    def mmap(self, name: str) -> Tensor:
         """The tensor without a copy: a page of the file is read when a number on it is first used.
 
         It may be written to, which changes what this object maps and never the file, and it stays
@@ -223,7 +237,7 @@ class Weights(Collection[str]):
         return map_tensor(file, name, entry)
 
     def read(
-        self, name: str, dtype: torch.dtype | None = None, room: Tensor | None = None
+        self, name: str, dtype: torch.dtype | None = None, out: Tensor | None = None
     ) -> Tensor:
         """The tensor in memory of its own, as `dtype` if given; the file is never mapped for it.
 
@@ -231,7 +245,7 @@ class Weights(Collection[str]):
         of that dtype and of at least as many numbers, the result lies in its beginning.
         """
         file, entry = self._at(name)
-        return read_tensor(file, name, entry, entry.dtype if dtype is None else dtype, room)
+        return read_tensor(file, name, entry, entry.dtype if dtype is None else dtype, out)
 
     def close(self) -> None:
         """Let go of the files; tensors that were mapped or read stay valid."""
@@ -249,7 +263,9 @@ class Weights(Collection[str]):
     ) -> None:
         self.close()
 
-    def _at(self, name: str) -> tuple[RegularFile, Entry]:
+    def _at(self, name: str) -> tuple[RegularFile, TensorEntry]:
         if name not in self._found:
-            raise BundleError(f"{self._place} has no tensor {shown(name)} among its {len(self)}")
+            raise BundleError(
+                f"{self._place} has no tensor {short_repr(name)} among its {len(self)}"
+            )
         return self._found[name]

@@ -12,7 +12,7 @@ from qkv.data.files import either
 from qkv.engine.cluster.clustering import OUTLIERS, Cluster, Clustering
 from qkv.engine.cluster.kmeans import Labels, Vectors, principal, unit
 from qkv.errors import UsageError
-from qkv.files import replace_file, unwritten
+from qkv.files import atomic_write, write_error_message
 from qkv.report.html import document, escaped, paragraph, section, table
 
 # FOLDED engine/cluster/picture: The map as a picture that stands inside a page: a sign for each
@@ -267,9 +267,9 @@ def write_clustering(
         # A lone surrogate, which has no UTF-8 form, is shown as its code.
         plain = content.encode("utf-8", "backslashreplace")
         try:
-            replace_file(path, plain)
+            atomic_write(path, plain)
         except OSError as error:
-            raise UsageError(unwritten(path, error)) from error
+            raise UsageError(write_error_message(path, error)) from error
 
 
 def cluster_table(clustering: Clustering) -> str:

@@ -24,7 +24,7 @@ import numpy as np
 
 from qkv.engine.embed.embedder import Embedded, Progress, Vectors, portions
 from qkv.errors import DataError, UsageError
-from qkv.files import read_json, replace_file, unwritten
+from qkv.files import atomic_write, read_json, write_error_message
 
 # FOLDED engine/embed/journal: What is known of a file of vectors that is not finished yet:
 #   enough to go on, or to refuse to.
@@ -56,7 +56,7 @@ class Journal:
     finished: bool = False
 
     def write(self, path: Path) -> None:
-        replace_file(path, json.dumps(asdict(self)).encode())
+        atomic_write(path, json.dumps(asdict(self)).encode())
 
     @classmethod
     def read(cls, path: Path) -> "Journal | None":
@@ -351,7 +351,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataError(unwritten(path, error)) from error
+        raise DataError(write_error_message(path, error)) from error
 
 
 def _pass_over(texts: Iterator[str], kept: Journal, hashed: Fingerprint, path: Path) -> None:

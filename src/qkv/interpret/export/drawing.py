@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qkv.errors import UsageError
-from qkv.files import reason
+from qkv.files import os_error_reason
 from qkv.interpret.export.tables import caption, provenance
 from qkv.interpret.matrix import unique_labels
 from qkv.interpret.trace import Trace
@@ -162,7 +162,7 @@ def save(figure: Figure, path: Path, trace: Trace, title: str, **more: object) -
     try:
         figure.savefig(path, dpi=DOTS, metadata=kinds[path.suffix.lower()])
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {reason(error)}") from error
+        raise UsageError(f"cannot write {path}: {os_error_reason(error)}") from error
 
 
 def _hatch(axes: Axes, hidden: Array) -> None:

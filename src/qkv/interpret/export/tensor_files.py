@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from qkv.errors import UsageError
-from qkv.files import reason, replace_file
+from qkv.files import atomic_write, os_error_reason
 from qkv.interpret.export.tables import (
     DIGITS,
     Cube,
@@ -82,7 +82,7 @@ def _words(told: dict[str, str], found: Cube, along: Mapping[str, str]) -> bytes
 
 def _write(path: Path, content: bytes) -> Path:
     try:
-        replace_file(path, content)
+        atomic_write(path, content)
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {reason(error)}") from error
+        raise UsageError(f"cannot write {path}: {os_error_reason(error)}") from error
     return path

@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from qkv.files import replace_file
+from qkv.files import atomic_write
 from qkv.interpret.matrix import format_number
 from qkv.interpret.page import size_budget as choice
 from qkv.interpret.page.attentions import Attention, Parts, attentions, float32
@@ -219,7 +219,7 @@ def write_page(
 ) -> None:
     """The page in a file, which is replaced as a whole."""
     document = page(trace, title=title, why=why, room=room)
-    replace_file(Path(path), document.encode("utf-8", "replace"))
+    atomic_write(Path(path), document.encode("utf-8", "replace"))
 
 
 def _policy(style: str, code: str) -> str:

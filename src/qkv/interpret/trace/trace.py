@@ -15,7 +15,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from qkv.errors import DataError, UsageError
-from qkv.files import replace_file
+from qkv.files import atomic_write
 from qkv.interpret.trace.graph import Graph, HookPoint, Node
 from qkv.interpret.trace.operations import Array, read_operation
 
@@ -150,7 +150,7 @@ def save(trace: Trace, path: str | os.PathLike[str], parameters: bool = False) -
         "order": list(trace),
     }
     metadata = {"format": FORMAT, "trace": json.dumps(written, ensure_ascii=False)}
-    replace_file(Path(path), to_bytes(tensors, metadata))
+    atomic_write(Path(path), to_bytes(tensors, metadata))
 
 
 def load(path: str | os.PathLike[str]) -> Trace:
