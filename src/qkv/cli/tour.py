@@ -57,7 +57,6 @@ def tour(
     """
     import torch
 
-    from qkv.device import resolve_device
     from qkv.machine import cores
     from qkv.machine.resources import reuse_freed_memory
     from qkv.tour import stages
