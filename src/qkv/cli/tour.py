@@ -57,8 +57,9 @@ def tour(
     """
     import torch
 
+    from qkv.device import resolve_device
     from qkv.machine import cores
-    from qkv.machine.resources import reuse_freed_memory
+    from qkv.machine.resources import keep_memory
     from qkv.tour import stages
     from qkv.tour.tour import TourFolder
     from qkv.tour.tour import tour as tour_lines
@@ -70,7 +71,7 @@ def tour(
         plan = stages.QUICK
     elif full:
         plan = stages.FULL
-    torch_device = resolve(device)
+    torch_device = resolve_device(device)
     folder = TourFolder(output, plan.name)
     if folder.begin(again):
         say(f"continuing the tour in {output}")
@@ -78,7 +79,7 @@ def tour(
         typer.echo(folder.results, nl=False)
         say(f"the tour in {output} was finished before; to redo it: --again, or another folder: -o")
         return
-    reuse_freed_memory()
+    keep_memory()
     threads_before = torch.get_num_threads()
     torch.set_num_threads(threads or min(DEFAULT_THREADS, cores().usable))
     try:

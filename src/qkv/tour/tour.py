@@ -22,7 +22,7 @@ import qkv
 from qkv.bundle.manifest import MANIFEST, recover
 from qkv.checks import CheckReport, check
 from qkv.errors import UsageError
-from qkv.files import read_json
+from qkv.files import summarize_names, read_json, atomic_write, write_error_message
 from qkv.tour import terminal
 from qkv.tour.results import (
     TourResults,
@@ -245,9 +245,9 @@ class TourFolder:
     def _write(self, name: str, content: str) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            replace_file(self.path / name, content.encode("utf-8", "backslashreplace"))
+            atomic_write(self.path / name, content.encode("utf-8", "backslashreplace"))
         except OSError as error:
-            raise UsageError(unwritten(self.path / name, error)) from error
+            raise UsageError(write_error_message(self.path / name, error)) from error
 
     def _refuse_foreign_files(self) -> None:
         if not self.path.exists():
@@ -257,12 +257,14 @@ class TourFolder:
         names = sorted(entry.name for entry in self.path.iterdir() if not _is_leftover(entry.name))
         if names and TOUR_FILE not in names:
             raise UsageError(
-                f"{self.path} holds no tour but {listed(names)}; name another folder with -o"
+                f"{self.path} holds no tour but {summarize_names(names)}; name another folder "
+                "with -o"
             )
         foreign = [name for name in names if name not in (*MODELS, TOUR_FILE, RESULTS, REPORT)]
         if foreign:
             raise UsageError(
-                f"{self.path} holds {listed(foreign)} besides a tour; move that away, or name "
+                f"{self.path} holds {summarize_names(foreign)} besides a tour; move that away, or "
+                "name "
                 "another folder with -o"
             )
 
@@ -293,7 +295,7 @@ class TourFolder:
                     shutil.rmtree(entry)
             (self.path / TOUR_FILE).unlink(missing_ok=True)
         except OSError as error:
-            raise UsageError(unwritten(self.path, error)) from error
+            raise UsageError(write_error_message(self.path, error)) from error
 
 
 def _is_leftover(name: str) -> bool:
