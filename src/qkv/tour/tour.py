@@ -22,7 +22,7 @@ import qkv
 from qkv.bundle.manifest import MANIFEST, recover
 from qkv.checks import CheckReport, check
 from qkv.errors import UsageError
-from qkv.files import summarize_names, read_json, atomic_write, write_error_message
+from qkv.files import atomic_write, read_json, summarize_names, write_error_message
 from qkv.tour import terminal
 from qkv.tour.results import (
     TourResults,
