@@ -59,7 +59,7 @@ def tour(
 
     from qkv.device import resolve_device
     from qkv.machine import cores
-    from qkv.machine.resources import keep_memory
+    from qkv.machine.resources import reuse_freed_memory
     from qkv.tour import stages
     from qkv.tour.tour import TourFolder
     from qkv.tour.tour import tour as tour_lines
@@ -79,7 +79,7 @@ def tour(
         typer.echo(folder.results, nl=False)
         say(f"the tour in {output} was finished before; to redo it: --again, or another folder: -o")
         return
-    keep_memory()
+    reuse_freed_memory()
     threads_before = torch.get_num_threads()
     torch.set_num_threads(threads or min(DEFAULT_THREADS, cores().usable))
     try:
