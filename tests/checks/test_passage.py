@@ -52,7 +52,7 @@ def test_places_come_in_the_order_of_computation(config: object, stacks: list[st
         order = [
             f"{stack}.position",
             f"{stack}.0.attention.query",
-            f"{stack}.0.attention.query_turned",
+            f"{stack}.0.attention.query_rotated",
             f"{stack}.0.attention.core",
             f"{stack}.0.attention",
             f"{stack}.0.feed_forward.up",

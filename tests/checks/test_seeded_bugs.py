@@ -141,7 +141,7 @@ def test_pooling_over_padding_shows_in_the_output(monkeypatch: Patch) -> None:
     [
         ("gpt", "decoder.position"),
         ("translator", "decoder.position"),
-        ("llama", "decoder.0.attention.query_turned"),
+        ("llama", "decoder.0.attention.query_rotated"),
     ],
 )
 def test_a_position_off_by_one_in_the_cache_is_named(
@@ -168,7 +168,7 @@ def test_a_key_that_overwrites_another_in_the_cache_is_named(monkeypatch: Patch)
         return keys, values
 
     monkeypatch.setattr(LayerCache, "append", wrong)
-    assert_red(CACHED, sound("llama"), "decoder.0.attention.key_turned", "position 3")
+    assert_red(CACHED, sound("llama"), "decoder.0.attention.key_rotated", "position 3")
 
 
 @pytest.mark.parametrize("name", ["gpt", "translator"])
@@ -182,7 +182,7 @@ def test_the_short_way_of_the_twin_is_checked_too(monkeypatch: Patch) -> None:
         "qkv.engine.optimized.decode_step.Line.fed_forward", lambda line, x: x + 0.1 * x.mean()
     )
     # The first layer is computed wrongly, so the second keeps wrong keys: after 16 tokens.
-    place = "decoder.1.attention.key_turned"
+    place = "decoder.1.attention.key_rotated"
     assert_red(CACHED, sound("llama"), place, "in the twin that answers", "position 16")
 
 

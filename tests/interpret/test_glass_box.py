@@ -9,8 +9,7 @@ import torch
 import qkv
 from qkv.errors import UsageError
 from qkv.interpret.glass_box import GlassBox, fingerprint, prediction_of
-from qkv.interpret.trace import NoPosition, ReplaceToken, check_recompute
-from qkv.interpret.trace.recompute import difference
+from qkv.interpret.trace import NoPosition, ReplaceToken, check_recompute, compare_traces
 from qkv.model import (
     Classify,
     DecoderOnly,
@@ -71,7 +70,7 @@ def translator(tokenizer: Tokenizer) -> GlassBox:
 def test_positions_go_by_the_text_they_cover(family: str, request: pytest.FixtureRequest) -> None:
     trace = request.getfixturevalue(family).trace("the dog runs")
     assert "".join(trace.tokens["text"]).replace("␣", "") == "thedogruns"
-    assert max(trace.words["text"]) == 2
+    assert max(trace.word_ids["text"]) == 2
     assert check_recompute(trace).ok
     assert all(proof.ok for proof in trace.checks)
     assert len(trace.checks) == 3
@@ -112,7 +111,7 @@ def test_the_answer_of_an_encoder_of_texts_is_its_vector(tokenizer: Tokenizer) -
     assert answer is not None
     np.testing.assert_allclose(answer.vector, vectors.embed(["the dog"])[0], atol=1e-6)
     assert "probabilities" not in trace
-    changed = difference(trace, vectors.trace("the dog", edits=[NoPosition()]))
+    changed = compare_traces(trace, vectors.trace("the dog", edits=[NoPosition()]))
     assert changed.cosine is not None
     assert changed.cosine < 1.0
     assert changed.first == "encoder.position"
@@ -120,10 +119,10 @@ def test_the_answer_of_an_encoder_of_texts_is_its_vector(tokenizer: Tokenizer) -
 
 def test_a_difference_names_the_first_value_and_moves_the_answer(writer: GlassBox) -> None:
     before = writer.trace("the dog runs")
-    same = difference(before, writer.trace("the dog runs"))
+    same = compare_traces(before, writer.trace("the dog runs"))
     assert (same.first, set(same.layers.values())) == (None, {0.0})
     id = writer.tokenizer.encode("cat")[0]
-    changed = difference(before, writer.trace("the dog runs", edits=[ReplaceToken(1, id)]))
+    changed = compare_traces(before, writer.trace("the dog runs", edits=[ReplaceToken(1, id)]))
     assert changed.first == "ids"
     assert changed.layers["decoder.1"] > 0
     assert any(moved.before != moved.after for moved in changed.answers)
@@ -145,7 +144,7 @@ def test_what_cannot_be_opened_says_why(writer: GlassBox, tokenizer: Tokenizer) 
     eight = GlassBox(qkv.Bundle(writer.model, tokenizer), int8=True)
     if eight.warnings:
         pytest.skip("torch does not multiply in 8 bits on this CPU")
-    with pytest.raises(UsageError, match="not one made for 8 bits"):
+    with pytest.raises(UsageError, match="not one quantized to int8"):
         eight.trace("the dog")
 
 

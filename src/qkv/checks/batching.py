@@ -126,7 +126,7 @@ def _in_steps(writer: Writer, sizes: tuple[int, ...], length: int) -> Values:
     runs = (partial(writer.read, *portion, cache) for portion in _portions(sizes, length))
     steps = record_forwards(writer.model, *runs)
     kept = (slot.k[:, :, : slot.length] for slot in cache.layers)
-    keys = {f"decoder.{i}.attention.key_turned": k for i, k in enumerate(kept)}
+    keys = {f"decoder.{i}.attention.key_rotated": k for i, k in enumerate(kept)}
     return concat_steps(steps) | keys
 
 

@@ -23,7 +23,7 @@ from qkv.model import AttentionCore, Layers, Model, StepsHook
 #   one module is called for several of them; the place then has the number of the layer. Two
 #   places
 #   are no modules: "decoder.position", the embeddings with their positions in them, and
-#   "decoder.3.attention.query_turned" (and key_turned), what is compared after rotary
+#   "decoder.3.attention.query_rotated" (and key_rotated), what is compared after rotary
 #   positions.
 
 Values = dict[str, Tensor]  # by place, in the order of computation
@@ -84,8 +84,8 @@ class Watcher:
 
     def _turned(self, path: str, mix: nn.Module, given: tuple[Any, ...]) -> None:
         (q, k), place = given[:2], self.places.name(path, self.calls[path])
-        self._keep(f"{place}.query_turned", q)
-        self._keep(f"{place}.key_turned", k[:, :, -q.shape[2] :])  # in a cache, the new ones
+        self._keep(f"{place}.query_rotated", q)
+        self._keep(f"{place}.key_rotated", k[:, :, -q.shape[2] :])  # in a cache, the new ones
 
     def _keep(self, place: str, value: object) -> None:
         if isinstance(value, Tensor) and value.dim() > 1 and place not in self.values:

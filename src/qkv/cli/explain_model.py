@@ -202,7 +202,6 @@ def _reason(box: "GlassBox", wish: Wish) -> "Attribution":
 
 def _place(box: "GlassBox", wish: Wish) -> "HeadLocation":
     from qkv.interpret.head_walk import locate_head
-    from qkv.interpret.trace import build_graph
     from qkv.model import Stack
 
     config = box.model.config
@@ -210,15 +209,14 @@ def _place(box: "GlassBox", wish: Wish) -> "HeadLocation":
     stack = stacks.get(wish.side) or stacks["decoder"] or stacks["encoder"]
     assert isinstance(stack, Stack)
     heads, where = stack.attention.heads, (wish.layer or 0, wish.head or 0)
-    return locate_head(build_graph(box.model), heads, *where, wish.cross, wish.side)
+    return locate_head(box.graph, heads, *where, wish.cross, wish.side)
 
 
 def _kept(box: "GlassBox", wish: Wish, place: "HeadLocation") -> list[str]:
     """What has to be computed for this wish, and no more."""
     from qkv.interpret.head_walk import head_value_names
-    from qkv.interpret.trace import build_graph
 
-    found = build_graph(box.model)
+    found = box.graph
     answers = [name for name in ("output", "probabilities", "served") if name in found.nodes]
     ending = "" if wish.output is None else wish.output.suffix.lower()
     if ending in PICTURES:
@@ -240,7 +238,7 @@ def _shown(trace: "Trace", before: "Trace | None", place: "HeadLocation", wish: 
     from qkv.interpret.render.formats import render_latex, render_markdown, render_model_json
     from qkv.interpret.render.sections import WalkView, cell_lines
     from qkv.interpret.render.terminal_text import render_model_text
-    from qkv.interpret.trace.recompute import difference
+    from qkv.interpret.trace import compare_traces
 
     walk = walk_head(trace, place)
     usual = tuple(step.name for step in walk if not step.is_input or step.axes[0])
@@ -248,7 +246,7 @@ def _shown(trace: "Trace", before: "Trace | None", place: "HeadLocation", wish: 
         walk, wish.precision, wish.steps or usual, crop=_crop(walk["weights"].value, wish.top),
         mark_rounding=False,
     )  # fmt: skip
-    changed = None if before is None else difference(before, trace)
+    changed = None if before is None else compare_traces(before, trace)
     if wish.format == "json":
         return render_model_json(look, trace, changed, wish.cell)
     if wish.cell is not None:

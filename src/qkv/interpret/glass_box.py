@@ -28,7 +28,14 @@ from qkv.engine.generate.request import Prompter
 from qkv.engine.translate.alignment import written_spans
 from qkv.engine.translate.segments import Marking
 from qkv.errors import UsageError
-from qkv.interpret.trace import Edit, TokenizedInput, Trace, capture_trace
+from qkv.interpret.trace import (
+    Edit,
+    Graph,
+    TokenizedInput,
+    Trace,
+    build_graph,
+    capture_trace,
+)
 from qkv.interpret.trace.capture import ALL_VALUES, Rows
 from qkv.interpret.trace.operations import Array
 from qkv.interpret.trace.recompute import to_numpy
@@ -76,7 +83,9 @@ class GlassBox(Engine):
         reading = read_text(self.model, self.tokenizer, text, target)
         about = self.about | {"text": text} | ({} if target is None else {"target": target})
         served = None if edits else served_answer(self.optimized, reading)
-        return capture_trace(self.model, reading, keep, rows, edits, about, served)
+        return capture_trace(
+            self.model, reading, keep, rows, edits, about, served, graph=self.graph
+        )
 
     def why(self, text: str, **asked: Any) -> Attribution:
         """Why the model answers as it does, and how far to trust that.
@@ -95,6 +104,11 @@ class GlassBox(Engine):
         ids = self.tokenizer.encode(written, target=True)
         room = self.model.config.length - 2  # beside two marks at most
         return written if len(ids) <= room else self.tokenizer.decode(ids[:room])
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Every value of a forward pass of this model, by name; built once."""
+        return build_graph(self.model)
 
     @cached_property
     def about(self) -> dict[str, str]:

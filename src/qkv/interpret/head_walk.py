@@ -284,7 +284,7 @@ class _Walker:
         last = letter
         if self._has(f"{part}_norm"):
             last = self._normed(part, letter, rows)
-        if self._has(f"{part}_turned"):
+        if self._has(f"{part}_rotated"):
             last = self._turned(part, letter, last, rows)
         return last
 
@@ -330,14 +330,14 @@ class _Walker:
         return f"{letter}_normed"
 
     def _turned(self, part: str, letter: str, last: str, rows: tuple[str, ...]) -> str:
-        node = self._node(f"{part}_turned")
+        node = self._node(f"{part}_rotated")
         assert isinstance(node.operation, kinds.Rotate)
         for side, name in zip(("cos", "sin"), node.inputs[1:], strict=True):
             if side not in self.steps:
                 value = to_numpy(self.trace[name]).astype(np.float64)
                 self._add(side, rows, value.reshape(len(rows), -1), Given())
         made_by = op.Turned((last, "cos", "sin"), node.operation.adjacent)
-        self._add(f"{letter}_turned", rows, self._of_head(f"{part}_turned"), made_by)
+        self._add(f"{letter}_turned", rows, self._of_head(f"{part}_rotated"), made_by)
         return f"{letter}_turned"
 
     def _grid(self, step: str, made_by: Operation) -> str:

@@ -128,8 +128,8 @@ def test_by_keyboard_alone_one_reaches_a_head_a_step_and_a_cell(
     assert page.locator("#cell .place").inner_text() == "scores(poem, a)"
     assert page.locator("#cell .result").inner_text() == shown(value)
     products = page.locator(".terms tbody tr td:last-child").all_inner_texts()
-    q = trace["decoder.1.attention.query_turned"][0, 1, 3]
-    k = trace["decoder.1.attention.key_turned"][0, 0, 1]
+    q = trace["decoder.1.attention.query_rotated"][0, 1, 3]
+    k = trace["decoder.1.attention.key_rotated"][0, 0, 1]
     assert products == [shown(product) for product in (q.double() * k.double()).tolist()]
     assert page.locator(".terms tfoot td").inner_text() == shown(value)
     page.keyboard.press("Escape")

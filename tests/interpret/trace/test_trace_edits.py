@@ -17,6 +17,7 @@ from qkv.interpret.trace import (
     SetValue,
     TokenizedInput,
     Trace,
+    build_graph,
     capture_trace,
     check_recompute,
 )
@@ -58,7 +59,7 @@ def test_what_follows_an_edit_is_computed_from_it_and_all_is_put_back(
     one = case(name)
     stack = "encoder" if hasattr(one.model, "encoder") else "decoder"
     if isinstance(edit, SetValue):
-        edit = SetValue(edit.name.format(stack), edit.at, edit.value)
+        edit = SetValue(edit.name.format(stack), edit.index, edit.value)
     if isinstance(edit, AblateHead):
         edit = AblateHead(stack, edit.layer, edit.head)
     before, after, again = one.trace(), one.trace(edit), one.trace()
@@ -94,6 +95,15 @@ def test_without_positions_and_mask_the_order_of_words_is_not_seen(name: str) ->
     torch.testing.assert_close(*answers, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", sorted(ENCODERS | DECODERS))
+def test_without_scale_the_graph_is_the_one_of_the_edited_model(name: str) -> None:
+    """The graph is revised, not built again; both must say the same of the model."""
+    model = case(name).model
+    graph = build_graph(model)
+    with NoScale().applied(model, graph):
+        assert NoScale().revise(graph) == build_graph(model)
+
+
 def test_a_head_that_is_off_adds_nothing() -> None:
     trace = case("gpt").trace(AblateHead("decoder", 0, 3))
     assert not trace["decoder.0.attention.mixed"][0, 3].any()
@@ -117,9 +127,9 @@ def test_two_edits_hold_at_once() -> None:
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (AblateHead("decoder", 0, 17), "head 17 is asked for, but there are 6"),
-        (SetValue("decoder.0.attention.scores", (0, 0), 1.0), "so no cell"),
-        (SetValue("ids", (0, 0), 1.0), "cannot be changed; change what it is made from"),
+        (AblateHead("decoder", 0, 17), "head 17 is out of range: there are 6"),
+        (SetValue("decoder.0.attention.scores", (0, 0), 1.0), "so there is no index"),
+        (SetValue("ids", (0, 0), 1.0), "cannot be changed; change one of its inputs"),
         (SetValue("decoder.0.attention.score", (0,), 1.0), "decoder.0.attention.scores"),
         (ReplaceToken(9, 1), "position 9 is not among the 7 there are"),
         (AblateHead("decoder", 7, 0), "decoder.7.attention.mixed"),

@@ -1,17 +1,18 @@
 """A trace in a file: every number as it was, readable by anything that reads safetensors."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from tests.model.odd_models import ALL, DECODERS
+from tests.model.odd_models import ALL, DECODERS, GROUPED, decoder
 
 from qkv.errors import DataError
 from qkv.interpret.trace import AblateHead, TokenizedInput, Trace, capture_trace, check_recompute
-from qkv.model import Translator, build
+from qkv.model import Rope, Translator, build
 
 IDS = [3, 7, 1, 14, 12]
 
@@ -94,3 +95,19 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
     save_file({"a": torch.zeros(2)}, tmp_path / "damaged.safetensors", damaged)
     with pytest.raises(DataError, match="is damaged"):
         Trace.load(tmp_path / "damaged.safetensors")
+
+
+def test_a_trace_written_by_qkv_0_1_loads_under_the_names_of_today() -> None:
+    old = Trace.load(Path(__file__).with_name("qkv_0_1.safetensors"))
+    model = build(decoder(attention=GROUPED, position=Rope()), seed=1)
+    edits = [AblateHead("decoder", 0, 1)]
+    ids = TokenizedInput.from_ids(text=[3, 7, 1])
+    new = capture_trace(model, ids, metadata={"model": "odd"}, edits=edits)
+    for one, other in zip(old.graph, new.graph, strict=True):
+        assert replace(one, hook_point=other.hook_point) == other  # modules have other names now
+    assert (old.graph.aliases, old.graph.layers) == (new.graph.aliases, new.graph.layers)
+    assert list(old) == list(new)
+    for name in new:
+        torch.testing.assert_close(old[name], new[name])
+    assert (old.tokens, old.metadata, old.edits) == (new.tokens, new.metadata, new.edits)
+    assert old.overrides == new.overrides

@@ -1,5 +1,8 @@
 """The graph is found in the module tree; computing every operation again in NumPy proves it."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +11,8 @@ from torch import nn
 
 from qkv.errors import UsageError
 from qkv.interpret.trace import TokenizedInput, Trace, build_graph, capture_trace, check_recompute
-from qkv.interpret.trace.recompute import comparable, deviation, to_numpy
+from qkv.interpret.trace.operations import Operation, ScaleBy
+from qkv.interpret.trace.recompute import captured_value, deviation, to_numpy
 from qkv.model import Model, Translator, build
 
 IDS = [3, 7, 1, 14, 12, 5, 7, 3, 9, 2, 11]
@@ -30,7 +34,7 @@ def test_every_operation_gives_its_output_again_in_numpy(model: Model) -> None:
     trace = capture_trace(model, reading(model))
     named = [node for node in trace.nodes if not node.is_input]
     for node in named:
-        assert deviation(trace.recompute(node.name), comparable(trace, node.name)) <= 1e-5, node
+        assert deviation(trace.recompute(node.name), captured_value(trace, node.name)) <= 1e-5, node
     assert len(named) > 15
     assert check_recompute(trace).ok
     assert all(proof.ok for proof in trace.checks)
@@ -132,16 +136,16 @@ def test_a_wrong_wish_is_answered_with_what_there_is() -> None:
     model = build(DECODERS["gpt"])
     with pytest.raises(UsageError, match=r"decoder\.0\.attention\.weight.* did you mean"):
         capture_trace(model, TokenizedInput.from_ids(text=IDS), keep=["decoder.0.attention.weight"])
-    with pytest.raises(UsageError, match="row 11 is asked for, but the text has 11 positions"):
+    with pytest.raises(UsageError, match="row 11 is out of range: the text has 11 positions"):
         capture_trace(model, TokenizedInput.from_ids(text=IDS), rows=[11])
     with pytest.raises(UsageError, match="the text is empty"):
         capture_trace(model, TokenizedInput.from_ids(text=[]))
-    with pytest.raises(UsageError, match="is given, not computed"):
+    with pytest.raises(UsageError, match="is an input, not computed"):
         capture_trace(model, TokenizedInput.from_ids(text=IDS)).recompute("ids")
 
 
 def test_too_much_is_refused_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qkv.interpret.trace.capture.ROOM", 60_000)
+    monkeypatch.setattr("qkv.interpret.trace.capture.MAX_BYTES", 60_000)
     model = build(DECODERS["gpt"])
     with pytest.raises(UsageError, match=r"keep some of them.*or some queries"):
         capture_trace(model, TokenizedInput.from_ids(text=IDS))
@@ -166,3 +170,57 @@ def test_a_trace_is_a_mapping_with_a_short_name() -> None:
 
 def hooks(model: nn.Module) -> int:
     return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+def test_one_page_builds_the_graph_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, qkv: Any, shared: Path
+) -> None:
+    from qkv.interpret.trace import model_graph
+
+    builders: list[Any] = []
+
+    class Counted(model_graph.GraphBuilder):
+        def __init__(self) -> None:
+            super().__init__()
+            builders.append(self)
+
+    monkeypatch.setattr(model_graph, "GraphBuilder", Counted)
+    model = shared / "models" / "stories260K"
+    page = tmp_path / "page.html"
+    assert qkv("explain", "Once upon", "--model", model, "--no-scale", "-o", page)[0] == 0
+    assert len(builders) == 1
+
+
+class Squeezed(nn.Module):
+    """A feed-forward from outside the package, without an operation of its own."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.inner(x))
+
+
+class Doubled(nn.Module):
+    """A feed-forward from outside the package that says what it computes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2.0 * x
+
+    def trace_operation(self) -> tuple[Operation, tuple[str, ...]]:
+        return ScaleBy(2.0), ()
+
+
+def test_a_module_from_outside_is_one_opaque_step_or_the_operation_it_brings() -> None:
+    model = build(DECODERS["gpt"], seed=3)
+    first, second = (model.decoder.get_submodule(str(layer)) for layer in (0, 1))
+    first.feed_forward = Squeezed(first.feed_forward)
+    second.feed_forward = Doubled()
+    trace = capture_trace(model, TokenizedInput.from_ids(text=IDS))
+    assert trace.node("decoder.0.feed_forward").equation == "computed by Squeezed, not opened"
+    assert "decoder.0.feed_forward.up" not in trace.graph.nodes
+    assert trace.node("decoder.1.feed_forward").operation == ScaleBy(2.0)
+    assert check_recompute(trace).ok
+    with pytest.raises(UsageError, match="cannot be recomputed"):
+        trace.recompute("decoder.0.feed_forward")

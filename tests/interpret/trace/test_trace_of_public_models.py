@@ -29,7 +29,7 @@ def test_minilm() -> None:
         "answer = the served model's",
     ]
     assert trace.tokens["text"][:3] == ("[CLS]", "A", "dog")
-    words = trace.words["text"]
+    words = trace.word_ids["text"]
     assert (words[0], words[-1]) == (-1, -1)
     assert [n for n in words if n >= 0] == sorted(n for n in words if n >= 0)
     assert sum(name.endswith("attention.weights") for name in trace) == 6

@@ -32,7 +32,7 @@ def test_a_number_that_is_none_fails_the_checks() -> None:
         answer = model.eval()(torch.tensor([TEXT.ids["text"]]))
     found = {proof.name: proof for proof in capture_trace(model, TEXT, served=answer).checks}
     assert not found["softmax rows sum to 1"].ok
-    assert found["softmax rows sum to 1"].place == "decoder.1.attention.weights"
+    assert found["softmax rows sum to 1"].location == "decoder.1.attention.weights"
     assert not found["answer = the served model's"].ok
 
 

@@ -227,7 +227,10 @@ class Watch:
             group = self.attentions[first : first + at_once]
             names = (f"{name}.{part}" for name in group for part in parts)
             trace = capture_trace(
-                self.model, reading, keep=[n for n in names if n in self.graph.nodes]
+                self.model,
+                reading,
+                keep=[n for n in names if n in self.graph.nodes],
+                graph=self.graph,
             )
             yield from ((name, trace) for name in group)
 

@@ -117,8 +117,8 @@ _STEPS = {
     "value": ("Values", "Each row is what a position passes on to those that look at it."),
     "query_norm": ("Queries, normed", "The questions brought to a common size."),
     "key_norm": ("Keys, normed", "The keys brought to a common size."),
-    "query_turned": ("Queries, turned", "Turned by their position, so that distance counts."),
-    "key_turned": ("Keys, turned", "Turned by their position, so that distance counts."),
+    "query_rotated": ("Queries, turned", "Turned by their position, so that distance counts."),
+    "key_rotated": ("Keys, turned", "Turned by their position, so that distance counts."),
     "scores": ("Scores", "How well each query matches each key."),
     "scaled": (
         "Scaled scores",

@@ -114,7 +114,7 @@ def payload(trace: Trace, room: int = choice.ROOM) -> tuple[dict[str, Any], Part
         "output": answer(trace),
         "checks": [
             {"name": each.name, "ok": each.ok, "worst": _finite(each.worst),
-             "tolerance": each.tolerance, "place": each.place}
+             "tolerance": each.tolerance, "place": each.location}
             for each in trace.checks
         ],
     }, parts  # fmt: skip

@@ -19,8 +19,7 @@ from qkv.interpret.render.sections import (
     slip_line,
 )
 from qkv.interpret.render.terminal_text import plain_text
-from qkv.interpret.trace import Trace
-from qkv.interpret.trace.recompute import Difference
+from qkv.interpret.trace import Trace, TraceDifference
 from qkv.interpret.walk import Mistake
 from qkv.interpret.worksheet import Worksheet
 
@@ -59,14 +58,14 @@ def render_json(look: WalkView, judged: bool = False, cell: tuple[str, str] | No
 
 
 def render_model_json(
-    look: WalkView, trace: Trace, changed: Difference | None, cell: tuple[str, str] | None
+    look: WalkView, trace: Trace, changed: TraceDifference | None, cell: tuple[str, str] | None
 ) -> str:
     """A head of a model: its steps, the model's answer, what changed, checks and origin."""
     page: dict[str, Any] = encoder.loads(render_json(look, cell=cell))
     answer = prediction_of(trace)
     page |= {
         "answer": None if answer is None else answer.json(),
-        "checks": [vars(proof) for proof in trace.checks],
+        "checks": [proof.json() for proof in trace.checks],
         "about": dict(trace.metadata),
     }
     if changed is not None:

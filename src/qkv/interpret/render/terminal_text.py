@@ -5,8 +5,7 @@ from rich.cells import cell_len
 from qkv.interpret.glass_box import Prediction, prediction_of
 from qkv.interpret.operation import Sentence, UserWord
 from qkv.interpret.render.sections import Section, TextTable, WalkView, sections
-from qkv.interpret.trace import Trace, TraceCheck
-from qkv.interpret.trace.recompute import Difference
+from qkv.interpret.trace import Trace, TraceCheck, TraceDifference
 
 # FOLDED explain/render/model_text: A head of a model for the terminal: its walk, the model's
 #   answer, what changed, the checks.
@@ -95,7 +94,9 @@ def _wrap(line: str, width: int) -> list[str]:
 MODEL_INDENT = "   "
 
 
-def render_model_text(look: WalkView, trace: Trace, changed: Difference | None, width: int) -> str:
+def render_model_text(
+    look: WalkView, trace: Trace, changed: TraceDifference | None, width: int
+) -> str:
     """The whole page, in lines of at most so many columns."""
     parts = [render_text(look, width), "", *_answer(prediction_of(trace), width)]
     if changed is not None:
@@ -108,7 +109,7 @@ def check_lines(proofs: tuple[TraceCheck, ...]) -> list[str]:
     """One line a proof: whether it holds, how far off the worst number is, and where."""
     return [
         f"{'✓' if proof.ok else '✗'} {proof.name:<32} worst {proof.worst:.1e} of "
-        f"{proof.tolerance:.0e} allowed" + ("" if proof.ok else f", at {proof.place}")
+        f"{proof.tolerance:.0e} allowed" + ("" if proof.ok else f", at {proof.location}")
         for proof in proofs
     ]
 
@@ -131,7 +132,7 @@ def _answer(answer: Prediction | None, width: int) -> list[str]:
     ]
 
 
-def _changes(changed: Difference, width: int) -> list[str]:
+def _changes(changed: TraceDifference, width: int) -> list[str]:
     lines = [f"What if: {', '.join(changed.edits)}", ""]
     if changed.first is None:
         return [*lines, f"{MODEL_INDENT}nothing changed"]

@@ -1,6 +1,7 @@
-"""Every value of a forward pass by name, with the operation that made it."""
+"""Every value of a forward pass by name, with the operation that computed it."""
 
 from qkv.interpret.trace.capture import TokenizedInput, capture_trace
+from qkv.interpret.trace.compare import TraceDifference, compare_traces
 from qkv.interpret.trace.edits import (
     AblateHead,
     Edit,
@@ -10,7 +11,8 @@ from qkv.interpret.trace.edits import (
     ReplaceToken,
     SetValue,
 )
-from qkv.interpret.trace.graph import Graph, Node, build_graph
+from qkv.interpret.trace.graph import Graph, Node
+from qkv.interpret.trace.model_graph import build_graph
 from qkv.interpret.trace.recompute import TraceCheck, check_recompute
 from qkv.interpret.trace.trace import Trace
 
@@ -27,7 +29,9 @@ __all__ = [
     "TokenizedInput",
     "Trace",
     "TraceCheck",
+    "TraceDifference",
     "build_graph",
     "capture_trace",
     "check_recompute",
+    "compare_traces",
 ]

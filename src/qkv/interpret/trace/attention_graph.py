@@ -1,4 +1,4 @@
-"""The nodes of one attention: queries, keys and values, their scores, and what is made of them."""
+"""The nodes of one attention: queries, keys, values, scores, weights and the weighted sum."""
 
 from dataclasses import dataclass
 
@@ -12,161 +12,79 @@ from qkv.interpret.trace.graph import (
     Axes,
     GraphBuilder,
     HookPoint,
-    is_identity,
+    is_foreign,
     operation_of,
     unsupported_module,
 )
 from qkv.interpret.trace.operations import (
-    AddTokenType,
     AlibiBias,
     AttentionMask,
     ConcatHeads,
-    EmbeddingLookup,
     MaskScores,
     Operation,
-    Pool,
     RelativeBias,
     Rotate,
     ScaleScores,
     Scores,
     SoftCap,
     Softmax,
-    TokenLogits,
     WeightedSum,
 )
-from qkv.model import output
-from qkv.model.attention import Attention, BlockDiagonalProjection, CrossAttention, HeadProjection
-from qkv.model.embedding import TokenEmbedding, TokenTypeEmbedding
-from qkv.model.norm import Dropout
+from qkv.model.attention import Attention, CrossAttention, BlockDiagonalProjection, HeadProjection
 from qkv.model.position import Position
 from qkv.model.position.schemes import AlibiPositions, RelativePositions
 
-# FOLDED explain/trace/ends: Where a model begins and ends: ids to vectors, and states to its
-#   answer.
-
-
-def add_inputs(b: GraphBuilder, ids: str, sequence: str) -> None:
-    """The ids of one sequence and the numbers of its positions."""
-    b.add_input(ids, "the tokens' numbers", ("B", "T"), {"T": sequence})
-    b.add_input(positions(sequence), "0, 1, 2, …", ("T",), {"T": sequence})
-
-
-def positions(sequence: str) -> str:
-    """The name of a sequence's positions."""
-    return "positions" if sequence in ("text", "target") else f"{sequence}_positions"
-
-
-def add_embedding(
-    b: GraphBuilder,
-    name: str,
-    table: TokenEmbedding,
-    path: str,
-    ids: str,
-    sequence: str,
-    call: int = 0,
-) -> str:
-    """The vector of each token, its type added if there are types."""
-    axes, sequences = ("B", "T", "D"), {"T": sequence}
-    plain = is_identity(table.scale) and not isinstance(table, TokenTypeEmbedding)
-    rows = HookPoint(path, call) if plain else HookPoint(f"{path}.scale", call, "argument")
-    first = name if plain else f"{name}.rows"
-    x = b.add(first, EmbeddingLookup(), (ids, f"{path}.weight"), axes, sequences, rows)
-    if not is_identity(table.scale):
-        scaled = name if not isinstance(table, TokenTypeEmbedding) else f"{name}.scale"
-        x = b.add(
-            scaled,
-            operation_of(table.scale).operation,
-            (x,),
-            axes,
-            sequences,
-            HookPoint(path + ".scale", call),
-        )
-    if isinstance(table, TokenTypeEmbedding):
-        x = b.add(
-            name, AddTokenType(), (x, f"{path}.types"), axes, sequences, HookPoint(path, call)
-        )
-    return x
-
-
-def add_output(b: GraphBuilder, module: nn.Module, states: str, sequence: str) -> str:
-    """The model's answer, by whatever it has for an output; gives the name of the last node."""
-    if isinstance(module, output.Pooled):
-        return _pooled(b, module, states)
-    path = "output"
-    if isinstance(module, output.Transformed):
-        states = _chain(b, "output.change", module.change, states, {"T": sequence})
-        module, path = module.output, "output.output"
-    if not isinstance(module, output.TiedLogits):
-        raise unsupported_module(module)
-    sequences = {"T": sequence}
-    if not is_identity(module.scale):
-        hook_point = HookPoint(f"{path}.scale")
-        times = operation_of(module.scale).operation
-        states = b.add("output.scale", times, (states,), ("B", "T", "D"), sequences, hook_point)
-    own = isinstance(module, output.UntiedLogits)
-    bias = () if module.bias is None else (f"{path}.bias",)
-    inputs = (states, f"{path}.weight" if own else "embedding.weight", *bias)
-    operation = TokenLogits(module.bias is not None, module.cap)
-    return b.add("output", operation, inputs, ("B", "T", "V"), sequences, HookPoint("output"))
-
-
-def _pooled(b: GraphBuilder, module: output.Pooled, states: str) -> str:
-    hook_point = HookPoint("output.change", 0, "argument")
-    how = Pool(module.pooling.kind)
-    x = b.add("output.pooled", how, (states,), ("B", "D"), {}, hook_point)
-    x = _chain(b, "output.change", module.change, x, {})
-    return _chain(b, "output.output", module.output, x, {}, last="output")
-
-
-def _chain(
-    b: GraphBuilder, path: str, module: nn.Module, x: str, sequences: dict[str, str], last: str = ""
-) -> str:
-    """One module, or several one after the other; the last of them may go by another name."""
-    parts = list(module.named_children()) if isinstance(module, nn.Sequential) else [("", module)]
-    parts = [(name, part) for name, part in parts if not isinstance(part, Dropout | nn.Identity)]
-    axes = ("B", "T", "D") if sequences else ("B", "D")
-    for number, (name, part) in enumerate(parts):
-        inner = f"{path}.{name}".rstrip(".")
-        operation, parameters = operation_of(part)
-        end = last and number == len(parts) - 1
-        given = (x, *(f"{inner}.{parameter}" for parameter in parameters))
-        shown = ("B", "label") if end and isinstance(part, nn.Linear) else axes
-        x = b.add(last if end else inner, operation, given, shown, sequences, HookPoint(inner))
-    return x
-
-
-GRID, HEADS, SHARED = ("B", "H", "T", "S"), ("B", "H", "T", "E"), ("B", "K", "S", "E")
+QUERY_HEADS = ("B", "H", "T", "E")
+KEY_HEADS = ("B", "K", "S", "E")  # K < H where query heads share keys and values
+SCORES = ("B", "H", "T", "S")
 
 
 @dataclass(frozen=True)
 class LayerContext:
-    """What a layer's attention is given by its stack."""
+    """What the attention of a layer gets from its stack."""
 
+    stack: str
     sequence: str
     causal: bool
     window: Window | None
-    waves: str | None  # the node of the cosines, without its ending
-    adjacent: bool
-    distances: Position  # it may add to the scores
-    stack: str
-    memory: str | None
+    rotation: str | None  # prefix of the nodes `.cos` and `.sin`; None without RoPE
+    adjacent: bool  # whether RoPE rotates neighbouring features
+    position: Position  # may add a bias to the scores
+    memory: str | None  # the encoder's output, for cross attention
+
+
+def positions_name(sequence: str) -> str:
+    """The name of the node with a sequence's positions."""
+    return "positions" if sequence in ("text", "target") else f"{sequence}_positions"
 
 
 def add_attention(
     b: GraphBuilder,
-    module: Attention,
+    module: nn.Module,
     name: str,
     path: str,
     call: int,
     x: str,
     context: LayerContext,
 ) -> str:
-    """Self-attention, or cross attention to the memory; gives the name of what comes out."""
-    return _Attended(b, module, name, path, call, context).nodes(x)
+    """Self-attention, or cross attention to the memory; returns the name of its output.
+
+    An attention from outside this package becomes one step: its own operation, or an opaque one.
+    """
+    if is_foreign(module):
+        operation, parameters = operation_of(module)
+        inputs = (x, *(f"{path}.{parameter}" for parameter in parameters))
+        sequences = {"T": context.sequence}
+        return b.add(name, operation, inputs, ("B", "T", "D"), sequences, HookPoint(path, call))
+    if not isinstance(module, Attention):
+        raise unsupported_module(module)
+    return _AttentionNodes(b, module, name, path, call, context).add(x)
 
 
 @dataclass(frozen=True)
-class _Attended:
+class _AttentionNodes:
+    """Adds the nodes of one attention module at one of its calls."""
+
     b: GraphBuilder
     module: Attention
     name: str
@@ -174,75 +92,56 @@ class _Attended:
     call: int
     context: LayerContext
 
-    @property
-    def cross(self) -> bool:
-        return isinstance(self.module, CrossAttention)
-
-    @property
-    def keys(self) -> str:
-        """The sequence that is looked at."""
-        return "source" if self.cross else self.context.sequence
-
-    def nodes(self, x: str) -> str:
-        read = self.context.memory if self.cross else x
-        assert read is not None
-        q = self._head_by_head("query", x, "0")
-        k = self._head_by_head("key", read, "1")
-        v = self._projected("value", read)
+    def add(self, x: str) -> str:
+        """All nodes, from what enters the attention to its output."""
+        source = x
+        if self.is_cross:
+            assert self.context.memory is not None
+            source = self.context.memory
+        q = self._rotated_projection("query", x, "0")
+        k = self._rotated_projection("key", source, "1")
+        v = self._projection("value", source)
         weights = self._weights(q, k)
-        mixed = self._add(
-            "mixed", WeightedSum(), (weights, v), HEADS, HookPoint(f"{self.path}.core", self.call)
-        )
+        hook_point = HookPoint(f"{self.path}.core", self.call)
+        mixed = self._add("mixed", WeightedSum(), (weights, v), QUERY_HEADS, hook_point)
         hook_point = HookPoint(f"{self.path}.output", self.call, "argument")
         joined = self._add("joined", ConcatHeads(), (mixed,), ("B", "T", "H·E"), hook_point)
-        if is_identity(self.module.output):
-            return joined
-        operation, parameters = operation_of(self.module.output)
-        inputs = (joined, *(f"{self.path}.output.{name}" for name in parameters))
-        hook_point = HookPoint(f"{self.path}.output", self.call)
-        return self._add("output", operation, inputs, ("B", "T", "D"), hook_point)
+        return self._module("output", joined, ("B", "T", "D"))
 
-    def _head_by_head(self, part: str, x: str, argument: str) -> str:
-        """Queries or keys: projected, perhaps normed, perhaps turned by their positions."""
-        x = self._projected(part, x)
-        norm = getattr(self.module, f"{part}_norm")
-        if not is_identity(norm):
-            operation, parameters = operation_of(norm)
-            path = f"{self.path}.{part}_norm"
-            inputs = (x, *(f"{path}.{parameter}" for parameter in parameters))
-            axes = self.b.nodes[x].axes
-            x = self._add(f"{part}_norm", operation, inputs, axes, HookPoint(path, self.call))
-        if self.context.waves is None or self.cross:
+    @property
+    def is_cross(self) -> bool:
+        return isinstance(self.module, CrossAttention)
+
+    def _rotated_projection(self, part: str, x: str, argument: str) -> str:
+        """Queries or keys, with their norm and rotation (RoPE) where the model has them."""
+        x = self._projection(part, x)
+        axes = self.b.nodes[x].axes
+        x = self._module(f"{part}_norm", x, axes)
+        if self.context.rotation is None or self.is_cross:
             return x
-        turned, waves = Rotate(self.context.adjacent), self.context.waves
-        hook_point, axes = (
-            HookPoint(f"{self.path}.core", self.call, "argument", argument),
-            self.b.nodes[x].axes,
-        )
-        inputs = (x, f"{waves}.cos", f"{waves}.sin")
-        return self._add(f"{part}_turned", turned, inputs, axes, hook_point)
+        inputs = (x, f"{self.context.rotation}.cos", f"{self.context.rotation}.sin")
+        hook_point = HookPoint(f"{self.path}.core", self.call, "argument", argument)
+        return self._add(f"{part}_rotated", Rotate(self.context.adjacent), inputs, axes, hook_point)
 
-    def _projected(self, part: str, x: str) -> str:
-        operation, parameters = operation_of(getattr(self.module, part))
-        inputs = (x, *(f"{self.path}.{part}.{name}" for name in parameters))
-        hook_point = HookPoint(f"{self.path}.{part}", self.call)
-        axes = HEADS if part == "query" else SHARED
-        return self._add(part, operation, inputs, axes, hook_point)
+    def _projection(self, part: str, x: str) -> str:
+        return self._module(part, x, QUERY_HEADS if part == "query" else KEY_HEADS)
 
     def _weights(self, q: str, k: str) -> str:
-        mix = self.module.core
+        """softmax(mask(q·kᵀ × scale)), one node per step."""
+        core = self.module.core
         d_k = self._key_width()
-        last = self._step("scores", Scores(), (q, k))
-        last = self._step("scaled", ScaleScores(scale_factor(d_k, mix.scale), d_k), (last,))
-        if mix.cap is not None:
-            last = self._step("capped", SoftCap(mix.cap), (last,))
-        bias, seen = self._bias(), self._seen()
-        operation = MaskScores(bias is not None, seen is not None)
-        last = self._step("masked", operation, (last, *filter(None, (bias, seen))))
-        return self._step("weights", Softmax(), (last,))
+        x = self._step("scores", Scores(), (q, k))
+        x = self._step("scaled", ScaleScores(scale_factor(d_k, core.scale), d_k), (x,))
+        if core.cap is not None:
+            x = self._step("capped", SoftCap(core.cap), (x,))
+        bias = self._bias()
+        mask = self._mask()
+        added = [name for name in (bias, mask) if name is not None]
+        x = self._step("masked", MaskScores(bias is not None, mask is not None), (x, *added))
+        return self._step("weights", Softmax(), (x,))
 
     def _key_width(self) -> int:
-        """d_k: how wide one head's queries are."""
+        """d_k: the width of one head's queries and keys."""
         query = self.module.query
         if isinstance(query, BlockDiagonalProjection):
             return query.weight.shape[-1]
@@ -250,35 +149,46 @@ class _Attended:
         return query.out_features // query.heads
 
     def _bias(self) -> str | None:
-        """What the distance from query to key adds."""
-        scheme = self.context.distances
-        if self.cross:
+        """The bias that depends on the distance from query to key: ALiBi's or T5's."""
+        scheme = self.context.position
+        if self.is_cross:
             return None
         if isinstance(scheme, AlibiPositions):
             slopes = alibi_slopes(scheme.heads, torch.float64).tolist()
-            operation: Operation = AlibiBias(tuple(slopes))
-            return self._mask("bias", operation)
+            return self._add_mask("bias", AlibiBias(tuple(slopes)), SCORES)
         if isinstance(scheme, RelativePositions):
             operation = RelativeBias(scheme.choice.max_distance, scheme.choice.bidirectional)
-            return self._mask("bias", operation, (f"{self.context.stack}.position.weight",))
+            return self._add_mask(
+                "bias", operation, SCORES, f"{self.context.stack}.position.weight"
+            )
         return None
 
-    def _seen(self) -> str | None:
+    def _mask(self) -> str | None:
+        """Which keys each query may attend to; None where it is all of them."""
         window = self.context.window
-        if self.cross or not (self.context.causal or window):
+        if self.is_cross or not (self.context.causal or window):
             return None
-        reach = (None, None) if window is None else (window.before, window.after)
-        return self._mask("seen", AttentionMask(self.context.causal, *reach))
+        if window is None:
+            operation = AttentionMask(self.context.causal)
+        else:
+            operation = AttentionMask(self.context.causal, window.before, window.after)
+        return self._add_mask("seen", operation, ("T", "S"))
 
-    def _mask(self, side: str, operation: Operation, parameters: tuple[str, ...] = ()) -> str:
-        where = positions(self.context.sequence)
-        axes = ("T", "S") if side == "seen" else ("B", "H", "T", "S")
-        hook_point = HookPoint(f"{self.path}.core", self.call, "mask", side)
-        return self._add(side, operation, (where, where, *parameters), axes, hook_point)
+    def _add_mask(self, key: str, operation: Operation, axes: Axes, *parameters: str) -> str:
+        positions = positions_name(self.context.sequence)
+        inputs = (positions, positions, *parameters)  # of the queries, of the keys
+        hook_point = HookPoint(f"{self.path}.core", self.call, "mask", key)
+        return self._add(key, operation, inputs, axes, hook_point)
 
     def _step(self, step: str, operation: Operation, inputs: tuple[str, ...]) -> str:
         hook_point = HookPoint(f"{self.path}.core", self.call, "step", step)
-        return self._add(step, operation, inputs, GRID, hook_point)
+        return self._add(step, operation, inputs, SCORES, hook_point)
+
+    def _module(self, part: str, x: str, axes: Axes) -> str:
+        module = self.module.get_submodule(part)
+        hook_point = HookPoint(f"{self.path}.{part}", self.call)
+        name = f"{self.name}.{part}"
+        return self.b.add_module(name, module, x, axes, self._sequences(axes), hook_point)
 
     def _add(
         self,
@@ -288,6 +198,11 @@ class _Attended:
         axes: Axes,
         hook_point: HookPoint,
     ) -> str:
-        sides = {"T": self.context.sequence, "S": self.keys}
-        sequences = {axis: sequence for axis, sequence in sides.items() if axis in axes}
-        return self.b.add(f"{self.name}.{part}", operation, inputs, axes, sequences, hook_point)
+        name = f"{self.name}.{part}"
+        return self.b.add(name, operation, inputs, axes, self._sequences(axes), hook_point)
+
+    def _sequences(self, axes: Axes) -> dict[str, str]:
+        """Queries run along the layer's sequence; keys of cross attention along the source."""
+        keys = "source" if self.is_cross else self.context.sequence
+        sequences = {"T": self.context.sequence, "S": keys}
+        return {axis: sequence for axis, sequence in sequences.items() if axis in axes}

@@ -1,4 +1,8 @@
-"""One change to a pass, put back afterwards; and how hooks come and go."""
+"""Interventions on a forward pass ("what if"): each edit holds for one pass and is undone after it.
+
+A head is ablated, a token replaced, a number set; or scores are not scaled, nothing is masked, or
+positions are not seen. What follows from an edit is computed by the model itself.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +20,25 @@ from qkv.attention import Mask, Part, Rotation, Steps, Unturned, soft_cap, softm
 from qkv.attention.reference import scale_factor
 from qkv.errors import UsageError
 from qkv.interpret.trace.graph import Graph, Node
-from qkv.model import AttentionCore, Block, Layers
+from qkv.interpret.trace.operations import ScaleScores
+from qkv.model import Block, Layers, AttentionCore
 
-# FOLDED explain/trace/edits/steps: A step of attention changed on its way through the tap; the
-#   later ones follow from it.
-# FOLDED explain/trace/edits/values: What if a head were off, another token stood there, or a
-#   number were another one?
-# FOLDED explain/trace/edits/places: What if scores were not scaled, nothing was hidden, or the
-#   order of words could not be seen?
+Change = Callable[[Tensor], Tensor]
+
+STEP_ORDER = ("scores", "scaled", "capped", "masked", "weights", "output")
 
 
 @dataclass(frozen=True)
 class Edit:
-    """One change; the nodes it sets by hand are those whose names match `touched`."""
+    """One change to a forward pass; subclasses override what they change."""
 
     def overrides(self) -> tuple[str, ...]:
+        """Patterns for the names of the values that the edit sets instead of the model."""
         return ()
+
+    def revise(self, graph: Graph) -> Graph:
+        """The graph with the operations that the edit changes."""
+        return graph
 
     @contextmanager
     def applied(self, model: nn.Module, graph: Graph) -> Iterator[None]:
@@ -39,83 +46,29 @@ class Edit:
         yield
 
     def ids(self, sequence: str, ids: list[int]) -> list[int]:
-        """What is read instead."""
+        """The ids that the model reads instead."""
         return ids
 
     def tokens(self, sequence: str, tokens: list[str]) -> list[str]:
-        """How that is shown."""
+        """The tokens that belong to those ids."""
         return tokens
 
 
 def is_overridden(name: str, edits: Sequence[Edit], graph: Graph) -> bool:
-    """Whether one of these edits sets this node by hand."""
-    patterns = (pattern for edit in edits for pattern in edit.overrides())
-    return any(fnmatchcase(name, graph.aliases.get(each, each)) for each in patterns)
-
-
-@contextmanager
-def hooked(handles: list[RemovableHandle]) -> Iterator[None]:
-    """Inside, the hooks are there."""
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-Change = Callable[[Tensor], Tensor]
-
-ORDER = ("scores", "scaled", "capped", "masked", "weights", "output")
-
-
-@contextmanager
-def changed_step(model: nn.Module, node: Node, change: Change) -> Iterator[None]:
-    """Inside, the step is changed at the node's call of its attention."""
-    hook_point = node.hook_point
-    assert hook_point is not None
-    mix = model.get_submodule(hook_point.module)
-    assert isinstance(mix, AttentionCore)
-    seen: list[tuple[Tensor, Tensor]] = []  # queries and values of each call
-
-    def look(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        seen.append((arguments[0], arguments[2]))
-
-    def hook(module: nn.Module, arguments: tuple[Any, ...], steps: Steps) -> Steps | None:
-        if len(seen) - 1 != hook_point.call:
-            return None
-        q, v = seen[-1]
-        factor = scale_factor(q.shape[-1], mix.scale)
-        return followed(steps, hook_point.which, change, factor, mix.cap, v)
-
-    hooks = [mix.register_forward_pre_hook(look), mix.hook_point.register_forward_hook(hook)]
-    with hooked(hooks):
-        yield
-
-
-def followed(
-    steps: Steps, name: str, change: Change, factor: float, cap: float | None, v: Tensor
-) -> Steps:
-    """The steps before the changed one as they were, those after it computed from it."""
-    hidden = steps.masked == -torch.inf
-    added = (steps.masked - steps.capped).masked_fill(hidden, 0.0)
-    group = steps.weights.shape[1] // v.shape[1]
-    computed: dict[str, Change] = {
-        "scaled": lambda scores: scores * factor,
-        "capped": lambda scaled: scaled if cap is None else soft_cap(scaled, cap),
-        "masked": lambda capped: (capped + added).masked_fill(hidden, -torch.inf),
-        "weights": softmax,
-        "output": lambda weights: weights @ v.repeat_interleave(group, dim=1),
-    }
-    new = {step: getattr(steps, step) for step in ORDER}
-    new[name] = last = change(new[name])
-    for step in ORDER[ORDER.index(name) + 1 :]:
-        new[step] = last = computed[step](last)
-    return Steps(**new)
+    """Whether one of these edits sets this value."""
+    for edit in edits:
+        for pattern in edit.overrides():
+            if fnmatchcase(name, graph.aliases.get(pattern, pattern)):
+                return True
+    return False
 
 
 @dataclass(frozen=True)
 class AblateHead(Edit):
-    """One head of one layer adds nothing; counted from 0. part: attention or cross."""
+    """The output of one head of one layer is zero; layers and heads are counted from 0.
+
+    part: "attention" or "cross".
+    """
 
     stack: str
     layer: int
@@ -130,54 +83,55 @@ class AblateHead(Edit):
 
     @contextmanager
     def applied(self, model: nn.Module, graph: Graph) -> Iterator[None]:
-        def silent(mixed: Tensor) -> Tensor:
-            if not 0 <= self.head < mixed.shape[1]:
-                raise UsageError(f"head {self.head} is asked for, but there are {mixed.shape[1]}")
+        def zero_head(mixed: Tensor) -> Tensor:
+            heads = mixed.shape[1]
+            if not 0 <= self.head < heads:
+                raise UsageError(f"head {self.head} is out of range: there are {heads}")
             mixed = mixed.clone()
             mixed[:, self.head] = 0.0
             return mixed
 
-        with changed_result(model, graph[self.overrides()[0]], silent):
+        with change_result(model, graph[self.overrides()[0]], zero_head):
             yield
 
 
 @dataclass(frozen=True)
 class ReplaceToken(Edit):
-    """Another token at a position of a sequence; its id, and how it is shown."""
+    """Another token at a position of a sequence: its id, and the text it is shown as."""
 
     position: int
     id: int
-    shown: str = ""
+    text: str = ""
     sequence: str = "text"
 
     def __str__(self) -> str:
-        return f"{self.shown or self.id} at position {self.position} of the {self.sequence}"
+        return f"{self.text or self.id} at position {self.position} of the {self.sequence}"
 
     def ids(self, sequence: str, ids: list[int]) -> list[int]:
         if sequence != self.sequence:
             return ids
         if not -len(ids) <= self.position < len(ids):
             raise UsageError(f"position {self.position} is not among the {len(ids)} there are")
-        changed = list(ids)
-        changed[self.position] = self.id
-        return changed
+        ids = list(ids)
+        ids[self.position] = self.id
+        return ids
 
     def tokens(self, sequence: str, tokens: list[str]) -> list[str]:
         if sequence == self.sequence:
-            tokens[self.position] = self.shown or str(self.id)
+            tokens[self.position] = self.text or str(self.id)
         return tokens
 
 
 @dataclass(frozen=True)
 class SetValue(Edit):
-    """One number of a value: a state, a score, a weight; what follows is computed from it."""
+    """One number of a state, a score or a weight; what follows is computed from it."""
 
     name: str
-    at: tuple[int, ...]
+    index: tuple[int, ...]
     value: float
 
     def __str__(self) -> str:
-        return f"{self.name}[{', '.join(map(str, self.at))}] = {self.value:g}"
+        return f"{self.name}[{', '.join(map(str, self.index))}] = {self.value:g}"
 
     def overrides(self) -> tuple[str, ...]:
         return (self.name,)
@@ -185,38 +139,26 @@ class SetValue(Edit):
     @contextmanager
     def applied(self, model: nn.Module, graph: Graph) -> Iterator[None]:
         node = graph[self.name]
-        if node.hook_point is None or node.hook_point.place not in ("result", "step"):
-            raise UsageError(f"{self.name} cannot be changed; change what it is made from")
-        change = changed_result if node.hook_point.place == "result" else changed_step
-        with change(model, node, self._set):
+        kind = None if node.hook_point is None else node.hook_point.kind
+        if kind == "result":
+            change = change_result(model, node, self._set)
+        elif kind == "step":
+            change = change_step(model, node, self._set)
+        else:
+            raise UsageError(f"{self.name} cannot be changed; change one of its inputs")
+        with change:
             yield
 
-    def _set(self, value: Tensor) -> Tensor:
-        if len(self.at) != value.dim() or any(
-            not -size <= i < size for i, size in zip(self.at, value.shape, strict=False)
-        ):
-            raise UsageError(f"{self.name} has shape {tuple(value.shape)}, so no cell {self.at}")
-        value = value.clone()
-        value[self.at] = self.value
-        return value
-
-
-@contextmanager
-def changed_result(
-    model: nn.Module, node: Node, change: Callable[[Tensor], Tensor]
-) -> Iterator[None]:
-    """What a module gives at the node's call of it is changed."""
-    hook_point = node.hook_point
-    assert hook_point is not None
-    calls = 0
-
-    def hook(module: nn.Module, arguments: tuple[Any, ...], result: Tensor) -> Tensor | None:
-        nonlocal calls
-        calls += 1
-        return change(result) if calls - 1 == hook_point.call else None
-
-    with hooked([model.get_submodule(hook_point.module).register_forward_hook(hook)]):
-        yield
+    def _set(self, tensor: Tensor) -> Tensor:
+        shape = tuple(tensor.shape)
+        inside = len(self.index) == len(shape) and all(
+            -size <= i < size for i, size in zip(self.index, shape, strict=True)
+        )
+        if not inside:
+            raise UsageError(f"{self.name} has shape {shape}, so there is no index {self.index}")
+        tensor = tensor.clone()
+        tensor[self.index] = self.value
+        return tensor
 
 
 @dataclass(frozen=True)
@@ -226,22 +168,29 @@ class NoScale(Edit):
     def __str__(self) -> str:
         return "no scale"
 
+    def revise(self, graph: Graph) -> Graph:
+        nodes = dict(graph.nodes)
+        for name, node in graph.nodes.items():
+            if isinstance(node.operation, ScaleScores):
+                nodes[name] = replace(node, operation=replace(node.operation, factor=1.0))
+        return replace(graph, nodes=nodes)
+
     @contextmanager
     def applied(self, model: nn.Module, graph: Graph) -> Iterator[None]:
-        mixes = _mixes(model)
-        scales = [mix.scale for mix in mixes]
-        for mix in mixes:
-            mix.scale = 1.0
+        cores = _attention_cores(model)
+        scales = [core.scale for core in cores]
+        for core in cores:
+            core.scale = 1.0
         try:
             yield
         finally:
-            for mix, scale in zip(mixes, scales, strict=True):
-                mix.scale = scale
+            for core, scale in zip(cores, scales, strict=True):
+                core.scale = scale
 
 
 @dataclass(frozen=True)
 class NoMask(Edit):
-    """Every query sees every key; what distances add to the scores stays."""
+    """Every query attends to every key; a bias on the scores stays."""
 
     def __str__(self) -> str:
         return "no mask"
@@ -251,16 +200,18 @@ class NoMask(Edit):
 
     @contextmanager
     def applied(self, model: nn.Module, graph: Graph) -> Iterator[None]:
-        def bare(module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-            return (*arguments[:3], _only(arguments[3], adding=True))
+        def unmask(module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+            q, k, v, mask = arguments
+            return (q, k, v, Mask(tuple(part for part in mask.parts if _has_bias(part))))
 
-        with hooked([m.register_forward_pre_hook(bare) for m in _mixes(model)]):
+        cores = _attention_cores(model)
+        with removing([core.register_forward_pre_hook(unmask) for core in cores]):
             yield
 
 
 @dataclass(frozen=True)
 class NoPosition(Edit):
-    """Nothing is added to embeddings or scores for a position, and nothing is turned by it."""
+    """No position is added to embeddings or scores, and no query or key is rotated."""
 
     def __str__(self) -> str:
         return "no position"
@@ -270,51 +221,127 @@ class NoPosition(Edit):
 
     @contextmanager
     def applied(self, model: nn.Module, graph: Graph) -> Iterator[None]:
-        def unplaced(module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        def drop_position(module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
             x, view, *rest = arguments
-            seen, unturned = _only(view.mask, adding=False), _not_turning(view.rope)
-            return (x, replace(view, mask=seen, rope=unturned), *rest)
+            mask = Mask(tuple(part for part in view.mask.parts if not _has_bias(part)))
+            view = replace(view, mask=mask, rope=_no_rotation(view.rope))
+            return (x, view, *rest)
 
-        hooks = [
-            part.register_forward_pre_hook(unplaced)
-            for part in model.modules()
-            if isinstance(part, Block)
-        ]
-        for stack in (part for part in model.modules() if isinstance(part, Layers)):
-            hooks += _embeddings_as_they_are(stack)
-        with hooked(hooks):
+        handles: list[RemovableHandle] = []
+        for module in model.modules():
+            if isinstance(module, Block):
+                handles.append(module.register_forward_pre_hook(drop_position))
+            elif isinstance(module, Layers):
+                handles += _skip_position(module)
+        with removing(handles):
             yield
 
 
-def _embeddings_as_they_are(stack: Layers) -> list[RemovableHandle]:
-    """What a stack is given goes to its first norm without positions."""
-    given: list[Tensor] = []
-
-    def take(module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        given[:] = [arguments[0]]
-
-    def put(module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (given[0],)
-
-    return [stack.register_forward_pre_hook(take), stack.norm_in.register_forward_pre_hook(put)]
+@contextmanager
+def removing(handles: list[RemovableHandle]) -> Iterator[None]:
+    """Remove these hooks at the end of the block."""
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
-def _not_turning(given: Rotation | Unturned) -> Rotation | Unturned:
-    """By an angle of 0 everywhere."""
-    if isinstance(given, Unturned):
-        return given
-    return Rotation(torch.ones_like(given.cos), torch.zeros_like(given.sin), given.adjacent)
+@contextmanager
+def change_result(model: nn.Module, node: Node, change: Change) -> Iterator[None]:
+    """Inside, the result of the module at the node's hook point is changed."""
+    hook_point = node.hook_point
+    assert hook_point is not None
+    calls = 0
+
+    def hook(module: nn.Module, arguments: tuple[Any, ...], result: Tensor) -> Tensor | None:
+        nonlocal calls
+        calls += 1
+        return change(result) if calls - 1 == hook_point.call else None
+
+    module = model.get_submodule(hook_point.module)
+    with removing([module.register_forward_hook(hook)]):
+        yield
 
 
-def _only(mask: Mask, adding: bool) -> Mask:
-    """The parts of a mask that add to the scores, or those that hide."""
-    return Mask(tuple(part for part in mask.parts if _adds(part) == adding))
+@contextmanager
+def change_step(model: nn.Module, node: Node, change: Change) -> Iterator[None]:
+    """Inside, one step of attention is changed at the node's hook point; later steps follow."""
+    hook_point = node.hook_point
+    assert hook_point is not None
+    core = model.get_submodule(hook_point.module)
+    assert isinstance(core, AttentionCore)
+    calls: list[tuple[Tensor, Tensor]] = []  # queries and values of each call
+
+    def before(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        q, _, v, _ = arguments
+        calls.append((q, v))
+
+    def hook(module: nn.Module, arguments: tuple[Any, ...], steps: Steps) -> Steps | None:
+        if len(calls) - 1 != hook_point.call:
+            return None
+        q, v = calls[-1]
+        factor = scale_factor(q.shape[-1], core.scale)
+        return _recompute_steps(steps, hook_point.key, change, factor, core.cap, v)
+
+    handles = [core.register_forward_pre_hook(before), core.hook_point.register_forward_hook(hook)]
+    with removing(handles):
+        yield
 
 
-def _adds(part: Part) -> bool:
-    """Whether it has a number to add, or only says who may look."""
+def _recompute_steps(
+    steps: Steps, name: str, change: Change, factor: float, cap: float | None, v: Tensor
+) -> Steps:
+    """The steps before the changed one as they were, those after it computed from it."""
+    # Mask and bias are not passed in: they are what the masked scores differ by.
+    hidden = steps.masked == -torch.inf
+    bias = (steps.masked - steps.capped).masked_fill(hidden, 0.0)
+    group = steps.weights.shape[1] // v.shape[1]
+    formulas: dict[str, Change] = {
+        "scaled": lambda scores: scores * factor,
+        "capped": lambda scaled: scaled if cap is None else soft_cap(scaled, cap),
+        "masked": lambda capped: (capped + bias).masked_fill(hidden, -torch.inf),
+        "weights": softmax,
+        "output": lambda weights: weights @ v.repeat_interleave(group, dim=1),
+    }
+    values = {step: getattr(steps, step) for step in STEP_ORDER}
+    x = change(values[name])
+    values[name] = x
+    for step in STEP_ORDER[STEP_ORDER.index(name) + 1 :]:
+        x = formulas[step](x)
+        values[step] = x
+    return Steps(**values)
+
+
+def _skip_position(stack: Layers) -> list[RemovableHandle]:
+    """Hooks that give the embeddings a stack receives to its first norm, without positions."""
+    embeddings: list[Tensor] = []
+
+    def remember(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        embeddings[:] = [arguments[0]]
+
+    def restore(module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (embeddings[0],)
+
+    return [
+        stack.register_forward_pre_hook(remember),
+        stack.norm_in.register_forward_pre_hook(restore),
+    ]
+
+
+def _no_rotation(rotation: Rotation | Unturned) -> Rotation | Unturned:
+    """A rotation by an angle of 0 everywhere."""
+    if isinstance(rotation, Unturned):
+        return rotation
+    cos = torch.ones_like(rotation.cos)
+    sin = torch.zeros_like(rotation.sin)
+    return Rotation(cos, sin, rotation.adjacent)
+
+
+def _has_bias(part: Part) -> bool:
+    """Whether this part of a mask adds to the scores; the others only hide keys."""
     return type(part).bias is not Part.bias
 
 
-def _mixes(model: nn.Module) -> list[AttentionCore]:
-    return [part for part in model.modules() if isinstance(part, AttentionCore)]
+def _attention_cores(model: nn.Module) -> list[AttentionCore]:
+    return [module for module in model.modules() if isinstance(module, AttentionCore)]

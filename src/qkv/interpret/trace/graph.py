@@ -1,7 +1,8 @@
-"""The graph of a model, found in its module tree: every value of a forward pass, before any pass.
+"""The graph of a model: every value of a forward pass by name, known before any pass is run.
 
-Names mirror the tree, `decoder.0.attention.weights`; what a tree leaves out (an identity, dropout
-that drops nothing) has no node. Values are picked up where modules meet; see `capture`.
+Names mirror the module tree, as in `decoder.0.attention.weights`; modules that compute nothing (an
+identity, dropout at inference) have no node. Each node knows the operation that computes it, the
+operation's inputs, and the hook point where the model computes it (see `capture`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,43 +20,38 @@ from qkv.interpret.trace.operations import (
     LayerNormalization,
     Linear,
     LinearToHeads,
+    Opaque,
     Operation,
     RMSNormalization,
     ScaleBy,
     SlicedLinearToHeads,
-    Softmax,
 )
-from qkv.model import Decoder, Encoder, Model, TextVector, Translator
 from qkv.model import attention as projection
-from qkv.model.embedding import Scale as TimesModule
+from qkv.model.embedding import Scale
 from qkv.model.feed_forward import SquaredReLU
 from qkv.model.norm import RMSNormAroundOne
-from qkv.model.output import Unit as UnitModule
-
-# FOLDED explain/trace/node: One named value of a forward pass: what made it, from what, and
-#   where it can be picked up.
-# FOLDED explain/trace/modules: Which operation a module of ours computes, and with which of its
-#   parameters.
+from qkv.model.output import Unit
 
 Axes = tuple[str, ...]
+Sequences = dict[str, str]  # axis of positions -> the sequence it runs along
 
 
 @dataclass(frozen=True)
 class HookPoint:
-    """Where a value shows up: at the so-many-th call of a module, in one of these places.
+    """Where a forward hook finds a value: a module, which call of it, and what part of the call.
 
-    A module that several layers share is called once for each of them.
+    A block that several layers share is called once per layer, so calls are counted from 0.
     """
 
     module: str  # its path in the model
     call: int = 0
-    place: Literal["result", "argument", "step", "mask", "rotation"] = "result"
-    which: str = "0"  # which argument, which step of attention, which side of a mask or rotation
+    kind: Literal["result", "argument", "step", "mask", "rotation"] = "result"
+    key: str = "0"  # which argument, step of attention, or side of a mask or rotation
 
 
 @dataclass(frozen=True)
 class Node:
-    """A value by name. Inputs are other nodes or parameters of the model.
+    """One named value. Its inputs are other nodes or parameters of the model.
 
     sequences: for each axis of positions its sequence, as in {"T": "target", "S": "source"}.
     """
@@ -64,32 +60,33 @@ class Node:
     operation: Operation
     inputs: tuple[str, ...] = ()
     axes: Axes = ()
-    sequences: dict[str, str] = field(default_factory=dict)
-    hook_point: HookPoint | None = (
-        None  # None for what is given, and for what follows from other nodes
-    )
+    sequences: Sequences = field(default_factory=dict)
+    hook_point: HookPoint | None = None  # None for inputs and for what is derived from other nodes
 
     @property
     def title(self) -> str:
-        """The last part of its name."""
+        """The last part of the name, with spaces."""
         return self.name.rpartition(".")[2].replace("_", " ")
 
     @property
     def equation(self) -> str:
+        """The operation's formula on one line of plain text."""
         return self.operation.equation
 
     @property
     def latex(self) -> str:
+        """The operation's formula in LaTeX."""
         return self.operation.latex
 
     @property
     def is_input(self) -> bool:
+        """Whether it enters the model from outside."""
         return isinstance(self.operation, InputValue)
 
     @property
     def by_row(self) -> bool:
-        """Whether it can be had for some queries alone."""
-        return self.hook_point is not None and self.hook_point.place in ("step", "mask")
+        """Whether it can be computed for some queries alone."""
+        return self.hook_point is not None and self.hook_point.kind in ("step", "mask")
 
 
 @dataclass(frozen=True)
@@ -97,35 +94,41 @@ class Graph:
     """All nodes in the order they are computed."""
 
     nodes: Mapping[str, Node]
-    aliases: Mapping[str, str]  # a second name: `decoder.0` for what the layer passes on
+    aliases: Mapping[str, str]  # `decoder.0` stands for the output of that layer
     stack_inputs: tuple[str, ...] = ()  # what enters the first layer of each stack
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes.values())
 
-    @property
-    def layers(self) -> list[str]:
-        """The ids, what enters the first layer of each stack, and what leaves each layer."""
-        ids = (name for name in ("source_ids", "ids") if name in self.nodes)
-        passed_on = (to for name, to in self.aliases.items() if name != "output")
-        return [*ids, *self.stack_inputs, *passed_on]
-
-    def resolve(self, name: str) -> str:
-        """The node that goes by this name."""
-        found = self.aliases.get(name, name)
-        if found not in self.nodes:
-            raise UsageError(unknown("value", name, [*self.nodes, *self.aliases]))
-        return found
-
     def __getitem__(self, name: str) -> Node:
         return self.nodes[self.resolve(name)]
 
+    def resolve(self, name: str) -> str:
+        """The name of the node that `name` or the alias `name` stands for."""
+        target = self.aliases.get(name, name)
+        if target not in self.nodes:
+            raise UsageError(unknown("value", name, [*self.nodes, *self.aliases]))
+        return target
+
+    @property
+    def layers(self) -> list[str]:
+        """The ids, what enters the first layer of each stack, and the output of each layer."""
+        ids = [name for name in ("source_ids", "ids") if name in self.nodes]
+        outputs = [target for name, target in self.aliases.items() if name != "output"]
+        return [*ids, *self.stack_inputs, *outputs]
+
+
+class ModuleOperation(NamedTuple):
+    """What a module computes from its input and these of its parameters."""
+
+    operation: Operation
+    parameters: tuple[str, ...] = ()
+
 
 class GraphBuilder:
-    """Collects nodes; each `add` gives back the name that later nodes take as input."""
+    """Collects nodes in order; every `add…` returns the name that later nodes take as input."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
+    def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.aliases: dict[str, str] = {}
         self.stack_inputs: list[str] = []
@@ -136,119 +139,112 @@ class GraphBuilder:
         operation: Operation,
         inputs: tuple[str, ...],
         axes: Axes,
-        sequences: dict[str, str],
+        sequences: Sequences,
         hook_point: HookPoint | None,
     ) -> str:
+        """Add one node."""
         if name in self.nodes:
             raise AssertionError(f"two values are called {name}")
         self.nodes[name] = Node(name, operation, inputs, axes, sequences, hook_point)
         return name
 
-    def add_input(self, name: str, what: str, axes: Axes, sequences: dict[str, str]) -> str:
-        return self.add(name, InputValue(what), (), axes, sequences, None)
+    def add_input(self, name: str, description: str, axes: Axes, sequences: Sequences) -> str:
+        """Add a value that enters the model from outside."""
+        return self.add(name, InputValue(description), (), axes, sequences, None)
+
+    def add_module(
+        self,
+        name: str,
+        module: nn.Module,
+        x: str,
+        axes: Axes,
+        sequences: Sequences,
+        hook_point: HookPoint,
+    ) -> str:
+        """Add the output of a module whose input is x; an identity adds nothing and returns x."""
+        if is_identity(module):
+            return x
+        operation, parameters = operation_of(module)
+        paths = [f"{hook_point.module}.{parameter}" for parameter in parameters]
+        return self.add(name, operation, (x, *paths), axes, sequences, hook_point)
 
     def graph(self) -> Graph:
+        """The graph of all nodes so far."""
         return Graph(self.nodes, self.aliases, tuple(self.stack_inputs))
 
 
-def build_graph(model: Model) -> Graph:
-    """Every value of one forward pass of this model over one text, or one pair of texts."""
-    from qkv.interpret.trace.attention_graph import add_embedding, add_inputs, add_output
-    from qkv.interpret.trace.stack_graph import add_stack
-
-    b = GraphBuilder(model)
-    if isinstance(model, Translator):
-        add_inputs(b, "source_ids", "source")
-        add_inputs(b, "ids", "target")
-        table = "embedding" if model.source is None else "source"
-        x = add_embedding(b, "source", model.source_table, table, "source_ids", "source")
-        memory = add_stack(b, "encoder", model.encoder, x, "source")
-        again = int(model.source is None)  # a shared table is called a second time
-        x = add_embedding(b, "embedding", model.embedding, "embedding", "ids", "target", again)
-        x = add_stack(b, "decoder", model.decoder, x, "target", memory=memory, causal=True)
-        last = add_output(b, model.output, x, "target")
-    elif isinstance(model, Decoder | Encoder):
-        add_inputs(b, "ids", "text")
-        x = add_embedding(b, "embedding", model.embedding, "embedding", "ids", "text")
-        if isinstance(model, Decoder):
-            x = add_stack(b, "decoder", model.decoder, x, "text", causal=True)
-        else:
-            x = add_stack(b, "encoder", model.encoder, x, "text")
-        last = add_output(b, model.output, x, "text")
-    else:
-        raise UsageError(f"a {type(model).__name__} is none of the three families")
-    b.aliases.setdefault("output", last)
-    made = b.nodes[last]
-    if not isinstance(model.config.output, TextVector):
-        b.add("probabilities", Softmax(), (last,), made.axes, made.sequences, None)
-    b.add_input(
-        "served", "what the model that answers gave for the same", made.axes, made.sequences
-    )
-    return b.graph()
-
-
-class ModuleOperation(NamedTuple):
-    """An operation on x and these parameters."""
-
-    operation: Operation
-    parameters: tuple[str, ...] = ()
-
-
 def operation_of(module: nn.Module) -> ModuleOperation:
-    """What the module computes; a UsageError if it is none of ours."""
+    """The operation a module computes.
+
+    A module from outside this package may bring its own: a method `trace_operation()` that returns
+    an `Operation` and the names of the parameters it takes. Without one it becomes an `Opaque`
+    step. A module of ours that has no operation (one with int8 weights) raises a UsageError.
+    """
+    own = getattr(module, "trace_operation", None)
+    if own is not None:
+        return ModuleOperation(*own())
     if isinstance(module, nn.GELU):
-        return ModuleOperation(Activation("gelu_tanh" if module.approximate == "tanh" else "gelu"))
-    for kind, say in _SAYINGS.items():
+        tanh = module.approximate == "tanh"
+        return ModuleOperation(Activation("gelu_tanh" if tanh else "gelu"))
+    for kind, describe in _DESCRIPTIONS.items():
         if isinstance(module, kind):
-            return say(module)
+            return describe(module)
+    if is_foreign(module):
+        return ModuleOperation(Opaque(type(module).__name__))
     raise unsupported_module(module)
 
 
-def unsupported_module(module: nn.Module) -> UsageError:
-    """What is said of a part that is none of ours."""
-    return UsageError(
-        f"a {type(module).__name__} cannot be opened up; trace the model as it was trained, "
-        "not one made for 8 bits"
-    )
+def is_foreign(module: nn.Module) -> bool:
+    """Whether the module's class was defined outside this package and outside torch."""
+    return type(module).__module__.partition(".")[0] not in ("qkv", "torch")
 
 
 def is_identity(module: nn.Module) -> bool:
-    """Whether it passes on what it gets."""
+    """Whether the module returns its input."""
     return isinstance(module, nn.Identity)
 
 
+def unsupported_module(module: nn.Module) -> UsageError:
+    """The error for a module that cannot be traced."""
+    return UsageError(
+        f"a {type(module).__name__} cannot be traced; trace the model as it was trained, "
+        "not one quantized to int8"
+    )
+
+
+def _weight_and_bias(module: nn.Module) -> tuple[str, ...]:
+    return ("weight",) if module.bias is None else ("weight", "bias")
+
+
 def _linear(module: nn.Linear) -> ModuleOperation:
-    biased = module.bias is not None
-    return ModuleOperation(Linear(biased), _named(module))
+    return ModuleOperation(Linear(module.bias is not None), _weight_and_bias(module))
 
 
-def _to_heads(module: projection.HeadProjection) -> ModuleOperation:
-    return ModuleOperation(LinearToHeads(module.bias is not None, module.heads), _named(module))
+def _linear_to_heads(module: projection.HeadProjection) -> ModuleOperation:
+    operation = LinearToHeads(module.bias is not None, module.heads)
+    return ModuleOperation(operation, _weight_and_bias(module))
+
+
+def _factored_to_heads(module: projection.LowRankProjection) -> ModuleOperation:
+    return ModuleOperation(FactoredLinearToHeads(module.heads), ("down", "up"))
 
 
 def _layer_norm(module: nn.LayerNorm) -> ModuleOperation:
-    return ModuleOperation(LayerNormalization(module.eps, module.bias is not None), _named(module))
+    operation = LayerNormalization(module.eps, module.bias is not None)
+    return ModuleOperation(operation, _weight_and_bias(module))
 
 
 def _rms_norm(module: nn.RMSNorm) -> ModuleOperation:
-    around_one = isinstance(module, RMSNormAroundOne)
     assert module.eps is not None
-    return ModuleOperation(RMSNormalization(module.eps, around_one), ("weight",))
+    operation = RMSNormalization(module.eps, isinstance(module, RMSNormAroundOne))
+    return ModuleOperation(operation, ("weight",))
 
 
-def _named(module: nn.Module) -> tuple[str, ...]:
-    return ("weight", "bias") if module.bias is not None else ("weight",)
-
-
-# More special kinds before those they are made from.
-_SAYINGS: dict[type[nn.Module], Callable[..., ModuleOperation]] = {
-    projection.HeadProjection: _to_heads,
-    projection.BlockDiagonalProjection: lambda module: ModuleOperation(
-        SlicedLinearToHeads(), ("weight",)
-    ),
-    projection.LowRankProjection: lambda module: ModuleOperation(
-        FactoredLinearToHeads(module.heads), ("down", "up")
-    ),
+# The first match counts, so a subclass stands before its base class.
+_DESCRIPTIONS: dict[type[nn.Module], Callable[..., ModuleOperation]] = {
+    projection.HeadProjection: _linear_to_heads,
+    projection.BlockDiagonalProjection: lambda module: ModuleOperation(SlicedLinearToHeads(), ("weight",)),
+    projection.LowRankProjection: _factored_to_heads,
     nn.Linear: _linear,
     nn.LayerNorm: _layer_norm,
     nn.RMSNorm: _rms_norm,
@@ -256,6 +252,6 @@ _SAYINGS: dict[type[nn.Module], Callable[..., ModuleOperation]] = {
     nn.SiLU: lambda module: ModuleOperation(Activation("silu")),
     nn.Tanh: lambda module: ModuleOperation(Activation("tanh")),
     SquaredReLU: lambda module: ModuleOperation(Activation("relu2")),
-    TimesModule: lambda module: ModuleOperation(ScaleBy(module.factor)),
-    UnitModule: lambda module: ModuleOperation(L2Normalize()),
+    Scale: lambda module: ModuleOperation(ScaleBy(module.factor)),
+    Unit: lambda module: ModuleOperation(L2Normalize()),
 }

@@ -1,7 +1,8 @@
-"""Values computed again in plain NumPy: one operation, or all that lie between it and what is kept.
+"""Values recomputed in plain NumPy and float64, and the checks that follow from it.
 
-From what enters each layer, any row of any head's attention can be had on demand, without the
-T × S matrices that a whole pass would make.
+One operation is recomputed from its inputs; or everything between a value and the nearest values
+that were captured. From what enters each layer, any row of any head's attention can be computed on
+demand, without the T × S matrices of a full pass.
 """
 
 from __future__ import annotations
@@ -15,311 +16,248 @@ import numpy as np
 from torch import Tensor
 
 from qkv.errors import UsageError
-from qkv.interpret.matrix import cosine
 from qkv.interpret.trace.graph import Node
 from qkv.interpret.trace.operations import Array
-from qkv.interpret.trace.trace import Trace
 
 if TYPE_CHECKING:
     from qkv.interpret.trace.trace import Trace
 
-if TYPE_CHECKING:
-    from qkv.interpret.trace.trace import Trace
-
-# FOLDED explain/trace/proof: What can be proved of a trace: its numbers belong together, and to
-#   the model that answers.
-# FOLDED explain/trace/difference: What an edit did: how far each layer moved, and what became
-#   of the answer.
+TOLERANCE = 1e-5  # absolute, or relative to numbers larger than 1
 
 
 def recompute(trace: Trace, name: str) -> Array:
-    """One operation on its named inputs, which must have been kept.
+    """One operation on its inputs, which must have been captured.
 
-    Where only some queries were kept, for those queries.
+    Where only some queries were captured, for those queries.
     """
     node = trace.node(name)
-    _expect_made(node)
-    few = _rows_told_of(trace, node)
-    inputs = [_sliced(trace, given, _kept(trace, given), few) for given in node.inputs]
-    return node.operation.compute(*_as_keys(trace, node, inputs))
+    if node.is_input:
+        raise UsageError(f"{node.name} is an input, not computed")
+    if not node.operation.recomputable:
+        raise UsageError(f"{node.name} is {node.equation}, so it cannot be recomputed")
+    rows = _computable_rows(trace, node)
+    inputs = [_take_rows(trace, each, _captured(trace, each), rows) for each in node.inputs]
+    if _is_mask(node):
+        inputs[1] = _captured(trace, node.inputs[1])  # the keys' positions: all of them
+    return node.operation.compute(*inputs)
 
 
-def comparable(trace: Trace, name: str) -> Array:
-    """The value as `recompute` gives it: of some queries alone if that can only tell of those."""
+def captured_value(trace: Trace, name: str) -> Array:
+    """The captured value, of the queries that `recompute` gives."""
     node = trace.node(name)
-    few = _rows_told_of(trace, node)
-    return _sliced(trace, node.name, to_numpy(trace[name]), few)
+    rows = _computable_rows(trace, node)
+    return _take_rows(trace, node.name, to_numpy(trace[name]), rows)
 
 
 def on_demand(trace: Trace, name: str, rows: Sequence[int] | None = None) -> Array:
-    """The value for these queries (all if not given), from the nearest values that were kept."""
-    node, few = trace.node(name), None
+    """The value for these queries (None: for all), from the nearest values captured."""
+    node = trace.node(name)
+    queries = None
     if rows is not None:
         if "T" not in node.sequences:
             raise UsageError(f"{name} has no queries to choose among; leave rows out")
-        few = list(as_rows(rows, len(trace.tokens[node.sequences["T"]])))
-    return _Demand(trace).value(trace.graph.resolve(name), few)
+        queries = normalize_rows(rows, len(trace.tokens[node.sequences["T"]]))
+    return _OnDemand(trace).value(trace.graph.resolve(name), queries)
 
 
-class _Demand:
-    """Goes back through the graph until it meets what is kept; nothing is computed twice."""
+class _OnDemand:
+    """Goes back through the graph to captured values; computes nothing twice."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.found: dict[tuple[str, tuple[int, ...] | None], Array] = {}
+        self.values: dict[tuple[str, tuple[int, ...] | None], Array] = {}
 
-    def value(self, name: str, few: list[int] | None) -> Array:
-        at = name, None if few is None else tuple(few)
-        if at not in self.found:
-            self.found[at] = self._value(name, few)
-        return self.found[at]
+    def value(self, name: str, rows: tuple[int, ...] | None) -> Array:
+        if (name, rows) not in self.values:
+            self.values[name, rows] = self._compute(name, rows)
+        return self.values[name, rows]
 
-    def _value(self, name: str, few: list[int] | None) -> Array:
+    def _compute(self, name: str, rows: tuple[int, ...] | None) -> Array:
         trace = self.trace
         if name in trace.parameters:
             return to_numpy(trace.parameters[name])
         node = trace.graph.nodes[name]
-        whole = not node.by_row or node.sequences["T"] not in trace.rows
-        if name in trace and whole:
-            return _sliced(trace, name, to_numpy(trace[name]), few, anyway=True)
-        if node.is_input:
-            return _sliced(trace, name, _given(trace, node), few, anyway=True)
+        has_all_rows = not node.by_row or node.sequences["T"] not in trace.rows
+        if name in trace and has_all_rows:
+            return _take_rows(trace, name, to_numpy(trace[name]), rows, by_row=True)
+        if node.axes == ("T",) and node.is_input:
+            positions = np.arange(len(trace.tokens[node.sequences["T"]]))
+            return _take_rows(trace, name, positions, rows, by_row=True)
+        if not node.operation.recomputable:
+            raise UsageError(f"{name} was not kept and cannot be computed from anything")
         if name in trace.overrides:
             raise UsageError(f"{name} was set by an edit and not kept; trace again and keep it")
-        rows = few if "T" in node.axes else None  # keys and values are needed of all positions
-        inputs = [self.value(given, rows) for given in node.inputs]
-        if _from_positions(node):
+        if "T" not in node.axes:
+            rows = None  # keys and values: attention needs those of all positions
+        inputs = [self.value(each, rows) for each in node.inputs]
+        if _is_mask(node):
             inputs[1] = self.value(node.inputs[1], None)
         return node.operation.compute(*inputs)
 
 
-def _expect_made(node: Node) -> None:
-    if node.is_input:
-        raise UsageError(f"{node.name} is given, not computed")
+def _captured(trace: Trace, name: str) -> Array:
+    if name in trace.parameters:
+        return to_numpy(trace.parameters[name])
+    return to_numpy(trace[name])
 
 
-def _kept(trace: Trace, name: str) -> Array:
-    return to_numpy(trace.parameters[name] if name in trace.parameters else trace[name])
-
-
-def _given(trace: Trace, node: Node) -> Array:
-    if node.axes != ("T",):
-        raise UsageError(f"{node.name} was not kept and cannot be computed from anything")
-    return np.arange(len(trace.tokens[node.sequences["T"]]))
-
-
-def _sliced(
-    trace: Trace, name: str, value: Array, few: list[int] | None, anyway: bool = False
+def _take_rows(
+    trace: Trace,
+    name: str,
+    value: Array,
+    rows: Sequence[int] | None,
+    by_row: bool = False,
 ) -> Array:
-    """The asked queries of a value that has them all."""
+    """These queries of a value that has all of them.
+
+    A value captured by row has just these already, unless the caller says with `by_row` that this
+    one has all.
+    """
     node = trace.graph.nodes.get(name)
-    if few is None or node is None or "T" not in node.axes or (node.by_row and not anyway):
+    if rows is None or node is None or "T" not in node.axes:
         return value
-    return np.take(value, few, axis=value.ndim - len(node.axes) + node.axes.index("T"))
+    if node.by_row and not by_row:
+        return value
+    # A value that is the same for every text may lack the batch axis: count from the end.
+    axis = value.ndim - len(node.axes) + node.axes.index("T")
+    return np.take(value, list(rows), axis=axis)
 
 
-def _as_keys(trace: Trace, node: Node, inputs: list[Array]) -> list[Array]:
-    """Where distances are made from positions twice, the second time those are of the keys."""
-    if _from_positions(node):
-        inputs[1] = _kept(trace, node.inputs[1])
-    return inputs
+def _is_mask(node: Node) -> bool:
+    """Whether it is computed from positions twice: of the queries, then of the keys."""
+    return node.hook_point is not None and node.hook_point.kind == "mask"
 
 
-def _from_positions(node: Node) -> bool:
-    return node.hook_point is not None and node.hook_point.place == "mask"
-
-
-def _rows_told_of(trace: Trace, node: Node) -> list[int] | None:
-    """The queries that the operation can be computed for, if not for all."""
-    inputs = (trace.graph.nodes.get(name) for name in node.inputs)
-    if not node.by_row and not any(given is not None and given.by_row for given in inputs):
+def _computable_rows(trace: Trace, node: Node) -> tuple[int, ...] | None:
+    """The queries that the operation can be computed for; None for all."""
+    inputs = [trace.graph.nodes[name] for name in node.inputs if name in trace.graph.nodes]
+    if not node.by_row and not any(each.by_row for each in inputs):
         return None
-    rows = trace.rows.get(node.sequences["T"])
-    return None if rows is None else list(rows)
+    return trace.rows.get(node.sequences["T"])
 
 
 def to_numpy(tensor: Tensor) -> Array:
-    """The same numbers for NumPy, which has no bfloat16."""
+    """The same numbers as a NumPy array; bfloat16 and float16 become float32."""
     tensor = tensor.detach().cpu()
-    narrow = tensor.is_floating_point() and tensor.element_size() < 4
-    return np.asarray((tensor.float() if narrow else tensor).numpy())
+    if tensor.is_floating_point() and tensor.element_size() < 4:
+        tensor = tensor.float()
+    return np.asarray(tensor.numpy())
 
 
-def as_rows(rows: Sequence[int], length: int) -> tuple[int, ...]:
-    """Positions counted from the front; those from the end may be asked for by −1, −2, …"""
+def normalize_rows(rows: Sequence[int], length: int) -> tuple[int, ...]:
+    """Positions counted from the front; negative ones count from the end."""
     for row in rows:
         if not -length <= row < length:
-            raise UsageError(f"row {row} is asked for, but the text has {length} positions")
+            raise UsageError(f"row {row} is out of range: the text has {length} positions")
     return tuple(row % length for row in rows)
-
-
-CLOSE = 1e-5  # of a number, or of its size where it is larger than 1
 
 
 @dataclass(frozen=True)
 class TraceCheck:
-    """The worst deviation found, where, and how much is allowed."""
+    """The largest deviation, the value where it occurs, and how much is allowed."""
 
     name: str
     ok: bool
     worst: float
     tolerance: float
-    place: str = ""
+    location: str = ""
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "ok": self.ok,
+            "worst": self.worst,
+            "tolerance": self.tolerance,
+            "place": self.location,
+        }
 
 
-def proofs(trace: Trace) -> tuple[TraceCheck, ...]:
-    """Every proof that the kept values allow."""
-    found = (
-        _worst("fused = explicit", _fused(trace), 1e-5),
-        _worst("softmax rows sum to 1", _sums(trace), 1e-5),
-        _worst("answer = the served model's", _served(trace), 1e-4),
+def run_checks(trace: Trace) -> tuple[TraceCheck, ...]:
+    """Every check that the captured values allow."""
+    checks = (
+        _check("fused = explicit", _fused_deviations(trace), 1e-5),
+        _check("softmax rows sum to 1", _row_sum_deviations(trace), 1e-5),
+        _check("answer = the served model's", _served_deviations(trace), 1e-4),
     )
-    return tuple(proof for proof in found if proof is not None)
+    return tuple(check for check in checks if check is not None)
 
 
 def check_recompute(trace: Trace) -> TraceCheck:
-    """Every kept operation whose inputs are there, once more in NumPy."""
-    proof = _worst("every step check_recompute in NumPy", _again(trace), CLOSE)
-    return proof or TraceCheck("every step check_recompute in NumPy", True, 0.0, CLOSE)
+    """Recompute every captured operation whose inputs were captured too."""
+    name = "every step recomputed in NumPy"
+    check = _check(name, _recompute_deviations(trace), TOLERANCE)
+    return check or TraceCheck(name, True, 0.0, TOLERANCE)
 
 
 def deviation(one: Array, other: Array) -> float:
-    """The largest difference, as a share of the number where that is larger than 1.
+    """The largest difference, relative to numbers larger than 1.
 
-    −∞ equals −∞ and NaN equals NaN; either beside a number is ∞.
+    −∞ equals −∞ and NaN equals NaN; either next to a finite number is ∞.
     """
     one, other = np.broadcast_arrays(np.asarray(one, np.float64), np.asarray(other, np.float64))
     equal = (one == other) | (np.isnan(one) & np.isnan(other))
     if equal.all():
         return 0.0
-    one, other = one[~equal], other[~equal]
+    one = one[~equal]
+    other = other[~equal]
     if not (np.isfinite(one) & np.isfinite(other)).all():
         return float("inf")
     return float((np.abs(one - other) / np.maximum(1.0, np.abs(other))).max())
 
 
-def _worst(name: str, found: Iterable[tuple[str, float]], tolerance: float) -> TraceCheck | None:
-    places = [(place, math.inf if math.isnan(off) else off) for place, off in found]
-    if not places:
+def _check(
+    name: str, deviations: Iterable[tuple[str, float]], tolerance: float
+) -> TraceCheck | None:
+    """The worst of some deviations; NaN is as bad as ∞. None if there are none."""
+    cases = [(math.inf if math.isnan(each) else each, value) for value, each in deviations]
+    if not cases:
         return None
-    place, worst = max(places, key=lambda pair: pair[1])
-    return TraceCheck(name, worst <= tolerance, worst, tolerance, place)
+    worst, location = max(cases, key=lambda case: case[0])
+    return TraceCheck(name, worst <= tolerance, worst, tolerance, location)
 
 
-def _fused(trace: Trace) -> Iterator[tuple[str, float]]:
-    """What the fused kernel answered, held against weights · v."""
+def _fused_deviations(trace: Trace) -> Iterator[tuple[str, float]]:
+    """The output of the fused kernel against weights · v."""
     for node in trace.nodes:
-        if node.title == "mixed" and _possible(trace, node.name):
-            again = recompute(trace, node.name)
-            yield node.name, deviation(comparable(trace, node.name), again)
+        if node.title == "mixed" and _can_recompute(trace, node):
+            yield node.name, _recompute_deviation(trace, node)
 
 
-def _sums(trace: Trace) -> Iterator[tuple[str, float]]:
+def _row_sum_deviations(trace: Trace) -> Iterator[tuple[str, float]]:
+    """Sums of the rows of attention weights against 1, or 0 for a query that sees no key."""
     for node in trace.nodes:
-        if node.title == "weights":
-            sums = to_numpy(trace[node.name]).astype(np.float64).sum(axis=-1)
-            yield node.name, float(np.abs(sums - _whole(trace, node, sums)).max(initial=0.0))
+        if node.title != "weights":
+            continue
+        sums = to_numpy(trace[node.name]).astype(np.float64).sum(axis=-1)
+        expected = np.ones_like(sums)
+        masked = node.inputs[0]
+        if masked in trace:
+            expected = ~np.isneginf(to_numpy(trace[masked])).all(axis=-1) * 1.0
+        yield node.name, float(np.abs(sums - expected).max(initial=0.0))
 
 
-def _whole(trace: Trace, node: Node, sums: Array) -> Array:
-    """What each row should sum to: 1, or 0 for a query that sees nothing."""
-    masked = node.inputs[0]
-    if masked not in trace:
-        return np.ones_like(sums)
-    return np.asarray(~np.isneginf(to_numpy(trace[masked])).all(axis=-1), dtype=np.float64)
-
-
-def _served(trace: Trace) -> Iterator[tuple[str, float]]:
+def _served_deviations(trace: Trace) -> Iterator[tuple[str, float]]:
+    """The output of this pass against that of the model that answers requests."""
     if "served" in trace and "output" in trace:
-        output, served = to_numpy(trace["output"]), to_numpy(trace["served"])
-        finite = bool(np.isfinite(output).all())
-        yield "output", deviation(output, served) if finite else math.inf
+        output = to_numpy(trace["output"])
+        if np.isfinite(output).all():
+            yield "output", deviation(output, to_numpy(trace["served"]))
+        else:
+            yield "output", math.inf
 
 
-def _again(trace: Trace) -> Iterator[tuple[str, float]]:
+def _recompute_deviations(trace: Trace) -> Iterator[tuple[str, float]]:
     for node in trace.nodes:
-        if not node.is_input and _possible(trace, node.name):
-            again = recompute(trace, node.name)
-            yield node.name, deviation(comparable(trace, node.name), again)
+        if _can_recompute(trace, node):
+            yield node.name, _recompute_deviation(trace, node)
 
 
-def _possible(trace: Trace, name: str) -> bool:
-    """Whether the inputs are there, and no edit has set the value instead."""
-    return name not in trace.overrides and all(
-        given in trace or given in trace.parameters for given in trace.node(name).inputs
-    )
+def _recompute_deviation(trace: Trace, node: Node) -> float:
+    return deviation(captured_value(trace, node.name), recompute(trace, node.name))
 
 
-TOLD = 8  # answers named
-
-
-@dataclass(frozen=True)
-class Moved:
-    """One of the likeliest answers, before and after."""
-
-    name: str
-    before: float
-    after: float
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Between two traces of one model.
-
-    first: the first value that is not the same; layers: |change| ÷ |state| after each layer;
-    answers: probabilities of those that were or have become likeliest, at the last position;
-    cosine: between the answers of a model that gives vectors.
-    """
-
-    edits: tuple[str, ...]
-    first: str | None
-    layers: dict[str, float]
-    answers: tuple[Moved, ...]
-    cosine: float | None
-
-    def json(self) -> dict[str, Any]:
-        return {
-            "edits": list(self.edits),
-            "first": self.first,
-            "layers": self.layers,
-            "answers": [vars(moved) for moved in self.answers],
-            "cosine": self.cosine,
-        }
-
-
-def difference(before: Trace, after: Trace) -> Difference:
-    """How the second differs from the first, value by value in the order of computation."""
-    if [*before.graph.nodes] != [*after.graph.nodes]:
-        raise UsageError("the two traces are of models that are built differently")
-    both = [name for name in before if name in after and name != "served"]
-    first = next((name for name in both if not _same(before, after, name)), None)
-    layers = {
-        name: _relative(to_numpy(before[name]), to_numpy(after[name]))
-        for name in before.graph.aliases
-        if name != "output" and name in before and name in after
-    }
-    given = "probabilities" in before and "probabilities" in after
-    answers = _answers(before, after) if given else ()
-    vectors = (to_numpy(trace["output"]).ravel().astype(np.float64) for trace in (before, after))
-    angle = None if given else cosine(*vectors)
-    return Difference(after.edits, first, layers, answers, angle)
-
-
-def _same(before: Trace, after: Trace, name: str) -> bool:
-    one, other = to_numpy(before[name]), to_numpy(after[name])
-    return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=True))
-
-
-def _relative(one: Any, other: Any) -> float:
-    if one.shape != other.shape:
-        return float("nan")
-    return float(np.linalg.norm(other - one) / max(float(np.linalg.norm(one)), 1e-30))
-
-
-def _answers(before: Trace, after: Trace) -> tuple[Moved, ...]:
-    one, other = (
-        to_numpy(trace["probabilities"]).reshape(-1, trace["probabilities"].shape[-1])[-1]
-        for trace in (before, after)
-    )
-    most = np.argsort(-np.maximum(one, other), kind="stable")[:TOLD]
-    return tuple(Moved(before.output_name(int(i)), float(one[i]), float(other[i])) for i in most)
+def _can_recompute(trace: Trace, node: Node) -> bool:
+    """Whether the inputs were captured and no edit has set the value instead."""
+    if not node.operation.recomputable or node.name in trace.overrides:
+        return False
+    return all(name in trace or name in trace.parameters for name in node.inputs)

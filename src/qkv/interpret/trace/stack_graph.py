@@ -1,19 +1,12 @@
-"""The nodes of a stack: positions, then layer after layer, each part context the residual."""
+"""The nodes of a stack: positions, then layer after layer, each sublayer with its residual."""
 
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from qkv.attention.mask import Window
-from qkv.interpret.trace.attention_graph import LayerContext, add_attention, positions
-from qkv.interpret.trace.graph import (
-    GraphBuilder,
-    HookPoint,
-    is_identity,
-    operation_of,
-    unsupported_module,
-)
+from qkv.interpret.trace.attention_graph import LayerContext, add_attention, positions_name
+from qkv.interpret.trace.graph import GraphBuilder, HookPoint, is_foreign, unsupported_module
 from qkv.interpret.trace.operations import (
     AddLearnedPositions,
     AddSinusoids,
@@ -21,7 +14,6 @@ from qkv.interpret.trace.operations import (
     ElementwiseMultiply,
     RopeAngles,
 )
-from qkv.model.attention import Attention
 from qkv.model.feed_forward import FeedForward, GatedFeedForward
 from qkv.model.norm import Add, AddNormed, Keep, Replace
 from qkv.model.position import Position
@@ -30,6 +22,7 @@ from qkv.model.position.schemes import LearnedPositions, SinusoidalPositions
 from qkv.model.stack import Block, Layers, ParallelBlock
 
 STATES = ("B", "T", "D")
+INNER = ("B", "T", "F")  # the feed-forward's hidden features
 
 
 def add_stack(
@@ -41,42 +34,45 @@ def add_stack(
     memory: str | None = None,
     causal: bool = False,
 ) -> str:
-    """All layers of an encoder or decoder; gives the name of the states that come out."""
+    """All layers of an encoder or decoder; returns the name of the states that come out."""
     sequences = {"T": sequence}
-    x = _placed(b, name, stack.position, x, sequence)
-    x = _through(b, f"{name}.norm_in", stack.norm_in, x, sequences)
-    x = _through(b, f"{name}.widen", stack.widen, x, sequences)
+    x = _add_position(b, name, stack.position, x, sequence)
+    for part in ("norm_in", "widen"):
+        path = f"{name}.{part}"
+        x = b.add_module(path, getattr(stack, part), x, STATES, sequences, HookPoint(path))
     b.stack_inputs.append(x)
-    calls: dict[int, int] = {}
-    turned: dict[int, bool] = {}
-    for layer, run in enumerate(stack.block_of):
-        way = stack.pattern_of[layer]
-        call = calls[run] = calls.get(run, -1) + 1
-        path = f"{name}.{run}"
-        waves = f"{name}.local" if way else name
-        position = stack.patterns[way].position
-        if way not in turned:
-            turned[way] = _angles(b, waves, position, sequence, HookPoint(path, call, "rotation"))
-        window = [part for part in stack.patterns[way].window.parts if isinstance(part, Window)]
+    calls: dict[int, int] = {}  # of each block, which several layers may share
+    rotations: dict[int, str | None] = {}  # local and global layers may rotate differently
+    for layer, block_index in enumerate(stack.block_of):
+        call = calls.get(block_index, -1) + 1
+        calls[block_index] = call
+        path = f"{name}.{block_index}"
+        pattern = stack.pattern_of[layer]
+        position = stack.patterns[pattern].position
+        if pattern not in rotations:
+            prefix = f"{name}.local" if pattern else name
+            rotations[pattern] = _add_rotation(b, prefix, position, sequence, path, call)
+        windows = [part for part in stack.patterns[pattern].window.parts if isinstance(part, Window)]
         context = LayerContext(
+            stack=name,
             sequence=sequence,
             causal=causal,
-            window=window[0] if window else None,
-            waves=waves if turned[way] else None,
+            window=windows[0] if windows else None,
+            rotation=rotations[pattern],
             adjacent=isinstance(position, RopePosition) and position.choice.interleaved,
-            distances=stack.position,
-            stack=name,
+            position=stack.position,
             memory=memory,
         )
-        block = getattr(stack, str(run))
-        x = _Layer(b, block, f"{name}.{layer}", path, call, context).nodes(x)
+        block = getattr(stack, str(block_index))
+        x = _LayerNodes(b, block, f"{name}.{layer}", path, call, context).add(x)
         b.aliases[f"{name}.{layer}"] = x
-    return _through(b, f"{name}.norm_out", stack.norm_out, x, sequences)
+    path = f"{name}.norm_out"
+    return b.add_module(path, stack.norm_out, x, STATES, sequences, HookPoint(path))
 
 
 @dataclass(frozen=True)
-class _Layer:
-    """One layer; `name` counts layers and `path` is the block, which may be called again."""
+class _LayerNodes:
+    """Adds the nodes of one layer; `path` is its block, which may be called by other layers too."""
 
     b: GraphBuilder
     block: Block
@@ -85,121 +81,115 @@ class _Layer:
     call: int
     context: LayerContext
 
-    def nodes(self, x: str) -> str:
-        if isinstance(self.block, ParallelBlock):
-            mixed, changed = self._attention("attention", x), self._feed_forward(x)
-            x = self._joined("attention", x, mixed)
-            return self._joined("feed_forward", x, changed)
-        x = self._joined("attention", x, self._attention("attention", x))
+    def add(self, x: str) -> str:
+        """All nodes, from what enters the layer to its output."""
+        if isinstance(self.block, ParallelBlock):  # both sublayers read the same x
+            attention = self._attention("attention", x)
+            feed_forward = self._feed_forward(x)
+            x = self._residual("attention", x, attention)
+            return self._residual("feed_forward", x, feed_forward)
+        x = self._residual("attention", x, self._attention("attention", x))
         if not isinstance(self.block.cross_join, Keep):
-            x = self._joined("cross", x, self._attention("cross", x))
-        return self._joined("feed_forward", x, self._feed_forward(x))
+            x = self._residual("cross", x, self._attention("cross", x))
+        return self._residual("feed_forward", x, self._feed_forward(x))
 
     def _attention(self, part: str, x: str) -> str:
-        x = self._through(f"{part}_in", x)
-        module = getattr(self.block, part)
-        if not isinstance(module, Attention):
-            raise unsupported_module(module)
-        names = f"{self.name}.{part}", f"{self.path}.{part}"
-        return add_attention(self.b, module, *names, self.call, x, self.context)
+        x = self._module(f"{part}_in", x)
+        module = self.block.get_submodule(part)
+        name = f"{self.name}.{part}"
+        path = f"{self.path}.{part}"
+        return add_attention(self.b, module, name, path, self.call, x, self.context)
 
     def _feed_forward(self, x: str) -> str:
-        x = self._through("feed_forward_in", x)
+        x = self._module("feed_forward_in", x)
         module = self.block.feed_forward
+        if is_foreign(module):
+            return self._module("feed_forward", x)
         if not isinstance(module, FeedForward):
             raise unsupported_module(module)
         if isinstance(module, GatedFeedForward):
-            gate = self._through("feed_forward.gate", x, "F")
-            bent = self._through("feed_forward.activation", gate, "F")
-            up = self._through("feed_forward.up", x, "F")
-            hook_point = HookPoint(f"{self.path}.feed_forward.down", self.call, "argument")
-            name, sequences = f"{self.name}.feed_forward.gated", {"T": self.context.sequence}
+            gate = self._module("feed_forward.gate", x, INNER)
+            gate = self._module("feed_forward.activation", gate, INNER)
+            up = self._module("feed_forward.up", x, INNER)
             x = self.b.add(
-                name, ElementwiseMultiply(), (bent, up), ("B", "T", "F"), sequences, hook_point
+                f"{self.name}.feed_forward.gated",
+                ElementwiseMultiply(),
+                (gate, up),
+                INNER,
+                {"T": self.context.sequence},
+                HookPoint(f"{self.path}.feed_forward.down", self.call, "argument"),
             )
         else:
-            x = self._through("feed_forward.up", x, "F")
-            x = self._through("feed_forward.activation", x, "F")
-        return self._through("feed_forward.down", x)
+            x = self._module("feed_forward.up", x, INNER)
+            x = self._module("feed_forward.activation", x, INNER)
+        return self._module("feed_forward.down", x)
 
-    def _joined(self, part: str, x: str, y: str) -> str:
-        join, name = getattr(self.block, f"{part}_join"), f"{part}_join"
+    def _residual(self, part: str, x: str, y: str) -> str:
+        """x + y with the norms around it that the model's norm placement asks for."""
+        name = f"{part}_join"
+        join = getattr(self.block, name)
         if isinstance(join, AddNormed):
-            y = self._through(f"{name}.norm", y)
+            y = self._module(f"{name}.norm", y)
         if isinstance(join, Replace):
             x = y
         elif isinstance(join, Add):
-            hook_point, sequences = (
-                HookPoint(f"{self.path}.{name}", self.call),
-                {"T": self.context.sequence},
-            )
             x = self.b.add(
-                f"{self.name}.{name}", ElementwiseAdd(), (x, y), STATES, sequences, hook_point
+                f"{self.name}.{name}",
+                ElementwiseAdd(),
+                (x, y),
+                STATES,
+                {"T": self.context.sequence},
+                HookPoint(f"{self.path}.{name}", self.call),
             )
-        return self._through(f"{part}_out", x)
+        return self._module(f"{part}_out", x)
 
-    def _through(self, part: str, x: str, width: str = "D") -> str:
-        module = self.block.get_submodule(part)
-        sequences, names = (
+    def _module(self, part: str, x: str, axes: tuple[str, ...] = STATES) -> str:
+        return self.b.add_module(
+            f"{self.name}.{part}",
+            self.block.get_submodule(part),
+            x,
+            axes,
             {"T": self.context.sequence},
-            (f"{self.name}.{part}", f"{self.path}.{part}"),
+            HookPoint(f"{self.path}.{part}", self.call),
         )
-        return _through(self.b, names[0], module, x, sequences, width, names[1], self.call)
 
 
-def _through(
-    b: GraphBuilder,
-    name: str,
-    module: nn.Module,
-    x: str,
-    sequences: dict[str, str],
-    width: str = "D",
-    path: str = "",
-    call: int = 0,
-) -> str:
-    """x through one module, or x itself where there is nothing to go through."""
-    if is_identity(module):
-        return x
-    path = path or name
-    operation, parameters = operation_of(module)
-    inputs = (x, *(f"{path}.{parameter}" for parameter in parameters))
-    return b.add(name, operation, inputs, ("B", "T", width), sequences, HookPoint(path, call))
-
-
-def _placed(b: GraphBuilder, name: str, position: Position, x: str, sequence: str) -> str:
-    """Embeddings with their positions added, where the scheme adds something to them."""
-    hook_point, sequences = HookPoint(f"{name}.norm_in", 0, "argument"), {"T": sequence}
+def _add_position(b: GraphBuilder, name: str, position: Position, x: str, sequence: str) -> str:
+    """Embeddings plus positions, for the schemes that add to the embeddings."""
+    inputs: tuple[str, ...] = (x, positions_name(sequence))
+    operation: AddLearnedPositions | AddSinusoids
     if isinstance(position, LearnedPositions):
-        inputs = (x, positions(sequence), f"{name}.position.weight")
-        return b.add(
-            f"{name}.position",
-            AddLearnedPositions(position.offset),
-            inputs,
-            STATES,
-            sequences,
-            hook_point,
-        )
-    if isinstance(position, SinusoidalPositions):
-        c = position.choice
-        waves, where = (
-            AddSinusoids(c.base, c.interleaved, c.endpoint, c.offset),
-            positions(sequence),
-        )
-        return b.add(f"{name}.position", waves, (x, where), STATES, sequences, hook_point)
-    return x
+        operation = AddLearnedPositions(position.offset)
+        inputs = (*inputs, f"{name}.position.weight")
+    elif isinstance(position, SinusoidalPositions):
+        config = position.choice
+        operation = AddSinusoids(config.base, config.interleaved, config.endpoint, config.offset)
+    else:
+        return x
+    # The sum has no module of its own: it is what the first norm is given.
+    hook_point = HookPoint(f"{name}.norm_in", 0, "argument")
+    return b.add(f"{name}.position", operation, inputs, STATES, {"T": sequence}, hook_point)
 
 
-def _angles(
-    b: GraphBuilder, name: str, position: Position, sequence: str, hook_point: HookPoint
-) -> bool:
-    """How far positions turn queries and keys; False where they do not."""
+def _add_rotation(
+    b: GraphBuilder, prefix: str, position: Position, sequence: str, path: str, call: int
+) -> str | None:
+    """The cosines and sines of RoPE; returns their prefix, or None where nothing is rotated."""
     if not isinstance(position, RopePosition):
-        return False
-    c, cpu = position.choice, torch.device("cpu")
-    speeds = tuple(c.scaling.speeds(c.base, position.turned, torch.float64, cpu).tolist())
-    for side in ("cos", "sin"):
-        operation = RopeAngles(side, speeds, c.interleaved, c.scaling.lengthening())
-        where = HookPoint(hook_point.module, hook_point.call, "rotation", side)
-        inputs, sequences = (positions(sequence),), {"T": sequence}
-        b.add(f"{name}.{side}", operation, inputs, ("T", "E"), sequences, where)
-    return True
+        return None
+    config = position.choice
+    cpu = torch.device("cpu")
+    frequencies = config.scaling.speeds(config.base, position.turned, torch.float64, cpu)
+    for function in ("cos", "sin"):
+        operation = RopeAngles(
+            function, tuple(frequencies.tolist()), config.interleaved, config.scaling.lengthening()
+        )
+        b.add(
+            f"{prefix}.{function}",
+            operation,
+            (positions_name(sequence),),
+            ("T", "E"),
+            {"T": sequence},
+            HookPoint(path, call, "rotation", function),
+        )
+    return prefix

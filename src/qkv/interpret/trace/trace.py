@@ -1,4 +1,8 @@
-"""The named values of one forward pass, with the operation that made each one."""
+"""A trace: the named values of one forward pass, with the operation that computed each one.
+
+Saved, it is one safetensors file with the graph as JSON in its metadata, so any program that reads
+safetensors can use it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
@@ -16,43 +20,43 @@ from torch import Tensor
 
 from qkv.errors import DataError, UsageError
 from qkv.files import atomic_write
+from qkv.interpret.trace import recompute
 from qkv.interpret.trace.graph import Graph, HookPoint, Node
 from qkv.interpret.trace.operations import Array, read_operation
+from qkv.interpret.trace.recompute import TraceCheck
+from qkv.legacy import upgrade
 
-if TYPE_CHECKING:
-    import os
-
-    from qkv.interpret.trace.recompute import TraceCheck
-
-# FOLDED explain/trace/file: A trace as one safetensors file, with the graph in its metadata:
-#   any program can read it.
+FORMAT = "qkv-trace-1"
+PARAMETER_PREFIX = "parameter:"  # no value's name begins with it
 
 
 @dataclass(frozen=True, eq=False)
 class Trace(Mapping[str, Tensor]):
-    """Values by name, in the order they were computed; those that were kept.
+    """Captured values by name, in the order they were computed.
 
-    rows: of a sequence named there, the queries whose scores, weights and steps between were kept.
-    tokens: what stands at each position of each sequence; words: the number of its word, −1 for
-    marks. about: where it comes from. edits: what was changed, if this answers a "what if".
+    rows: for a sequence named there, the queries whose scores, weights and steps between were
+    captured. tokens: the token at each position of each sequence; word_ids: the number of its word,
+    −1 for special tokens. metadata: where the trace comes from. output_names: the token or label of
+    each logit. edits: what was changed, if the trace answers a "what if"; overrides: the values
+    that an edit set instead of the model.
     """
 
     graph: Graph
     tensors: Mapping[str, Tensor]
     parameters: Mapping[str, Tensor]
     tokens: Mapping[str, tuple[str, ...]]
-    words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    word_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     rows: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
-    output_names: tuple[str, ...] = ()  # what each number of the answer is called
+    output_names: tuple[str, ...] = ()
     edits: tuple[str, ...] = ()
-    overrides: frozenset[str] = frozenset()  # values that an edit set by hand
+    overrides: frozenset[str] = frozenset()
 
     def __getitem__(self, name: str) -> Tensor:
-        found = self.graph.resolve(name)
-        if found not in self.tensors:
+        node = self.graph.resolve(name)
+        if node not in self.tensors:
             raise UsageError(f"{name} was not kept; trace again with keep=[{name!r}]")
-        return self.tensors[found]
+        return self.tensors[node]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tensors)
@@ -64,158 +68,153 @@ class Trace(Mapping[str, Tensor]):
         return isinstance(name, str) and self.graph.aliases.get(name, name) in self.tensors
 
     def __repr__(self) -> str:
-        read = " · ".join(" ".join(tokens) for tokens in self.tokens.values())
-        return f"<Trace of {read!r}: {len(self):,} values>"
+        text = " · ".join(" ".join(tokens) for tokens in self.tokens.values())
+        return f"<Trace of {text!r}: {len(self):,} values>"
 
     def node(self, name: str) -> Node:
-        """What made a value, and from what."""
+        """The operation that computed a value, and its inputs."""
         return self.graph[name]
-
-    def output_name(self, index: int) -> str:
-        """What a number of the answer stands for: a token or a label."""
-        return self.output_names[index] if index < len(self.output_names) else f"#{index}"
-
-    def query_rows(self, name: str) -> tuple[int, ...] | None:
-        """The queries that were kept of a value; None for all of them."""
-        node = self.node(name)
-        return self.rows.get(node.sequences["T"]) if node.by_row else None
 
     @property
     def nodes(self) -> list[Node]:
-        """Those of the values kept, in order."""
+        """The nodes of the captured values, in order."""
         return [self.graph.nodes[name] for name in self.tensors]
+
+    def output_name(self, index: int) -> str:
+        """The token or label that a logit stands for."""
+        if index < len(self.output_names):
+            return self.output_names[index]
+        return f"#{index}"
+
+    def query_rows(self, name: str) -> tuple[int, ...] | None:
+        """The queries that were captured of a value; None for all of them."""
+        node = self.node(name)
+        return self.rows.get(node.sequences["T"]) if node.by_row else None
 
     @cached_property
     def checks(self) -> tuple[TraceCheck, ...]:
-        """What can be proved of these numbers; see `proof`."""
-        from qkv.interpret.trace.recompute import proofs
-
-        return proofs(self)
+        """Whether these numbers agree with each other and with the model that answers."""
+        return recompute.run_checks(self)
 
     def recompute(self, name: str) -> Array:
-        """The value once more, from its named inputs in plain NumPy and float64."""
-        from qkv.interpret.trace.recompute import recompute
-
-        return recompute(self, name)
+        """The value once more, from its inputs in plain NumPy and float64."""
+        return recompute.recompute(self, name)
 
     def on_demand(self, name: str, rows: Sequence[int] | None = None) -> Array:
-        """A value that was not kept, for these queries, from the nearest values that were.
+        """A value that was not captured, for these queries, from the nearest values that were.
 
-        keep=["layers"] keeps what enters each layer: enough for any attention, a row at a time.
+        keep=["layers"] captures what enters each layer: enough for any attention, a row at a time.
         """
-        from qkv.interpret.trace.recompute import on_demand
-
-        return on_demand(self, name, rows)
+        return recompute.on_demand(self, name, rows)
 
     def save(self, path: str | os.PathLike[str], parameters: bool = False) -> None:
-        """One safetensors file; with the model's parameters in it, all can be recomputed."""
-
-        save(self, path, parameters)
+        """Write one safetensors file; with `parameters`, every value in it can be recomputed."""
+        tensors = {name: _contiguous_copy(value) for name, value in self.items()}
+        if parameters:
+            inputs = {name for node in self.nodes for name in node.inputs}
+            for name in sorted(inputs & set(self.parameters)):
+                tensors[PARAMETER_PREFIX + name] = _contiguous_copy(self.parameters[name])
+        metadata = {"format": FORMAT, "trace": json.dumps(_to_json(self), ensure_ascii=False)}
+        atomic_write(Path(path), to_bytes(tensors, metadata))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Trace:
-        """What `save` wrote."""
-
-        return load(path)
+        """Read what `save` wrote."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("format") != FORMAT:
+                    raise DataError(f"{path} is a safetensors file but holds no trace")
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise DataError(f"cannot read a trace from {path}: {error}") from error
+        try:
+            fields = upgrade("trace", json.loads(_rename_values(metadata["trace"])))
+            tensors = {_rename_values(name): tensor for name, tensor in tensors.items()}
+            return _from_json(fields, tensors)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"the trace in {path} is damaged: {error}") from error
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        """The page, for notebooks."""
         from qkv.interpret.page.page_file import mimebundle
 
         return mimebundle(self)
 
 
-FORMAT = "qkv-trace-1"
-
-PARAMETER = "parameter:"  # before the names of parameters, so that no value can have one
-
-
-def save(trace: Trace, path: str | os.PathLike[str], parameters: bool = False) -> None:
-    """The values kept; with `parameters` also every parameter that one of them is made with."""
-    tensors = {name: _apart(value) for name, value in trace.items()}
-    if parameters:
-        used = {given for node in trace.nodes for given in node.inputs} & set(trace.parameters)
-        tensors |= {PARAMETER + name: _apart(trace.parameters[name]) for name in sorted(used)}
-    written = {
-        "nodes": [_node(node) for node in trace.graph],
-        "aliases": dict(trace.graph.aliases),
-        "stack_inputs": trace.graph.stack_inputs,
-        "tokens": trace.tokens,
-        "words": trace.words,
-        "rows": dict(trace.rows),
-        "about": dict(trace.metadata),
-        "checks": [vars(proof) for proof in trace.checks],
-        "outputs": trace.output_names,
-        "edits": trace.edits,
-        "touched": sorted(trace.overrides),
-        "order": list(trace),
-    }
-    metadata = {"format": FORMAT, "trace": json.dumps(written, ensure_ascii=False)}
-    atomic_write(Path(path), to_bytes(tensors, metadata))
-
-
-def load(path: str | os.PathLike[str]) -> Trace:
-    """The trace that was saved there."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise DataError(f"{path} is a safetensors file but holds no trace")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise DataError(f"cannot read a trace from {path}: {error}") from error
-    try:
-        return _trace(json.loads(metadata["trace"]), tensors)
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"the trace in {path} is damaged: {error}") from error
-
-
-def _trace(written: dict[str, Any], tensors: dict[str, Tensor]) -> Trace:
-    nodes = [_read_node(node) for node in written["nodes"]]
-    parameters = {
-        name.removeprefix(PARAMETER): value
-        for name, value in tensors.items()
-        if name.startswith(PARAMETER)
-    }
-    return Trace(
-        graph=Graph(
-            {node.name: node for node in nodes}, written["aliases"], tuple(written["stack_inputs"])
-        ),
-        tensors={name: tensors[name] for name in written["order"]},
-        parameters=parameters,
-        tokens={name: tuple(labels) for name, labels in written["tokens"].items()},
-        words={name: tuple(numbers) for name, numbers in written["words"].items()},
-        rows={name: tuple(rows) for name, rows in written["rows"].items()},
-        metadata=written["about"],
-        output_names=tuple(written["outputs"]),
-        edits=tuple(written["edits"]),
-        overrides=frozenset(written["touched"]),
+def _rename_values(text: str) -> str:
+    """Names of values that qkv 0.1 called otherwise."""
+    return text.replace("attention.query_turned", "attention.query_rotated").replace(
+        "attention.key_turned", "attention.key_rotated"
     )
 
 
-def _node(node: Node) -> dict[str, Any]:
+def _to_json(trace: Trace) -> dict[str, Any]:
+    return {
+        "nodes": [_node_to_json(node) for node in trace.graph],
+        "aliases": dict(trace.graph.aliases),
+        "stack_inputs": trace.graph.stack_inputs,
+        "tokens": trace.tokens,
+        "word_ids": trace.word_ids,
+        "rows": dict(trace.rows),
+        "metadata": dict(trace.metadata),
+        "checks": [check.json() for check in trace.checks],
+        "output_names": trace.output_names,
+        "edits": trace.edits,
+        "overrides": sorted(trace.overrides),
+        "order": list(trace),
+    }
+
+
+def _from_json(fields: dict[str, Any], tensors: dict[str, Tensor]) -> Trace:
+    nodes = [_node_from_json(node) for node in fields["nodes"]]
+    parameters = {
+        name.removeprefix(PARAMETER_PREFIX): value
+        for name, value in tensors.items()
+        if name.startswith(PARAMETER_PREFIX)
+    }
+    return Trace(
+        graph=Graph(
+            nodes={node.name: node for node in nodes},
+            aliases=fields["aliases"],
+            stack_inputs=tuple(fields["stack_inputs"]),
+        ),
+        tensors={name: tensors[name] for name in fields["order"]},
+        parameters=parameters,
+        tokens={name: tuple(tokens) for name, tokens in fields["tokens"].items()},
+        word_ids={name: tuple(numbers) for name, numbers in fields["word_ids"].items()},
+        rows={name: tuple(rows) for name, rows in fields["rows"].items()},
+        metadata=fields["metadata"],
+        output_names=tuple(fields["output_names"]),
+        edits=tuple(fields["edits"]),
+        overrides=frozenset(fields["overrides"]),
+    )
+
+
+def _node_to_json(node: Node) -> dict[str, Any]:
     return {
         "name": node.name,
         "operation": node.operation.json(),
         "equation": node.equation,
         "inputs": node.inputs,
         "axes": node.axes,
-        "along": node.sequences,
+        "sequences": node.sequences,
         "hook_point": None if node.hook_point is None else asdict(node.hook_point),
     }
 
 
-def _read_node(written: dict[str, Any]) -> Node:
-    hook_point = written["hook_point"]
+def _node_from_json(fields: dict[str, Any]) -> Node:
+    hook_point = fields["hook_point"]
     return Node(
-        name=written["name"],
-        operation=read_operation(written["operation"]),
-        inputs=tuple(written["inputs"]),
-        axes=tuple(written["axes"]),
-        sequences=written["along"],
+        name=fields["name"],
+        operation=read_operation(fields["operation"]),
+        inputs=tuple(fields["inputs"]),
+        axes=tuple(fields["axes"]),
+        sequences=fields["sequences"],
         hook_point=None if hook_point is None else HookPoint(**hook_point),
     )
 
 
-def _apart(tensor: Tensor) -> Tensor:
-    """Memory of its own: a file holds no views."""
+def _contiguous_copy(tensor: Tensor) -> Tensor:
+    """The tensor in memory of its own: safetensors writes no views."""
     return tensor.detach().cpu().contiguous().clone()
