@@ -30,7 +30,7 @@ from qkv.interpret.trace.operations import (
     Softmax,
     WeightedSum,
 )
-from qkv.model.attention import Attention, CrossAttention, BlockDiagonalProjection, HeadProjection
+from qkv.model.attention import Attention, BlockDiagonalProjection, CrossAttention, HeadProjection
 from qkv.model.position import Position
 from qkv.model.position.schemes import AlibiPositions, RelativePositions
 

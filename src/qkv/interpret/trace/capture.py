@@ -223,7 +223,9 @@ def capture_values(
             module = model.get_submodule(path)
             hook = _CaptureHook(calls, values, rows)
             handles.append(module.register_forward_hook(hook))
-            if isinstance(module, AttentionCore) and module.hook_point.has_hooks:  # an edit changes the steps
+            if (
+                isinstance(module, AttentionCore) and module.hook_point.has_hooks
+            ):  # an edit changes the steps
                 handles.append(module.hook_point.register_forward_hook(hook.on_steps))
         yield values
     finally:

@@ -21,7 +21,7 @@ from qkv.attention.reference import scale_factor
 from qkv.errors import UsageError
 from qkv.interpret.trace.graph import Graph, Node
 from qkv.interpret.trace.operations import ScaleScores
-from qkv.model import Block, Layers, AttentionCore
+from qkv.model import AttentionCore, Block, Layers
 
 Change = Callable[[Tensor], Tensor]
 

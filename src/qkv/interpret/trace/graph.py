@@ -243,7 +243,9 @@ def _rms_norm(module: nn.RMSNorm) -> ModuleOperation:
 # The first match counts, so a subclass stands before its base class.
 _DESCRIPTIONS: dict[type[nn.Module], Callable[..., ModuleOperation]] = {
     projection.HeadProjection: _linear_to_heads,
-    projection.BlockDiagonalProjection: lambda module: ModuleOperation(SlicedLinearToHeads(), ("weight",)),
+    projection.BlockDiagonalProjection: lambda module: ModuleOperation(
+        SlicedLinearToHeads(), ("weight",)
+    ),
     projection.LowRankProjection: _factored_to_heads,
     nn.Linear: _linear,
     nn.LayerNorm: _layer_norm,

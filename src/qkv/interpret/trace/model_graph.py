@@ -78,7 +78,13 @@ def _add_ids(b: GraphBuilder, ids: str, sequence: str) -> None:
 
 
 def _add_embedding(
-    b: GraphBuilder, name: str, table: TokenEmbedding, path: str, ids: str, sequence: str, call: int = 0
+    b: GraphBuilder,
+    name: str,
+    table: TokenEmbedding,
+    path: str,
+    ids: str,
+    sequence: str,
+    call: int = 0,
 ) -> str:
     """The vector of each token: looked up, then scaled and a token type added where there is one.
 

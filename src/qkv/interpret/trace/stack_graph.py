@@ -52,7 +52,9 @@ def add_stack(
         if pattern not in rotations:
             prefix = f"{name}.local" if pattern else name
             rotations[pattern] = _add_rotation(b, prefix, position, sequence, path, call)
-        windows = [part for part in stack.patterns[pattern].window.parts if isinstance(part, Window)]
+        windows = [
+            part for part in stack.patterns[pattern].window.parts if isinstance(part, Window)
+        ]
         context = LayerContext(
             stack=name,
             sequence=sequence,
