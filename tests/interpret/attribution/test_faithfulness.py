@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qkv.interpret.attribution.faithfulness import (
-    Words,
+    WordSet,
     alignment_faithfulness,
     deletion_counts,
     faithfulness,
@@ -22,7 +22,7 @@ BEST = sorted(range(11), key=lambda word: -WEIGHTS[word])
 
 
 def adding_up(weights: Sequence[float]):  # type: ignore[no-untyped-def]
-    def answers(sets: Sequence[Words]) -> list[float]:
+    def answers(sets: Sequence[WordSet]) -> list[float]:
         return [sum(w for i, w in enumerate(weights) if i not in words) for words in sets]
 
     return answers
@@ -32,12 +32,12 @@ def test_deleting_the_words_that_count_moves_the_answer_and_the_verdict_has_the_
     found = faithfulness(BEST, adding_up(WEIGHTS), "the probability of “glad”")
     assert found is not None
     assert found.trust.better is True
-    assert found.beaten > 0.95
+    assert found.win_rate > 0.95
     three = next(one for one in found.deletions if one.words == 3)
-    assert three.moved == pytest.approx(0.86)
-    assert three.least == pytest.approx(0.01)
-    assert three.kept == pytest.approx(0.99 - 0.86)
-    assert three.random == pytest.approx(3 / 11 * 0.99, abs=0.15)
+    assert three.drop == pytest.approx(0.86)
+    assert three.bottom_drop == pytest.approx(0.01)
+    assert three.only_top_drop == pytest.approx(0.99 - 0.86)
+    assert three.random_drop == pytest.approx(3 / 11 * 0.99, abs=0.15)
     said = found.trust.verdict
     assert said.startswith(
         "deleting the 3 words named lowers the probability of “glad” by 0.86; 3 random ones by 0."
@@ -51,14 +51,14 @@ def test_a_ranking_upside_down_is_no_better_than_chance_and_says_so() -> None:
     assert found.trust.better is False
     assert "no better than chance" in found.trust.verdict
     assert "do not rely on it" in found.trust.verdict
-    assert found.comprehensiveness < found.random
+    assert found.comprehensiveness < found.random_drop
 
 
 def test_a_ranking_that_is_only_a_little_better_is_not_clearly_so() -> None:
     middling = [BEST[i] for i in (3, 1, 4, 5, 6, 0, 2, 7, 8, 9, 10)]
     found = faithfulness(middling, adding_up(WEIGHTS), "it")
     assert found is not None
-    assert 0.5 < found.beaten <= 0.95
+    assert 0.5 < found.win_rate <= 0.95
     assert found.trust.better is False
     assert "not clearly better than chance" in found.trust.verdict
 
@@ -69,14 +69,14 @@ def test_shuffled_rankings_are_about_as_good_as_random_ones() -> None:
         faithfulness(rng.permutation(11).tolist(), adding_up(WEIGHTS), "it", seed=seed)
         for seed in range(60)
     ]
-    assert np.mean([test.beaten for test in tests if test]) == pytest.approx(0.5, abs=0.1)
+    assert np.mean([test.win_rate for test in tests if test]) == pytest.approx(0.5, abs=0.1)
     assert sum(bool(test.trust.better) for test in tests if test) <= 6
 
 
 def test_where_nothing_moves_no_ranking_is_better_than_chance() -> None:
     found = faithfulness(list(range(9)), adding_up([0.0] * 9), "it")
     assert found is not None
-    assert (found.beaten, found.trust.better) == (0.5, False)
+    assert (found.win_rate, found.trust.better) == (0.5, False)
 
 
 @pytest.mark.parametrize("words", [1, 2, 3, 4])
@@ -104,11 +104,11 @@ def test_of_answers_that_add_up_the_best_ranking_moves_most(
     assert top is not None
     assert shuffled is not None
     assert top.comprehensiveness >= shuffled.comprehensiveness - 1e-9
-    assert top.beaten >= 0.5 - 1e-9
-    assert top.random == shuffled.random  # the same seed, the same draws
+    assert top.win_rate >= 0.5 - 1e-9
+    assert top.random_drop == shuffled.random_drop  # the same seed, the same draws
     for one in top.deletions:
-        assert one.moved == pytest.approx(sum(weights[w] for w in best[: one.words]), abs=1e-9)
-        assert one.least <= one.random + 1e-9 <= one.moved + 2e-9
+        assert one.drop == pytest.approx(sum(weights[w] for w in best[: one.words]), abs=1e-9)
+        assert one.bottom_drop <= one.random_drop + 1e-9 <= one.drop + 2e-9
 
 
 @given(st.integers(1, 700))
@@ -120,14 +120,14 @@ def test_a_few_words_are_deleted_and_up_to_half(n: int) -> None:
 
 
 def test_each_set_of_words_is_asked_for_once() -> None:
-    asked: list[Words] = []
+    asked: list[WordSet] = []
 
-    def ask(sets: list[Words]) -> list[int]:
+    def ask(sets: list[WordSet]) -> list[int]:
         asked.extend(sets)
         return [len(words) for words in sets]
 
     deletions = DeletionCache(ask)
-    assert deletions.one_by_one(3) == [1, 1, 1]
+    assert deletions.leave_one_out(3) == [1, 1, 1]
     assert deletions([frozenset(), frozenset({2}), frozenset({0, 1}), frozenset({0, 1})]) == [
         0, 1, 2, 2,
     ]  # fmt: skip
@@ -140,8 +140,8 @@ def test_an_alignment_is_tested_by_hiding_what_it_leads_to() -> None:
     )
     right = alignment_faithfulness(np.eye(4), moved, -0.3, seed=0)
     wrong = alignment_faithfulness(np.roll(np.eye(4), 1, axis=1), moved, -0.3, seed=0)
-    assert right.deletions[0].moved == pytest.approx(6.0)
-    assert right.deletions[0].random == pytest.approx(moved.mean(), abs=0.4)
+    assert right.deletions[0].drop == pytest.approx(6.0)
+    assert right.deletions[0].random_drop == pytest.approx(moved.mean(), abs=0.4)
     assert (right.trust.better, wrong.trust.better) == (True, False)
     assert right.sufficiency is None
 

@@ -35,12 +35,12 @@ def made(name: str):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("name", KINDS)
 def test_each_model_has_its_own_kind_of_reason(name: str) -> None:
     kind, asked = KINDS[name]
-    reason = why(made(name), SMALL, "abc de, f", **asked)
-    assert type(reason) is kind
-    shown = attribution_lines(reason, width=72)
+    attribution = why(made(name), SMALL, "abc de, f", **asked)
+    assert type(attribution) is kind
+    shown = attribution_lines(attribution, width=72)
     assert any(line.startswith("trust ") for line in shown)
     assert any(line.startswith("note: ") for line in shown)
-    assert why(made(name), SMALL, "abc de, f", **asked).json() == reason.json()
+    assert why(made(name), SMALL, "abc de, f", **asked).json() == attribution.json()
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -19,7 +19,7 @@ from qkv.interpret.attribution import why_label, why_vector
 from qkv.interpret.attribution.attribution_text import attribution_lines
 from qkv.interpret.attribution.faithfulness import faithfulness
 from qkv.interpret.attribution.gradients import Baseline
-from qkv.interpret.attribution.occlusion import Masked, Removed
+from qkv.interpret.attribution.occlusion import MaskTokens, RemoveTokens
 from qkv.model import Classify, Encoder, build
 from qkv.text import Tokenizer
 
@@ -57,36 +57,36 @@ def odd(name: str, size: float = 20.0) -> Encoder:
     return made.eval()
 
 
-def ranked(reason: object, way: str) -> list[str]:
-    words = sorted(reason.words, key=lambda word: -getattr(word, way))  # type: ignore[attr-defined]
+def ranked(attribution: object, way: str) -> list[str]:
+    words = sorted(attribution.words, key=lambda word: -getattr(word, way))  # type: ignore[attr-defined]
     return [word.word.text for word in words]
 
 
 @pytest.mark.parametrize("way", ["occlusion", "gradients"])
 def test_the_words_with_the_letter_that_decides_are_named(way: str) -> None:
-    reason = why_label(glad_of_g(), bytewise(), TEXT)
-    assert reason.label == "glad"
-    assert set(ranked(reason, way)[:2]) == {"good", "dog"}
-    test = reason.faithfulness[way]
+    attribution = why_label(glad_of_g(), bytewise(), TEXT)
+    assert attribution.label == "glad"
+    assert set(ranked(attribution, way)[:2]) == {"good", "dog"}
+    test = attribution.faithfulness[way]
     assert test.trust.better is True
-    assert test.comprehensiveness > test.random + 0.1
-    others = [word for word in reason.words if "g" not in word.word.text]
+    assert test.comprehensiveness > test.random_drop + 0.1
+    others = [word for word in attribution.words if "g" not in word.word.text]
     assert len(others) == 9
     assert max(abs(word.gradients) for word in others) < 1e-3
     assert max(word.occlusion or 0.0 for word in others) < 0  # the others water it down
 
 
 def test_a_word_that_speaks_against_the_label_counts_below_zero() -> None:
-    reason = why_label(glad_of_g(), bytewise(), "a good great dog zed ran")
-    zed = next(word for word in reason.words if word.word.text == "zed")
-    assert reason.label == "glad"
+    attribution = why_label(glad_of_g(), bytewise(), "a good great dog zed ran")
+    zed = next(word for word in attribution.words if word.word.text == "zed")
+    assert attribution.label == "glad"
     assert zed.gradients < -0.1
     assert zed.occlusion is not None
     assert zed.occlusion < -0.1
     other = why_label(glad_of_g(), bytewise(), "a good great dog zed ran", "sad")
     assert other.label == "sad"
     assert [w.gradients for w in other.words] == pytest.approx(
-        [-w.gradients for w in reason.words], abs=1e-5
+        [-w.gradients for w in attribution.words], abs=1e-5
     )
 
 
@@ -106,19 +106,19 @@ def test_a_shuffled_ranking_is_not_trusted() -> None:
     ]
     assert best is not None
     assert best.trust.better is True
-    beaten = [test.beaten for test in shuffled if test is not None]
+    beaten = [test.win_rate for test in shuffled if test is not None]
     assert np.mean(beaten) == pytest.approx(0.5, abs=0.25)
     assert max(test.comprehensiveness for test in shuffled if test) <= best.comprehensiveness
 
 
 def test_probabilities_are_those_classify_gives_and_hiding_is_what_it_says() -> None:
     model, t = glad_of_g(), bytewise()
-    reason = why_label(model, t, TEXT)
+    attribution = why_label(model, t, TEXT)
     (whole,) = classify(model, t, [TEXT])
-    assert reason.probabilities == pytest.approx(whole.probabilities)
-    assert list(reason.probabilities) == list(whole.probabilities)
-    assert reason.occlusion_method == "it is taken out of the text"
-    good = next(word for word in reason.words if word.word.text == "good")
+    assert attribution.probabilities == pytest.approx(whole.probabilities)
+    assert list(attribution.probabilities) == list(whole.probabilities)
+    assert attribution.occlusion_method == "the word is removed from the text"
+    good = next(word for word in attribution.words if word.word.text == "good")
     start, end = good.word.start, good.word.end
     assert TEXT[start:end] == "good"
     left = TEXT[: start - 1] + TEXT[end:]  # bytes carry the space before a word with it
@@ -136,7 +136,7 @@ def test_parts_add_up_and_the_error_is_smaller_with_more_steps(
         steps: why_label(labelled, minilm.tokenizer, text, steps=steps, draws=2)
         for steps in (4, 32, 128)
     }
-    errors = {steps: reason.completeness.error for steps, reason in asked.items()}
+    errors = {steps: attribution.completeness.error for steps, attribution in asked.items()}
     assert errors[128] < 1e-3 < errors[4]
     assert errors[128] <= errors[32] < errors[4]
     usual = why_label(labelled, minilm.tokenizer, text, draws=2)
@@ -156,13 +156,13 @@ def test_parts_add_up_and_the_error_is_smaller_with_more_steps(
 @pytest.mark.parametrize("name", LABELLED)
 def test_every_kind_of_classifier_is_explained_and_its_parts_add_up(name: str) -> None:
     model = odd(name)
-    reason = why_label(model, SMALL, "abc de, fg a", draws=3, steps=200)
-    assert len(reason.words) == 5
-    assert reason.completeness.error < 0.02
-    assert set(reason.faithfulness) == {"occlusion", "gradients", "attention"}
-    assert sum(word.attention for word in reason.words) == pytest.approx(1.0, abs=1e-5)
+    attribution = why_label(model, SMALL, "abc de, fg a", draws=3, steps=200)
+    assert len(attribution.words) == 5
+    assert attribution.completeness.error < 0.02
+    assert set(attribution.faithfulness) == {"occlusion", "gradients", "attention"}
+    assert sum(word.attention for word in attribution.words) == pytest.approx(1.0, abs=1e-5)
     assert not any(part._forward_hooks for part in model.modules())
-    json.dumps(reason.json(), allow_nan=False)
+    json.dumps(attribution.json(), allow_nan=False)
 
 
 def test_it_is_the_same_each_time_and_the_model_is_as_it_was() -> None:
@@ -177,18 +177,18 @@ def test_it_is_the_same_each_time_and_the_model_is_as_it_was() -> None:
 
 
 def test_a_text_of_one_word_and_one_without_any_are_not_ranked() -> None:
-    reason = why_label(glad_of_g(), bytewise(), "good")
-    assert [test.trust.better for test in reason.faithfulness.values()] == [None] * 3
+    attribution = why_label(glad_of_g(), bytewise(), "good")
+    assert [test.trust.better for test in attribution.faithfulness.values()] == [None] * 3
     with pytest.raises(DataError, match="the text is empty"):
         why_label(glad_of_g(), bytewise(), "")
 
 
 def test_a_marked_text_without_words_has_no_reason(labelled: Encoder, minilm: Bundle) -> None:
     assert minilm.tokenizer is not None
-    reason = why_label(labelled, minilm.tokenizer, "")
-    assert (reason.words, reason.faithfulness) == ((), {})
-    assert "no words" in reason.remarks[0]
-    assert attribution_lines(reason)
+    attribution = why_label(labelled, minilm.tokenizer, "")
+    assert (attribution.words, attribution.faithfulness) == ((), {})
+    assert "no words" in attribution.remarks[0]
+    assert attribution_lines(attribution)
 
 
 def test_what_cannot_be_explained_is_refused_with_its_numbers() -> None:
@@ -209,7 +209,7 @@ def test_no_slope_goes_through_8_bits() -> None:
     if not int8_supported():
         pytest.skip("torch does not multiply in 8 bits on this CPU")
     small = optimize(glad_of_g(), int8=True)
-    with pytest.raises(UsageError, match="without --int8"):
+    with pytest.raises(UsageError, match="int8=False"):
         why_label(small, bytewise(), TEXT)
     assert why_vector(small, bytewise(), TEXT).words
 
@@ -218,10 +218,11 @@ def test_a_word_is_taken_out_or_a_mask_stands_for_it(minilm: Bundle, labelled: E
     t, text = minilm.tokenizer, "the dog ran"
     assert t is not None
     out, masked = (
-        why_label(labelled, t, text, hiding=hiding, draws=2) for hiding in (Removed(), Masked.of(t))
+        why_label(labelled, t, text, occlusion=occlusion, draws=2)
+        for occlusion in (RemoveTokens(), MaskTokens.of(t))
     )
     assert out == why_label(labelled, t, text, draws=2)
-    assert masked.occlusion_method == "[MASK] stands in for each of its tokens"
+    assert masked.occlusion_method == "[MASK] replaces each token of the word"
     ids = t.add_special_tokens(t.encode("the dog ran"))
     ids[2] = t.mask_id
     whole, hidden = (
@@ -230,40 +231,40 @@ def test_a_word_is_taken_out_or_a_mask_stands_for_it(minilm: Bundle, labelled: E
     )
     chosen = "abc".index(masked.label)
     assert masked.words[1].drop == pytest.approx(float(whole[chosen] - hidden[chosen]), abs=1e-5)
-    assert Masked(7, "?").without([1, 2, 3], {1}) == [1, 7, 3]
-    assert Removed().without([1, 2, 3], {1}) == [1, 3]
-    assert Removed((9,)).without([1], {0}) == [9]
+    assert MaskTokens(7, "?").apply([1, 2, 3], {1}) == [1, 7, 3]
+    assert RemoveTokens().apply([1, 2, 3], {1}) == [1, 3]
+    assert RemoveTokens((9,)).apply([1], {0}) == [9]
     assert Baseline(0, "_").ids([5, 6, 7], {0}) == [5, 0, 0]
     with pytest.raises(DataError, match="no mask token"):
-        Masked.of(Tokenizer(t._backend, replace(t.special_tokens, mask=None)))
+        MaskTokens.of(Tokenizer(t._backend, replace(t.special_tokens, mask=None)))
 
 
 def test_a_vector_turns_most_without_the_word_it_is_about(minilm: Bundle) -> None:
     assert minilm.tokenizer is not None
-    reason = why_vector(minilm.model, minilm.tokenizer, "the cat sat on the mat by the sea")
-    assert max(reason.words, key=lambda word: word.cosine_distance).word.text == "cat"
-    assert reason.faithfulness is not None
-    assert reason.faithfulness.trust.better is True
-    assert all(0 <= word.cosine_distance <= 2 for word in reason.words)
+    attribution = why_vector(minilm.model, minilm.tokenizer, "the cat sat on the mat by the sea")
+    assert max(attribution.words, key=lambda word: word.cosine_distance).word.text == "cat"
+    assert attribution.faithfulness is not None
+    assert attribution.faithfulness.trust.better is True
+    assert all(0 <= word.cosine_distance <= 2 for word in attribution.words)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_every_encoder_has_a_vector_to_explain(name: str) -> None:
-    reason = why_vector(odd(name), SMALL, "abc de, fg a", draws=3)
-    assert len(reason.words) == 5
-    assert reason.faithfulness is not None
-    assert reason.faithfulness.full == pytest.approx(1.0, abs=1e-5)
-    json.dumps(reason.json(), allow_nan=False)
+    attribution = why_vector(odd(name), SMALL, "abc de, fg a", draws=3)
+    assert len(attribution.words) == 5
+    assert attribution.faithfulness is not None
+    assert attribution.faithfulness.full == pytest.approx(1.0, abs=1e-5)
+    json.dumps(attribution.json(), allow_nan=False)
 
 
 def test_a_text_is_explained_on_lines_that_fit() -> None:
-    reason = why_label(glad_of_g(), bytewise(), TEXT)
-    shown = attribution_lines(reason, width=60, top=4)
+    attribution = why_label(glad_of_g(), bytewise(), TEXT)
+    shown = attribution_lines(attribution, width=60, top=4)
     assert max(map(len, shown)) <= 60
     page = " ".join("\n".join(shown).split())
     assert "and 7 other words" in page
     assert "where the model looked, not why" in page
-    for test in reason.faithfulness.values():
+    for test in attribution.faithfulness.values():
         assert test.trust.verdict in page
-    assert attribution_lines(replace(reason, words=()), width=60)
+    assert attribution_lines(replace(attribution, words=()), width=60)
     assert attribution_lines(why_vector(glad_of_g(), bytewise(), TEXT), width=60)

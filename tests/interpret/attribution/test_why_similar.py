@@ -41,35 +41,35 @@ def odd(name: str) -> Encoder:
 def test_deleting_is_what_it_says() -> None:
     """The first deletion takes the word whose pairs add most out of its text."""
     model, a, b = odd("mean vector"), "abc de, fg", "gg ab"
-    reason = why_similar(model, SMALL, a, b, draws=3)
+    attribution = why_similar(model, SMALL, a, b, draws=3)
     sums: dict[tuple[int, int], float] = {}
-    for pair in reason.pairs:
+    for pair in attribution.pairs:
         for side, place in enumerate(pair.place):
             sums[side, place] = sums.get((side, place), 0.0) + pair.contribution
     side, place = max(sums, key=lambda word: sums[word])
     pieces = (["abc", " de", ",", " fg"], ["gg", " ab"])[side]
     left = "".join(piece for i, piece in enumerate(pieces) if i != place)
     one, other = embed(model, SMALL, [left, (b, a)[side]]).vectors.astype(np.float64)
-    assert reason.faithfulness is not None
-    first = reason.faithfulness.deletions[0]
+    assert attribution.faithfulness is not None
+    first = attribution.faithfulness.deletions[0]
     assert first.words == 1
-    assert first.moved == pytest.approx(reason.cosine - float(one @ other), abs=1e-5)
+    assert first.drop == pytest.approx(attribution.cosine - float(one @ other), abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_every_encoder_gives_what_similar_gives_and_says_what_it_cannot(name: str) -> None:
     model = odd(name)
-    plain, reason = (
+    plain, attribution = (
         similar(model, SMALL, "abc de", "fg a, b"),
         why_similar(model, SMALL, "abc de", "fg a, b", draws=3),
     )
-    assert (reason.cosine, reason.pairs) == (plain.cosine, plain.pairs)
-    assert any("has seen its whole text" in remark for remark in reason.remarks)
-    assert attribution_lines(reason, width=70)
-    ranked = len(reason.pairs) > 1
-    assert (reason.faithfulness is not None) == ranked
-    assert any("no test" in remark for remark in reason.remarks) == (not ranked)
-    json.dumps(reason.json(), allow_nan=False)
+    assert (attribution.cosine, attribution.pairs) == (plain.cosine, plain.pairs)
+    assert any("has seen its whole text" in remark for remark in attribution.remarks)
+    assert attribution_lines(attribution, width=70)
+    ranked = len(attribution.pairs) > 1
+    assert (attribution.faithfulness is not None) == ranked
+    assert any("no test" in remark for remark in attribution.remarks) == (not ranked)
+    json.dumps(attribution.json(), allow_nan=False)
 
 
 def test_on_minilm_the_words_of_strong_pairs_make_texts_alike(minilm: Path) -> None:
@@ -80,12 +80,12 @@ def test_on_minilm_the_words_of_strong_pairs_make_texts_alike(minilm: Path) -> N
         ("A man is playing a guitar on the stage tonight", "Somebody plays the guitar for people"),
         ("The stock market fell sharply on Monday", "Shares dropped at the start of the week"),
     ]
-    reasons = [why_similar(bundle.model, bundle.tokenizer, *pair) for pair in pairs]
-    tests = [reason.faithfulness for reason in reasons]
-    gains = [test.comprehensiveness - test.random for test in tests if test is not None]
+    attributions = [why_similar(bundle.model, bundle.tokenizer, *pair) for pair in pairs]
+    tests = [attribution.faithfulness for attribution in attributions]
+    gains = [test.comprehensiveness - test.random_drop for test in tests if test is not None]
     assert len(gains) == 3
     assert min(gains) > 0
-    assert any("pairs with marks" in remark for remark in reasons[0].remarks)
+    assert any("pairs with marks" in remark for remark in attributions[0].remarks)
 
 
 def test_the_command_prints_the_test_and_what_it_cannot_know(qkv: Run, minilm: Path) -> None:

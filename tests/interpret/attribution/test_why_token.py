@@ -56,49 +56,49 @@ def story(stories: Bundle) -> TokenAttribution:
 def test_after_the_last_layer_the_lens_sees_the_models_own_answer(name: str) -> None:
     model = odd(name)
     ids = SMALL.encode("abc de, fg a")
-    reason = why_token(model, SMALL, "abc de, fg a", draws=2)
+    attribution = why_token(model, SMALL, "abc de, fg a", draws=2)
     own = scores(model, ids)[-1].softmax(dim=-1)
-    last = reason.layers[-1]
-    assert len(reason.layers) == model.config.decoder.layers + 1
-    assert [seen.layer for seen in reason.layers] == list(range(len(reason.layers)))
-    assert last.best_id == reason.token.id == int(own.argmax())
-    assert (last.best, last.rank) == (reason.token.token, 1)
+    last = attribution.layers[-1]
+    assert len(attribution.layers) == model.config.decoder.layers + 1
+    assert [seen.layer for seen in attribution.layers] == list(range(len(attribution.layers)))
+    assert last.best_id == attribution.token.id == int(own.argmax())
+    assert (last.best, last.rank) == (attribution.token.token, 1)
     assert last.probability == pytest.approx(float(own.max()), rel=1e-5)
     with torch.inference_mode():
         states = layer_states(model, ids)
         final = model.states(torch.tensor([ids]))
         assert torch.equal(model.decoder.norm_out(states[-1]), final)
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
-    json.dumps(reason.json(), allow_nan=False)
+    json.dumps(attribution.json(), allow_nan=False)
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_of_every_token_given_the_probability_is_the_models_own(name: str) -> None:
     model, ids = odd(name), SMALL.encode("gab de")
-    reason = why_token(model, SMALL, "gab de", draws=2, top=3)
+    attribution = why_token(model, SMALL, "gab de", draws=2, top=3)
     own = scores(model, ids).softmax(dim=-1)
-    assert reason.prompt_tokens[0].probability is None
-    for at, token in enumerate(reason.prompt_tokens[1:], 1):
+    assert attribution.prompt_tokens[0].probability is None
+    for at, token in enumerate(attribution.prompt_tokens[1:], 1):
         assert token.probability == pytest.approx(float(own[at - 1, ids[at]]), rel=1e-4)
-        assert token.surprise == pytest.approx(-float(own[at - 1, ids[at]].log2()), abs=1e-3)
+        assert token.surprisal == pytest.approx(-float(own[at - 1, ids[at]].log2()), abs=1e-3)
         assert token.rank == 1 + int((own[at - 1] > own[at - 1, ids[at]]).sum())
         assert [one.id for one in token.alternatives] == own[at - 1].topk(3).indices.tolist()
-    assert [one.id for one in reason.next_tokens] == own[-1].topk(3).indices.tolist()
+    assert [one.id for one in attribution.next_tokens] == own[-1].topk(3).indices.tolist()
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_occlusion_is_the_difference_the_model_gives_without_the_word(name: str) -> None:
     model = odd(name)
-    reason = why_token(model, SMALL, "abc de fg", "a", "b", draws=2)
+    attribution = why_token(model, SMALL, "abc de fg", "a", "b", draws=2)
     a, b = SMALL.encode("ab")
 
     def difference(text: str) -> float:
         row = scores(model, SMALL.encode(text))[-1]
         return float(row[a] - row[b])
 
-    assert reason.difference == pytest.approx(difference("abc de fg"), abs=1e-5)
+    assert attribution.difference == pytest.approx(difference("abc de fg"), abs=1e-5)
     left = {"abc": " de fg", "de": "abc fg", "fg": "abc de"}  # a space goes with the word after it
-    for word in reason.words:
+    for word in attribution.words:
         expected = difference("abc de fg") - difference(left[word.word.text])
         assert word.occlusion == pytest.approx(expected, abs=1e-5)
 
@@ -110,8 +110,8 @@ def test_contrasts_add_up_as_differences_do(name: str, letters: list[str]) -> No
     model, (a, b, c, _) = odd(name), letters
 
     def parts(token: str, against: str) -> list[float]:
-        reason = why_token(model, SMALL, "abc de, fg", token, against, draws=1)
-        return [word.gradient for word in (*reason.words, *reason.special_tokens)]
+        attribution = why_token(model, SMALL, "abc de, fg", token, against, draws=1)
+        return [word.gradient for word in (*attribution.words, *attribution.special_tokens)]
 
     ab, bc, ac, ba = parts(a, b), parts(b, c), parts(a, c), parts(b, a)
     assert ab == pytest.approx([-part for part in ba], abs=1e-6)
@@ -120,14 +120,14 @@ def test_contrasts_add_up_as_differences_do(name: str, letters: list[str]) -> No
 
 def test_slopes_are_those_a_small_step_finds() -> None:
     model = odd("llama").double()
-    reason = why_token(model, SMALL, "abc de, fg", "a", "b", draws=1)
+    attribution = why_token(model, SMALL, "abc de, fg", "a", "b", draws=1)
     ids, (a, b) = SMALL.encode("abc de, fg"), SMALL.encode("ab")
     x = model.embedding(torch.tensor([ids])).detach()
-    word = reason.words[1]
+    word = attribution.words[1]
 
     def difference(factor: float) -> float:
         moved = x.clone()
-        moved[0, list(word.word.at)] *= factor
+        moved[0, list(word.word.positions)] *= factor
         with torch.no_grad():
             states = model.decoder(moved, Mask.causal())[:, -1:]
             row = model.output(states, torch.empty(0), model.embedding.weight)[0, 0]
@@ -145,7 +145,7 @@ def test_on_real_stories_the_name_decides_between_she_and_he(story: TokenAttribu
     assert [mark.word.text for mark in story.special_tokens] == ["<s>"]
     assert story.special_tokens[0].occlusion is None
     test = story.faithfulness["occlusion"]
-    assert test.answer == "the log-odds of “ she” against “ he”"
+    assert test.quantity == "the log-odds of “ she” against “ he”"
     assert test.full == pytest.approx(story.difference, abs=1e-3)
     assert test.trust.better is True
     assert {len(token.alternatives) for token in story.prompt_tokens[1:]} == {5}
@@ -162,9 +162,9 @@ def test_a_story_is_shown_on_lines_that_fit(story: TokenAttribution) -> None:
 def test_the_likeliest_token_is_explained_against_the_next(stories: Bundle) -> None:
     assert isinstance(stories.model, Decoder)
     assert stories.tokenizer is not None
-    reason = why_token(stories.model, stories.tokenizer, "Once upon a time", draws=2)
-    best, second = reason.next_tokens[:2]
-    assert (reason.token.id, reason.against.id) == (best.id, second.id)
+    attribution = why_token(stories.model, stories.tokenizer, "Once upon a time", draws=2)
+    best, second = attribution.next_tokens[:2]
+    assert (attribution.token.id, attribution.against.id) == (best.id, second.id)
     empty = why_token(stories.model, stories.tokenizer, "", draws=2)
     assert (empty.words, empty.faithfulness) == ((), {})
     assert attribution_lines(empty)

@@ -31,51 +31,53 @@ SOURCES = ["水日口山", "月土火口木", "口金月"]
 @pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_each_word_goes_back_to_its_own_character(source: str) -> None:
-    reason = why_translation(sorter(), ideographs(), source)
-    assert reason.target == sorted_target(source)
-    assert [word.word.text for word in reason.sources] == list(source)
-    for word in reason.targets[1:]:
+    attribution = why_translation(sorter(), ideographs(), source)
+    assert attribution.target == sorted_target(source)
+    assert [word.word.text for word in attribution.sources] == list(source)
+    for word in attribution.targets[1:]:
         assert word.depends_on is not None
-        assert reason.sources[word.depends_on].word.text == word.word.text
+        assert attribution.sources[word.depends_on].word.text == word.word.text
         assert max(word.ablation) > 1
         assert word.probability > 0.5
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_what_was_dropped_and_what_was_invented_is_flagged(source: str) -> None:
-    reason = why_translation(sorter(), ideographs(), source)
-    assert [word.word.text for word in reason.omitted] == [UNSAID]
-    assert reason.omitted[0].moved < reason.threshold
-    assert [word.word.text for word in reason.hallucinated] == [ALWAYS]
-    assert max(map(abs, reason.hallucinated[0].ablation)) < reason.threshold
-    page = "\n".join(attribution_lines(reason, width=70))
-    assert f"dropped? “{UNSAID}”" in page
-    assert f"invented? “{ALWAYS}”" in page
+    attribution = why_translation(sorter(), ideographs(), source)
+    assert [word.word.text for word in attribution.omitted] == [UNSAID]
+    assert attribution.omitted[0].max_effect < attribution.threshold
+    assert [word.word.text for word in attribution.hallucinated] == [ALWAYS]
+    assert max(map(abs, attribution.hallucinated[0].ablation)) < attribution.threshold
+    page = "\n".join(attribution_lines(attribution, width=70))
+    assert f"omitted? “{UNSAID}”" in page
+    assert f"hallucinated? “{ALWAYS}”" in page
 
 
 def test_the_alignment_by_hiding_passes_its_test_and_agreement_is_counted() -> None:
-    reason = why_translation(sorter(), ideographs(), "月土火口木")
+    attribution = why_translation(sorter(), ideographs(), "月土火口木")
     agree = [
-        word.most_attended == word.depends_on for word in reason.targets if not word.hallucinated
+        word.most_attended == word.depends_on
+        for word in attribution.targets
+        if not word.hallucinated
     ]
-    assert reason.agreement == pytest.approx(np.mean(agree))
-    test = reason.faithfulness["ablation"]
-    moved = np.array([word.ablation for word in reason.targets])
-    assert test.deletions[0].moved == pytest.approx(moved.max(axis=1).mean())
-    assert test.deletions[0].random == pytest.approx(moved.mean(), abs=0.5)
+    assert attribution.agreement == pytest.approx(np.mean(agree))
+    test = attribution.faithfulness["ablation"]
+    moved = np.array([word.ablation for word in attribution.targets])
+    assert test.deletions[0].drop == pytest.approx(moved.max(axis=1).mean())
+    assert test.deletions[0].random_drop == pytest.approx(moved.mean(), abs=0.5)
     assert test.trust.better is True
-    looks = [word.ablation[word.most_attended] for word in reason.targets]
-    assert reason.faithfulness["attention"].deletions[0].moved == pytest.approx(np.mean(looks))
-    assert any("looked, not why" in remark for remark in reason.remarks)
+    looks = [word.ablation[word.most_attended] for word in attribution.targets]
+    assert attribution.faithfulness["attention"].deletions[0].drop == pytest.approx(np.mean(looks))
+    assert any("looked, not why" in remark for remark in attribution.remarks)
 
 
 def test_looks_alone_are_not_taken_for_a_reason() -> None:
     """It looks straight across, but what it writes has nothing to do with what it sees there."""
-    reason = why_translation(aligned(), letters(), "ab cd", "aaa aa")
-    assert [word.most_attended for word in reason.targets] == [0, 1]
-    assert len(reason.hallucinated) == 2
-    assert reason.agreement is None
-    assert reason.faithfulness["attention"].trust.better is not True
+    attribution = why_translation(aligned(), letters(), "ab cd", "aaa aa")
+    assert [word.most_attended for word in attribution.targets] == [0, 1]
+    assert len(attribution.hallucinated) == 2
+    assert attribution.agreement is None
+    assert attribution.faithfulness["attention"].trust.better is not True
 
 
 def test_a_wrong_target_is_explained_as_it_stands() -> None:
@@ -104,11 +106,11 @@ def test_forced_probabilities_are_the_models_own() -> None:
 def test_every_kind_of_translator_is_explained(name: str, target: str | None) -> None:
     model = build(TRANSLATORS[name], seed=3)
     assert isinstance(model, Translator)
-    reason = why_translation(model.eval(), SMALL, "abc de, f", target or "ab, c", beams=2)
-    assert [word.word.text for word in reason.sources] == ["abc", "de", ",", "f"]
-    assert all(len(word.ablation) == len(word.attention) == 4 for word in reason.targets)
-    assert attribution_lines(reason, width=60)
-    json.dumps(reason.json(), allow_nan=False)
+    attribution = why_translation(model.eval(), SMALL, "abc de, f", target or "ab, c", beams=2)
+    assert [word.word.text for word in attribution.sources] == ["abc", "de", ",", "f"]
+    assert all(len(word.ablation) == len(word.attention) == 4 for word in attribution.targets)
+    assert attribution_lines(attribution, width=60)
+    json.dumps(attribution.json(), allow_nan=False)
 
 
 def test_the_models_own_translation_is_the_one_translate_gives() -> None:
@@ -121,10 +123,10 @@ def test_a_public_transliterator_is_aligned_letter_by_letter(shared: Path) -> No
     public = arabic(shared)
     agreed, better = [], []
     for source in public.sources:
-        reason = why_translation(public.model, public.tokenizer, source, beams=1)
-        assert len(reason.sources) == len(source)  # a single word is taken by its letters
-        agreed.append(reason.agreement)
-        better.append(reason.faithfulness["attention"].trust.better)
+        attribution = why_translation(public.model, public.tokenizer, source, beams=1)
+        assert len(attribution.sources) == len(source)  # a single word is taken by its letters
+        agreed.append(attribution.agreement)
+        better.append(attribution.faithfulness["attention"].trust.better)
     assert np.mean(agreed) > 0.6
     assert better == [True] * len(public.sources)
 
@@ -137,5 +139,5 @@ def test_what_cannot_be_explained_is_refused() -> None:
         why_translation(model, t, " ")
     with pytest.raises(DataError, match="the target has no words"):
         why_translation(model, t, "日", "")
-    with pytest.raises(DataError, match="the target has 24 tokens but 23 are the most"):
+    with pytest.raises(DataError, match="the target has 24 tokens but the model reads at most 23"):
         why_translation(model, t, "日", "月" * 24)

@@ -1,9 +1,9 @@
-"""Words and marks share out the positions of a text, whatever language it is in."""
+"""Words and special tokens partition the positions of a text, whatever its language."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.interpret.attribution.words import pieces, read, token_spans
+from qkv.interpret.attribution.words import token_spans, tokenize, word_spans
 from qkv.text import Tokenizer
 
 TEXTS = ["the unhappy dog doesn't run", "Größe und Maß", "東京は大きい", "a, b; c…  d\n"]
@@ -20,23 +20,33 @@ ANY = st.one_of(
 @settings(max_examples=120, deadline=None)
 @given(ANY, st.sampled_from(TOKENIZERS))
 def test_each_position_belongs_to_one_word_or_mark(text: str, tokenizer: Tokenizer) -> None:
-    seen = read(tokenizer, text, 10_000, before=[1], after=[2, 3])
-    places = [at for piece in (*seen.words, *seen.marks) for at in piece.at]
-    assert sorted(places) == list(range(len(seen.ids)))
-    assert [mark.at for mark in seen.marks] == [(0,), (len(places) - 2,), (len(places) - 1,)]
-    starts = [word.start for word in seen.words]
+    tokenized = tokenize(tokenizer, text, 10_000, before=[1], after=[2, 3])
+    positions = [
+        at for span in (*tokenized.words, *tokenized.special_tokens) for at in span.positions
+    ]
+    assert sorted(positions) == list(range(len(tokenized.ids)))
+    assert [token.positions for token in tokenized.special_tokens] == [
+        (0,),
+        (len(positions) - 2,),
+        (len(positions) - 1,),
+    ]
+    starts = [word.start for word in tokenized.words]
     assert starts == sorted(starts)
-    for word in seen.words:
+    for word in tokenized.words:
         assert text[word.start : word.end] in ("", word.text)
-    assert seen.places({0}) == set(seen.words[0].at) if seen.words else not seen.places(())
+    assert (
+        tokenized.positions_of({0}) == set(tokenized.words[0].positions)
+        if tokenized.words
+        else not tokenized.positions_of(())
+    )
 
 
 def test_pieces_are_joined_where_a_language_has_spaces_and_cut_where_it_has_none() -> None:
     bpe = TOKENIZERS[1]
     text = "unhappy dog doesn't 東京"
     spans = bpe.offsets(text)
-    words = pieces(bpe, text, bpe.encode(text), spans)
+    words = word_spans(bpe, text, bpe.encode(text), spans)
     assert [word.text for word in words][:3] == ["unhappy", "dog", "doesn't"]
     assert "".join(word.text for word in words[3:]) == "東京"
     alone = token_spans(bpe, text, bpe.encode(text), spans, first=5)
-    assert [piece.at for piece in alone] == [(5 + at,) for at in range(len(spans))]
+    assert [span.positions for span in alone] == [(5 + at,) for at in range(len(spans))]

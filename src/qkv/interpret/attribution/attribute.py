@@ -1,4 +1,8 @@
-"""Why a model answered a text as it did, whatever kind of answer that is."""
+"""Why a model produced its output for a text, whatever kind of output that is.
+
+A similarity is explained by the pairs of words that add up to the cosine; whether these words do
+make two texts similar is tested by deleting them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -7,19 +11,27 @@ from qkv.engine.embed.embedder import borrowed, with_vectors
 from qkv.engine.engine import purpose_of
 from qkv.engine.similar import Similarity, similar
 from qkv.errors import UsageError
-from qkv.interpret.attribution.faithfulness import DRAWS, SEED, Faithfulness, Words, faithfulness
+from qkv.interpret.attribution.faithfulness import (
+    DEFAULT_DRAWS,
+    DEFAULT_SEED,
+    Faithfulness,
+    WordSet,
+    faithfulness,
+)
 from qkv.interpret.attribution.label import LabelAttribution, why_label
-from qkv.interpret.attribution.occlusion import REMOVE, Asked, DeletionCache, Hiding
+from qkv.interpret.attribution.occlusion import REMOVE, DeletionCache, EncoderProbe, Occlusion
 from qkv.interpret.attribution.token import TokenAttribution, why_token
 from qkv.interpret.attribution.translation import TranslationAttribution, why_translation
 from qkv.interpret.attribution.vector import VectorAttribution, why_vector
-from qkv.interpret.attribution.words import read
+from qkv.interpret.attribution.words import tokenize
 from qkv.interpret.matrix import cosine
 from qkv.model import Classify, Decoder, Model, Translator
 from qkv.text import Tokenizer
 
-# FOLDED explain/why/similar: Whether the words that the parts of a cosine name do make two
-#   texts alike: delete them.
+COSINE_QUANTITY = "the cosine"
+NO_RANKING_REMARK = (
+    "the parts do not rank the words, so there is nothing to delete and no test of them"
+)
 
 Attribution = LabelAttribution | TokenAttribution | TranslationAttribution | VectorAttribution
 
@@ -33,50 +45,48 @@ def why(
     token: str | int | None = None,
     against: str | int | None = None,
     target: str | None = None,
-    seed: int = SEED,
+    seed: int = DEFAULT_SEED,
 ) -> Attribution:
-    """The reason that suits the model: for a label, the next token, a translation or a vector.
+    """The attribution for this kind of model: of a label, next token, translation or embedding.
 
-    What is asked for beside the text must suit it too: a label of a classifier, a token (and the
-    one against it) of a decoder, a target of a translator.
+    label is for classifiers, token and against for decoders, target for translators; any other
+    combination raises a UsageError.
     """
-    given = {"label": label, "token": token, "against": against, "target": target}
+    arguments = {"label": label, "token": token, "against": against, "target": target}
     if isinstance(model, Translator):
-        _expect(model, given, "target")
+        _expect_only(model, arguments, "target")
         return why_translation(model, tokenizer, text, target, seed=seed)
     if isinstance(model, Decoder):
-        _expect(model, given, "token", "against")
+        _expect_only(model, arguments, "token", "against")
         return why_token(model, tokenizer, text, token, against, seed=seed)
     if isinstance(model.config.output, Classify):
-        _expect(model, given, "label")
+        _expect_only(model, arguments, "label")
         return why_label(model, tokenizer, text, label, seed=seed)
-    _expect(model, given)
+    _expect_only(model, arguments)
     return why_vector(model, tokenizer, text, seed=seed)
 
 
-def _expect(model: Model, given: dict[str, str | int | None], *known: str) -> None:
-    for name, value in given.items():
-        if value is not None and name not in known:
+def _expect_only(model: Model, arguments: dict[str, str | int | None], *allowed: str) -> None:
+    for name, value in arguments.items():
+        if value is not None and name not in allowed:
             raise UsageError(
                 f"{name}={value!r} does not suit this model: it is {purpose_of(model).it_is}"
             )
 
 
-COSINE = "the cosine"
-
-UNNAMED = "the parts do not rank the words, so there is nothing to delete and no test of them"
-
-
 @dataclass(frozen=True)
 class SimilarityAttribution(Similarity):
-    """A similarity with its test; None where its parts do not rank the words of both texts."""
+    """A similarity with its deletion test.
+
+    faithfulness: None where the pairs do not rank the words of both texts.
+    """
 
     occlusion_method: str = ""
     faithfulness: Faithfulness | None = None
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Everything a person should know beside the numbers."""
+        """Everything a reader should know besides the numbers."""
         return tuple(filter(None, (self.remark, *self.unknown)))
 
     def json(self) -> dict[str, object]:
@@ -94,42 +104,52 @@ def why_similar(
     a: str,
     b: str,
     *,
-    hiding: Hiding = REMOVE,
-    draws: int = DRAWS,
-    seed: int = SEED,
+    occlusion: Occlusion = REMOVE,
+    draws: int = DEFAULT_DRAWS,
+    seed: int = DEFAULT_SEED,
 ) -> SimilarityAttribution:
-    """The cosine of two texts taken apart, and its fall without the words whose pairs add most.
+    """The cosine of two texts as a sum over word pairs, and its drop without the top words.
 
-    Words of both texts are deleted.
+    Words of both texts are ranked and deleted together.
     """
-    found = similar(model, tokenizer, a, b)
+    similarity = similar(model, tokenizer, a, b)
     encoder = with_vectors(model, raw=False)
-    around = encoder.config.context_length, tokenizer.prefix_ids, tokenizer.suffix_ids
-    texts = [read(tokenizer, text, *around) for text in (a, b)]
-    one, other = (DeletionCache(Asked(encoder, text, hiding).without) for text in texts)
-    split = len(texts[0].words)
+    max_length = encoder.config.context_length
+    text_a = tokenize(tokenizer, a, max_length, tokenizer.prefix_ids, tokenizer.suffix_ids)
+    text_b = tokenize(tokenizer, b, max_length, tokenizer.prefix_ids, tokenizer.suffix_ids)
+    vectors_a = DeletionCache(EncoderProbe(encoder, text_a, occlusion).outputs)
+    vectors_b = DeletionCache(EncoderProbe(encoder, text_b, occlusion).outputs)
+    split = len(text_a.words)  # words from here on are those of b
 
-    def cosines(sets: Sequence[Words]) -> list[float]:
-        ours = one([frozenset(w for w in words if w < split) for words in sets])
-        theirs = other([frozenset(w - split for w in words if w >= split) for words in sets])
-        return [cosine(*pair) for pair in zip(ours, theirs, strict=True)]
+    def cosines(sets: Sequence[WordSet]) -> list[float]:
+        without_a = vectors_a([frozenset(w for w in words if w < split) for words in sets])
+        without_b = vectors_b([frozenset(w - split for w in words if w >= split) for words in sets])
+        return [cosine(*pair) for pair in zip(without_a, without_b, strict=True)]
 
-    ranking = _ranking(found, len(tokenizer.prefix_ids), split, len(texts[1].words))
-    test = faithfulness(ranking, cosines, COSINE, draws, seed)
-    known = {field.name: getattr(found, field.name) for field in fields(found)}
-    lent, unnamed = borrowed(model), None if test else UNNAMED
-    known["unknown"] = tuple(filter(None, (*found.unknown, lent, unnamed)))
-    return SimilarityAttribution(**known, occlusion_method=hiding.said, faithfulness=test)
+    ranking = _rank_words(similarity, len(tokenizer.prefix_ids), split, len(text_b.words))
+    test = faithfulness(ranking, cosines, COSINE_QUANTITY, draws, seed)
+    values = {field.name: getattr(similarity, field.name) for field in fields(similarity)}
+    remarks = [*similarity.unknown, borrowed(model)]
+    if test is None:
+        remarks.append(NO_RANKING_REMARK)
+    values["unknown"] = tuple(filter(None, remarks))
+    return SimilarityAttribution(
+        **values, occlusion_method=occlusion.description, faithfulness=test
+    )
 
 
-def _ranking(found: Similarity, before: int, ours: int, theirs: int) -> list[int]:
-    """The words of a, then of b, by what all their pairs add; none if some are in no pair."""
-    added: dict[int, float] = {}
-    for pair in found.pairs:
+def _rank_words(similarity: Similarity, before: int, words_a: int, words_b: int) -> list[int]:
+    """The words of a, then b, by the sum of their pairs; empty if a word is in no pair.
+
+    before: the number of special tokens in front of each text, which pairs count as words.
+    """
+    sums: dict[int, float] = {}
+    for pair in similarity.pairs:
         i, j = (place - before for place in pair.place)
-        if 0 <= i < ours:
-            added[i] = added.get(i, 0.0) + pair.contribution
-        if 0 <= j < theirs:
-            added[ours + j] = added.get(ours + j, 0.0) + pair.contribution
-    every = len(added) == ours + theirs
-    return sorted(sorted(added), key=lambda word: -added[word]) if every else []
+        if 0 <= i < words_a:
+            sums[i] = sums.get(i, 0.0) + pair.contribution
+        if 0 <= j < words_b:
+            sums[words_a + j] = sums.get(words_a + j, 0.0) + pair.contribution
+    if len(sums) != words_a + words_b:
+        return []
+    return sorted(sorted(sums), key=lambda word: -sums[word])

@@ -1,4 +1,4 @@
-"""An explanation for the terminal: a table of its words, and sentences on how far to trust it."""
+"""An attribution for the terminal: a table of its words, and sentences on how far to trust it."""
 
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
@@ -11,228 +11,241 @@ from qkv.interpret.attribution.readouts import TokenProb
 from qkv.interpret.attribution.token import TokenAttribution
 from qkv.interpret.attribution.translation import TargetWord, TranslationAttribution
 from qkv.interpret.attribution.vector import VectorAttribution
-from qkv.interpret.attribution.words import Piece
+from qkv.interpret.attribution.words import WordSpan
 from qkv.interpret.render.sections import TextTable
 from qkv.interpret.render.terminal_text import table_lines
 
-# FOLDED explain/why/wording: How numbers and words of an explanation are written for people.
-# FOLDED explain/why/text_token: The tables of a token's explanation: how surprising the prompt
-#   was, and what each layer said.
-# FOLDED explain/why/text_translation: The explanation of a translation for the terminal: a line
-#   a word, and what was lost or added.
+DEFAULT_TOP = 15  # words
+MAX_ALTERNATIVES = 3
+TRANSLATION_COLUMNS = ("likely", "attends to", "depends on", "")
+METHOD_NAMES = {"attention": "attention (where it looked)", "this": "it"}
 
-
-def share(value: float) -> str:
-    """A probability or a share: three decimals, and what is smaller is said to be."""
-    return f"{value:.3f}" if value >= 0.001 or value == 0 else "<0.001"
-
-
-def format_signed(value: float | None, decimals: int = 2) -> str:
-    """With its sign, and a true minus."""
-    return "" if value is None else f"{value:+.{decimals}f}".replace("-", "−")
-
-
-def number(value: float) -> str:
-    return f"{value:.3f}".replace("-", "−")
-
-
-def visible_word(word: str) -> str:
-    """On one line, and a space so that it can be seen."""
-    return one_line(word) if word.strip() else repr(word)
-
-
-SHOWN = 3  # alternatives
-
-
-def title(reason: TokenAttribution) -> list[str]:
-    """Which token against which, and how likely both are."""
-    token, against = (
-        f"“{one.token}” ({share(one.probability)})" for one in (reason.token, reason.against)
-    )
-    return [
-        f"why {token} rather than {against}?  log-odds {number(reason.difference)}",
-        f"next: {_several(reason.next_tokens)}",
-        f"to hide a word: {reason.occlusion_method}",
-    ]
-
-
-def surprise_table(reason: TokenAttribution) -> TextTable:
-    """Each token of the prompt, how likely it was, and what else might have come."""
-    rows, cells = [], []
-    for token in reason.prompt_tokens:
-        rows.append(_shown(token.token))
-        if token.probability is None or token.surprise is None:
-            cells.append(["", "", "nothing stands before it"])
-        else:
-            bits = f"{token.surprise:.1f}"
-            cells.append([share(token.probability), bits, _several(token.alternatives[:SHOWN])])
-    return TextTable("token", tuple(rows), ("likely", "bits", "expected"), cells)
-
-
-def layer_table(reason: TokenAttribution) -> TextTable:
-    """The likeliest token after each layer, and how likely the asked one was there."""
-    names = ["embedding", *(f"layer {seen.layer - 1}" for seen in reason.layers[1:])]
-    cells = [
-        [_shown(seen.best), share(seen.best_probability), share(seen.probability), f"{seen.rank}"]
-        for seen in reason.layers
-    ]
-    columns = ("would say", "likely", f"{_shown(reason.token.token)} likely", "rank")
-    return TextTable("after", tuple(names), columns, cells)
-
-
-def _several(tokens: tuple[TokenProb, ...]) -> str:
-    return ", ".join(f"{_shown(one.token)} {share(one.probability)}" for one in tokens)
-
-
-def _shown(token: str) -> str:
-    return f"“{token}”"
-
-
-COLUMNS = ("likely", "looked at", "depends on", "")
-
-
-def translation_table(reason: TranslationAttribution) -> TextTable:
-    """Each target word, how likely it was, and the source words it goes back to."""
-    names = [visible_word(word.word.text) for word in reason.sources]
-    targets = tuple(visible_word(word.word.text) for word in reason.targets)
-    return TextTable("", targets, COLUMNS, [_cells(word, names) for word in reason.targets])
-
-
-def lost_and_added(reason: TranslationAttribution) -> list[str]:
-    """How far looks and hiding agree, and which words may have been dropped or invented."""
-    said = []
-    if reason.agreement is not None:
-        of_all = f"{reason.agreement:.0%} of the words"
-        said.append(f"looks (layer {reason.layer}) and hiding agree on {of_all}")
-    said += [
-        f"dropped? “{word.word.text}”: hiding it moves no word by more than {number(word.moved)}"
-        for word in reason.omitted
-    ]
-    said += [
-        f"invented? “{word.word.text}”: no source word moves it by more than "
-        f"{number(max(map(abs, word.ablation)))}, the whole source by {number(word.whole)}"
-        for word in reason.hallucinated
-    ]
-    return said
-
-
-def _cells(word: TargetWord, names: list[str]) -> list[str]:
-    looked = f"{names[word.most_attended]} {share(max(word.attention))}"
-    if word.depends_on is None:
-        return [share(word.probability), looked, "", "invented?"]
-    depends = f"{names[word.depends_on]} {format_signed(max(word.ablation))}"
-    return [share(word.probability), looked, depends, "" if word.agrees else "differ"]
-
-
-TOP = 15  # words, the strongest
-
-WAYS = {"attention": "attention (where it looked)", "this": "it"}
+WordRow = tuple[WordSpan, float, list[str]]  # a word, its strength, and the cells of its row
 
 
 def attribution_lines(
-    reason: Attribution | SimilarityAttribution, width: int = 80, top: int = TOP
+    attribution: Attribution | SimilarityAttribution, width: int = 80, top: int = DEFAULT_TOP
 ) -> list[str]:
-    """The explanation in lines of at most so many columns; of many words the strongest."""
-    match reason:
+    """The attribution in lines of at most `width` columns, with the `top` strongest words."""
+    match attribution:
         case LabelAttribution():
-            parts = [*_label(reason, width, top), *_trust(reason.faithfulness, width)]
+            lines = _label_lines(attribution, width, top)
         case TokenAttribution():
-            parts = [*_token(reason, width, top), *_trust(reason.faithfulness, width)]
+            lines = _token_lines(attribution, width, top)
         case TranslationAttribution():
-            parts = [*_translation(reason, width), *_trust(reason.faithfulness, width)]
+            lines = _translation_lines(attribution, width)
         case VectorAttribution():
-            parts = [*_vector(reason, width, top), *_trust(_only(reason.faithfulness), width)]
+            lines = _vector_lines(attribution, width, top)
         case SimilarityAttribution():
-            parts = [*_similar(reason, width, top), *_trust(_only(reason.faithfulness), width)]
-    return [*parts, *_wrapped((f"note: {remark}" for remark in reason.remarks), width)]
+            lines = _similarity_lines(attribution, width, top)
+    tests = attribution.faithfulness
+    if isinstance(tests, Faithfulness):
+        tests = {"this": tests}
+    lines += _trust_lines(tests or {}, width)
+    return lines + _wrap((f"note: {remark}" for remark in attribution.remarks), width)
 
 
-def _label(reason: LabelAttribution, width: int, top: int) -> list[str]:
-    chances = ", ".join(f"{label} {share(p)}" for label, p in reason.probabilities.items())
-    head = [f"why “{reason.label}”?  {chances}", f"to hide a word: {reason.occlusion_method}"]
-    rows = [
-        (
-            word.word,
-            word.occlusion or 0.0,
-            [format_signed(word.occlusion), format_signed(word.gradients), share(word.attention)],
-        )
-        for word in reason.words
-    ]
-    table = _strongest(rows, ("without it", "gradients", "looked at"), width, top)
-    whole = reason.completeness
-    sums = (
-        f"gradients: from a baseline where {reason.baseline}; they sum to {number(whole.sum)} of "
-        f"{number(whole.difference)}, an error of {whole.error:.1%} in {whole.steps} steps"
+def _label_lines(attribution: LabelAttribution, width: int, top: int) -> list[str]:
+    probs = ", ".join(
+        f"{label} {format_probability(p)}" for label, p in attribution.probabilities.items()
     )
-    marks = ", ".join(
-        f"{visible_word(m.word.text)} {share(m.attention)}" for m in reason.special_tokens
-    )
-    apart = [f"looks at marks: {marks}"] if marks else []
-    return [*_wrapped(head, width), "", *table, "", *_wrapped([sums, *apart], width)]
-
-
-def _token(reason: TokenAttribution, width: int, top: int) -> list[str]:
-    rows = [
-        (
-            word.word,
-            word.occlusion or 0.0,
-            [format_signed(word.occlusion), format_signed(word.gradient)],
-        )
-        for word in reason.words
+    head = [
+        f"why “{attribution.label}”?  {probs}",
+        f"occlusion: {attribution.occlusion_method}",
     ]
-    found = [*_wrapped(title(reason), width), ""]
-    found += [*table_lines(surprise_table(reason), width), ""]
-    found += [*table_lines(layer_table(reason), width), ""]
+    rows: list[WordRow] = []
+    for word in attribution.words:
+        cells = [
+            format_signed(word.occlusion),
+            format_signed(word.gradients),
+            format_probability(word.attention),
+        ]
+        rows.append((word.word, word.occlusion or 0.0, cells))
+    table = _strongest_words(rows, ("without it", "gradients", "attention"), width, top)
+    completeness = attribution.completeness
+    notes = [
+        f"gradients: from a baseline where {attribution.baseline}; they sum to "
+        f"{_decimal(completeness.sum)} of {_decimal(completeness.difference)}, an error of "
+        f"{completeness.error:.1%} in {completeness.steps} steps"
+    ]
+    special_tokens = ", ".join(
+        f"{visible_word(token.word.text)} {format_probability(token.attention)}"
+        for token in attribution.special_tokens
+    )
+    if special_tokens:
+        notes.append(f"attention to special tokens: {special_tokens}")
+    return [*_wrap(head, width), "", *table, "", *_wrap(notes, width)]
+
+
+def _token_lines(attribution: TokenAttribution, width: int, top: int) -> list[str]:
+    lines = [*_wrap(_contrast_header(attribution), width), ""]
+    lines += [*table_lines(prompt_table(attribution), width), ""]
+    lines += [*table_lines(logit_lens_table(attribution), width), ""]
+    rows: list[WordRow] = []
+    for word in attribution.words:
+        cells = [format_signed(word.occlusion), format_signed(word.gradient)]
+        rows.append((word.word, word.occlusion or 0.0, cells))
     if rows:
-        found += [*_strongest(rows, ("without it", "slope × input"), width, top), ""]
-    return found
+        lines += [*_strongest_words(rows, ("without it", "gradient × input"), width, top), ""]
+    return lines
 
 
-def _translation(reason: TranslationAttribution, width: int) -> list[str]:
-    head = _wrapped([f"{reason.source} → {reason.target}"], width)
-    table = table_lines(translation_table(reason), width)
-    return [*head, "", *table, "", *_wrapped(lost_and_added(reason), width), ""]
-
-
-def _vector(reason: VectorAttribution, width: int, top: int) -> list[str]:
-    rows = [
-        (word.word, word.cosine_distance, [f"{word.cosine_distance:.4f}"]) for word in reason.words
+def _contrast_header(attribution: TokenAttribution) -> list[str]:
+    """Which token against which, and the probability of both."""
+    token, against = (
+        f"{_quote(one.token)} ({format_probability(one.probability)})"
+        for one in (attribution.token, attribution.against)
+    )
+    return [
+        f"why {token} rather than {against}?  log-odds {_decimal(attribution.difference)}",
+        f"next: {_token_list(attribution.next_tokens)}",
+        f"occlusion: {attribution.occlusion_method}",
     ]
-    head = _wrapped([f"to hide a word: {reason.occlusion_method}"], width)
-    return [*head, "", *_strongest(rows, ("1 − cosine without it",), width, top), ""]
 
 
-def _similar(reason: SimilarityAttribution, width: int, top: int) -> list[str]:
-    shown = reason.pairs[:top]
-    pairs = tuple(f"{visible_word(pair.a)} · {visible_word(pair.b)}" for pair in shown)
-    cells = [[format_signed(pair.contribution, 4)] for pair in shown]
-    table = table_lines(TextTable("", pairs, ("adds",), cells), width) if shown else []
-    rest = reason.pairs[top:]
-    more = sum(pair.contribution for pair in rest)
-    others = [f"{len(rest)} other pairs add {number(more)}"] if rest else []
-    return [f"cosine {reason.cosine:.4f}", *table, *others, ""]
+def prompt_table(attribution: TokenAttribution) -> TextTable:
+    """Each token of the prompt, its probability, and the alternatives."""
+    rows = []
+    cells = []
+    for token in attribution.prompt_tokens:
+        rows.append(_quote(token.token))
+        if token.probability is None or token.surprisal is None:
+            cells.append(["", "", "nothing stands before it"])
+        else:
+            probability = format_probability(token.probability)
+            alternatives = _token_list(token.alternatives[:MAX_ALTERNATIVES])
+            cells.append([probability, f"{token.surprisal:.1f}", alternatives])
+    return TextTable("token", tuple(rows), ("likely", "bits", "expected"), cells)
 
 
-def _strongest(
-    rows: Sequence[tuple[Piece, float, list[str]]], columns: tuple[str, ...], width: int, top: int
+def logit_lens_table(attribution: TokenAttribution) -> TextTable:
+    """The most probable token after each layer, and the probability of the explained one."""
+    names = ["embedding", *(f"layer {readout.layer - 1}" for readout in attribution.layers[1:])]
+    cells = []
+    for readout in attribution.layers:
+        best = format_probability(readout.best_probability)
+        probability = format_probability(readout.probability)
+        cells.append([_quote(readout.best), best, probability, f"{readout.rank}"])
+    columns = ("predicts", "likely", f"{_quote(attribution.token.token)} likely", "rank")
+    return TextTable("after", tuple(names), columns, cells)
+
+
+def _translation_lines(attribution: TranslationAttribution, width: int) -> list[str]:
+    head = _wrap([f"{attribution.source} → {attribution.target}"], width)
+    table = table_lines(translation_table(attribution), width)
+    return [*head, "", *table, "", *_wrap(_translation_notes(attribution), width), ""]
+
+
+def translation_table(attribution: TranslationAttribution) -> TextTable:
+    """Each target word, its probability, and the source words it depends on."""
+    names = [visible_word(word.word.text) for word in attribution.sources]
+    targets = tuple(visible_word(word.word.text) for word in attribution.targets)
+    cells = [_translation_cells(word, names) for word in attribution.targets]
+    return TextTable("", targets, TRANSLATION_COLUMNS, cells)
+
+
+def _translation_cells(word: TargetWord, names: list[str]) -> list[str]:
+    probability = format_probability(word.probability)
+    attends = f"{names[word.most_attended]} {format_probability(max(word.attention))}"
+    if word.depends_on is None:
+        return [probability, attends, "", "hallucinated?"]
+    depends = f"{names[word.depends_on]} {format_signed(max(word.ablation))}"
+    return [probability, attends, depends, "" if word.agrees else "differ"]
+
+
+def _translation_notes(attribution: TranslationAttribution) -> list[str]:
+    """How far attention and occlusion agree, and which words may be omitted or hallucinated."""
+    notes = []
+    if attribution.agreement is not None:
+        fraction = f"{attribution.agreement:.0%} of the words"
+        notes.append(f"attention (layer {attribution.layer}) and occlusion agree on {fraction}")
+    for source in attribution.omitted:
+        effect = _decimal(source.max_effect)
+        notes.append(
+            f"omitted? “{source.word.text}”: hiding it moves no word by more than {effect}"
+        )
+    for target in attribution.hallucinated:
+        effect = _decimal(max(map(abs, target.ablation)))
+        notes.append(
+            f"hallucinated? “{target.word.text}”: no source word moves it by more than {effect}, "
+            f"the whole source by {_decimal(target.source_effect)}"
+        )
+    return notes
+
+
+def _vector_lines(attribution: VectorAttribution, width: int, top: int) -> list[str]:
+    rows: list[WordRow] = []
+    for word in attribution.words:
+        rows.append((word.word, word.cosine_distance, [f"{word.cosine_distance:.4f}"]))
+    head = _wrap([f"occlusion: {attribution.occlusion_method}"], width)
+    return [*head, "", *_strongest_words(rows, ("1 − cosine without it",), width, top), ""]
+
+
+def _similarity_lines(attribution: SimilarityAttribution, width: int, top: int) -> list[str]:
+    lines = [f"cosine {attribution.cosine:.4f}"]
+    strongest = attribution.pairs[:top]
+    if strongest:
+        names = tuple(f"{visible_word(pair.a)} · {visible_word(pair.b)}" for pair in strongest)
+        cells = [[format_signed(pair.contribution, 4)] for pair in strongest]
+        lines += table_lines(TextTable("", names, ("adds",), cells), width)
+    rest = attribution.pairs[top:]
+    if rest:
+        total = sum(pair.contribution for pair in rest)
+        lines.append(f"{len(rest)} other pairs add {_decimal(total)}")
+    return [*lines, ""]
+
+
+def _strongest_words(
+    rows: Sequence[WordRow], columns: tuple[str, ...], width: int, top: int
 ) -> list[str]:
+    """A table of the strongest words, and how many others there are."""
     order = sorted(range(len(rows)), key=lambda i: (-abs(rows[i][1]), i))[:top]
     if not order:
         return []
     names = tuple(visible_word(rows[i][0].text) for i in order)
-    table = table_lines(TextTable("", names, columns, [rows[i][2] for i in order]), width)
+    lines = table_lines(TextTable("", names, columns, [rows[i][2] for i in order]), width)
     rest = len(rows) - len(order)
-    return [*table, f"and {rest} other words"] if rest else table
+    if rest:
+        lines = [*lines, f"and {rest} other words"]
+    return lines
 
 
-def _trust(tests: dict[str, Faithfulness], width: int) -> list[str]:
-    said = (f"trust {WAYS.get(way, way)}: {test.trust.verdict}" for way, test in tests.items())
-    return _wrapped(said, width)
+def _trust_lines(tests: dict[str, Faithfulness], width: int) -> list[str]:
+    sentences = []
+    for method, test in tests.items():
+        name = METHOD_NAMES.get(method, method)
+        sentences.append(f"trust {name}: {test.trust.verdict}")
+    return _wrap(sentences, width)
 
 
-def _only(test: Faithfulness | None) -> dict[str, Faithfulness]:
-    return {} if test is None else {"this": test}
+def _wrap(sentences: Iterable[str], width: int) -> list[str]:
+    return [line for sentence in sentences for line in wrap(sentence, width) or [""]]
 
 
-def _wrapped(said: Iterable[str], width: int) -> list[str]:
-    return [line for one in said for line in wrap(one, width) or [""]]
+def visible_word(word: str) -> str:
+    """The word on one line; blanks in quotes, so that they can be seen."""
+    return one_line(word) if word.strip() else repr(word)
+
+
+def format_probability(value: float) -> str:
+    """Three decimals, or <0.001."""
+    return f"{value:.3f}" if value >= 0.001 or value == 0 else "<0.001"
+
+
+def format_signed(value: float | None, decimals: int = 2) -> str:
+    """With its sign, and a true minus; empty for None."""
+    if value is None:
+        return ""
+    return f"{value:+.{decimals}f}".replace("-", "−")
+
+
+def _decimal(value: float) -> str:
+    return f"{value:.3f}".replace("-", "−")
+
+
+def _quote(token: str) -> str:
+    return f"“{token}”"
+
+
+def _token_list(tokens: tuple[TokenProb, ...]) -> str:
+    return ", ".join(f"{_quote(one.token)} {format_probability(one.probability)}" for one in tokens)

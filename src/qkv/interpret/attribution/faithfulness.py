@@ -1,160 +1,151 @@
-"""How far an explanation can be trusted: delete what it calls important and see the answer move.
+"""Faithfulness of an attribution: delete the words it ranks highest and see the output move.
 
-Comprehensiveness is how far the answer falls without the words at the top of a ranking, sufficiency
-how far it falls with nothing but those (DeYoung et al. 2020, "ERASER"). Neither means anything by
-itself: the same number of words is deleted at random, again and again, and from the bottom.
+Comprehensiveness is how far the output falls without the top-ranked words, sufficiency how far it
+falls with only those (DeYoung et al. 2020, "ERASER"). Neither number means anything by itself, so
+the same number of words is also deleted at random, many times, and from the bottom of the ranking.
+
+An alignment of a translation is tested in the same way: for each target word the source word it is
+aligned to is occluded, and the fall of the target word's log-probability is compared with that of
+occluding a random source word, and the one with the weakest link.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import factorial
 
 import numpy as np
 from numpy.typing import NDArray
 
-# FOLDED explain/why/trust: The sentence that says how far to trust a ranking, in plain words
-#   and with its numbers.
-# FOLDED explain/why/alignment_test: How far an alignment is to be trusted: hide the source word
-#   that each target word is led to.
-#
-#   How far the target word's log-probability falls, on average over the target, is compared
-#   with what
-#   hiding a random source word for each of them does, and the one the alignment calls least
-#   likely.
+SIGNIFICANCE = 0.95  # the ranking must beat more than this fraction of random ones
+MIN_ORDERS = 100  # with fewer distinct rankings, a random one is too often the best one
+FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5)  # of all words, deleted
+SMALL_COUNTS = (1, 2, 3)  # words deleted as well
+VERDICT_WORDS = 3  # the verdict quotes the deletion of up to so many words
+MAX_COUNTED_WORDS = 9  # 9! orders is far above MIN_ORDERS; larger factorials are of no use
+DEFAULT_DRAWS = 20
+DEFAULT_SEED = 0
+ALIGNMENT_DRAWS = 200  # free of cost: every source word has been occluded already
+ALIGNMENT_QUANTITY = "the log-probability of a target word"
 
-SURE = 0.95  # more of the random choices than that must move the answer less
-
-ENOUGH = 100  # different choices; with fewer even the best is among the random ones too often
+FloatArray = NDArray[np.float64]
+WordSet = frozenset[int]
+Evaluate = Callable[[Sequence[WordSet]], Sequence[float]]  # the output without each set of words
 
 
 @dataclass(frozen=True)
 class Trust:
-    """better: True, False, or None if there are too few words to tell."""
+    """better: whether the ranking beats chance; None if there are too few words to tell."""
 
     better: bool | None
     verdict: str
 
     @classmethod
-    def of(cls, facts: str, beaten: float, ways: int, least: int, most: int) -> "Trust":
-        """From a sentence of facts and the share of random choices that move the answer less.
+    def of(cls, facts: str, win_rate: float, orders: int, fewest: int, most: int) -> "Trust":
+        """The verdict on a ranking, in a sentence that starts with the facts.
 
-        ways: how many choices there are. least, most: how many words were deleted.
+        win_rate: the fraction of random rankings it beats. orders: how many distinct rankings
+        exist. fewest, most: how many words were deleted.
         """
-        if ways < ENOUGH:
+        if orders < MIN_ORDERS:
             return cls(None, f"{facts}: too few words to tell it from chance")
-        over = f"over {least} to {most} words " if most > least else ""
-        share = f"{over}{beaten:.0%} of random choices do worse"
-        if beaten > SURE:
-            return cls(True, f"{facts}: better than chance ({share})")
-        how = "not clearly" if beaten > 0.5 else "no"
-        return cls(False, f"{facts}: {how} better than chance ({share}), so do not rely on it")
-
-
-def fall(answer: str, words: int, moved: float, random: float, spread: float) -> str:
-    """How far the answer falls without the words named, and without as many random ones."""
-    named = "the word named" if words == 1 else f"the {words} words named"
-    drawn = "a random one" if words == 1 else f"{words} random ones"
-    return (
-        f"deleting {named} lowers {answer} by {figure(moved)}; {drawn} by {figure(random)} ± "
-        f"{figure(spread)}"
-    )
-
-
-def figure(value: float) -> str:
-    """Two decimals, or one figure of what is smaller; a true minus sign."""
-    if abs(value) < 1e-9:
-        return "0.00"
-    shown = f"{value:.2f}" if abs(value) >= 0.01 else f"{value:.1g}"
-    return shown.replace("-", "−")
-
-
-SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)  # of all words
-
-FEW = (1, 2, 3)
-
-DRAWS, SEED = 20, 0
-
-Words = frozenset[int]
-
-Answers = Callable[[Sequence[Words]], Sequence[float]]  # the answer without each set of words
+        counts = f"over {fewest} to {most} words " if most > fewest else ""
+        fraction = f"{counts}{win_rate:.0%} of random choices do worse"
+        if win_rate > SIGNIFICANCE:
+            return cls(True, f"{facts}: better than chance ({fraction})")
+        how = "not clearly" if win_rate > 0.5 else "no"
+        return cls(False, f"{facts}: {how} better than chance ({fraction}), so do not rely on it")
 
 
 @dataclass(frozen=True)
 class Deletion:
-    """How far the answer falls when so many words are deleted; below 0 it rises."""
+    """How far the output falls when a number of words is deleted; negative if it rises."""
 
     words: int
-    moved: float  # the most important ones
-    random: float  # random ones, on average
-    spread: float  # the standard deviation of those
-    least: float  # the least important ones
-    kept: float | None = None  # all but the most important ones
+    drop: float  # without the top-ranked words
+    random_drop: float  # without random words, the mean
+    random_std: float
+    bottom_drop: float  # without the lowest-ranked words
+    only_top_drop: float | None = None  # with nothing but the top-ranked words
 
     def json(self) -> dict[str, object]:
-        return asdict(self)
+        return {
+            "words": self.words,
+            "moved": self.drop,
+            "random": self.random_drop,
+            "spread": self.random_std,
+            "least": self.bottom_drop,
+            "kept": self.only_top_drop,
+        }
 
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """What became of the answer as the words of one ranking were deleted.
+    """The deletion test of one ranking.
 
-    `answer` says in words what was measured, `full` is its value for the whole text. `beaten` is
-    the share of random orders that move it less, over all numbers of words together.
+    quantity: the output that is measured, in words. full: its value for the full text. win_rate:
+    the fraction of random rankings with a smaller mean drop. orders: how many rankings exist.
+    verdict_words: the number of deleted words that the verdict quotes.
     """
 
-    answer: str
+    quantity: str
     full: float
     deletions: tuple[Deletion, ...]
     draws: int
-    beaten: float
-    ways: int  # different orders there are: with a handful chance does as well
-    named: int  # which deletion the verdict speaks of: its number of words
+    win_rate: float
+    orders: int
+    verdict_words: int
 
     @property
     def comprehensiveness(self) -> float:
-        """The mean fall over all numbers of words, most important first."""
-        return float(np.mean([one.moved for one in self.deletions]))
+        """The mean drop over all numbers of deleted words, top-ranked first."""
+        return float(np.mean([deletion.drop for deletion in self.deletions]))
 
     @property
-    def random(self) -> float:
-        """The same for words drawn at random."""
-        return float(np.mean([one.random for one in self.deletions]))
+    def random_drop(self) -> float:
+        """The same for random words."""
+        return float(np.mean([deletion.random_drop for deletion in self.deletions]))
 
     @property
     def sufficiency(self) -> float | None:
-        """The mean fall with nothing but the most important words; near 0 they are enough."""
-        kept = [one.kept for one in self.deletions if one.kept is not None]
-        return float(np.mean(kept)) if kept else None
+        """The mean drop with only the top-ranked words; near 0 these suffice."""
+        drops = [one.only_top_drop for one in self.deletions if one.only_top_drop is not None]
+        return float(np.mean(drops)) if drops else None
 
     @property
     def trust(self) -> Trust:
-        """Whether to believe the ranking, and the sentence that says so."""
-        one = next(one for one in self.deletions if one.words == self.named)
-        facts = fall(self.answer, one.words, one.moved, one.random, one.spread)
-        counts = [one.words for one in self.deletions]
-        return Trust.of(facts, self.beaten, self.ways, counts[0], counts[-1])
+        """Whether to rely on the ranking."""
+        quoted = next(one for one in self.deletions if one.words == self.verdict_words)
+        facts = _drop_sentence(self.quantity, quoted)
+        fewest = self.deletions[0].words
+        most = self.deletions[-1].words
+        return Trust.of(facts, self.win_rate, self.orders, fewest, most)
 
     def json(self) -> dict[str, object]:
+        trust = self.trust
         return {
-            "answer": self.answer,
+            "answer": self.quantity,
             "full": self.full,
             "comprehensiveness": self.comprehensiveness,
             "sufficiency": self.sufficiency,
-            "random": self.random,
-            "beaten": self.beaten,
+            "random": self.random_drop,
+            "beaten": self.win_rate,
             "draws": self.draws,
-            "better": self.trust.better,
-            "verdict": self.trust.verdict,
-            "deletions": [one.json() for one in self.deletions],
+            "better": trust.better,
+            "verdict": trust.verdict,
+            "deletions": [deletion.json() for deletion in self.deletions],
         }
 
 
 def faithfulness(
-    ranking: Sequence[int], answers: Answers, answer: str, draws: int = DRAWS, seed: int = SEED
+    ranking: Sequence[int],
+    evaluate: Evaluate,
+    quantity: str,
+    draws: int = DEFAULT_DRAWS,
+    seed: int = DEFAULT_SEED,
 ) -> Faithfulness | None:
-    """The test of a ranking of all words, the most important first; None if there is no word.
+    """The deletion test of a ranking of all words, most important first; None without words.
 
-    The same seed draws the same words, so that rankings of one text can be compared.
+    The same seed draws the same random rankings, so rankings of one text can be compared.
     """
     n = len(ranking)
     if not n:
@@ -163,52 +154,77 @@ def faithfulness(
     rng = np.random.default_rng(seed)
     orders = [list(ranking), list(ranking)[::-1]]
     orders += [rng.permutation(n).tolist() for _ in range(draws)]
-    sets = [frozenset(order[:k]) for order in orders for k in counts]
-    kept = [frozenset(ranking[k:]) for k in counts]
-    full, *found = answers([frozenset(), *sets, *kept])
-    fell = full - np.array(found).reshape(-1, len(counts))  # (orders + 1, numbers of words)
-    top, bottom, alone, chance = fell[0], fell[1], fell[-1], fell[2:-1]
-    rows = zip(counts, top, chance.mean(0), chance.std(0), bottom, alone, strict=True)
-    deletions = tuple(Deletion(k, *(float(x) for x in row)) for k, *row in rows)
-    named = min(FEW[-1], max(1, n // 2))
-    beaten = win_rate(float(top.mean()), chance.mean(axis=1).tolist())
-    return Faithfulness(answer, full, deletions, draws, beaten, factorial(min(n, 9)), named)
-
-
-def deletion_counts(n: int) -> list[int]:
-    """How many of n words are deleted, one after the other: a few, and up to half of them."""
-    asked = {*FEW, *(round(share * n) for share in SHARES)}
-    return sorted(k for k in asked if 1 <= k <= max(1, n - 1))
-
-
-def win_rate(mine: float, others: Sequence[float], rounding: float = 1e-7) -> float:
-    """The share of the others that are smaller; one that is equal counts half."""
-    gaps = mine - np.array(others)
-    return float(np.where(np.abs(gaps) <= rounding, 0.5, gaps > 0).mean())
-
-
-ALIGNMENT_DRAWS = 200  # they cost nothing: every word was hidden already
-
-ANSWER = "the log-probability of a target word"
-
-Numbers = NDArray[np.float64]
+    top_sets = [frozenset(order[:k]) for order in orders for k in counts]
+    complements = [frozenset(ranking[k:]) for k in counts]
+    full, *outputs = evaluate([frozenset(), *top_sets, *complements])
+    drops = full - np.array(outputs).reshape(-1, len(counts))  # (orders + 1, counts)
+    top = drops[0]
+    random = drops[2:-1]
+    columns = zip(counts, top, random.mean(0), random.std(0), drops[1], drops[-1], strict=True)
+    return Faithfulness(
+        quantity=quantity,
+        full=full,
+        deletions=tuple(Deletion(k, *(float(x) for x in column)) for k, *column in columns),
+        draws=draws,
+        win_rate=win_rate(float(top.mean()), random.mean(axis=1).tolist()),
+        orders=factorial(min(n, MAX_COUNTED_WORDS)),
+        verdict_words=min(VERDICT_WORDS, max(1, n // 2)),
+    )
 
 
 def alignment_faithfulness(
-    strength: Numbers, moved: Numbers, full: float, seed: int
+    strength: FloatArray, drops: FloatArray, full: float, seed: int
 ) -> Faithfulness:
-    """The test of the alignment that leads each target word to the source word of most strength.
+    """The deletion test of the alignment of each target word to its strongest source word.
 
-    strength and moved (targets, sources): how strong each link is said to be, and how far the
-    target word falls without that source word. full: its log-probability with all of them.
+    strength and drops (targets, sources): how strong each link is, and how far the target word's
+    log-probability falls without that source word. full: the mean with all of them.
     """
-    targets, sources = moved.shape
+    targets, sources = drops.shape
     rows = np.arange(targets)
-    top = float(moved[rows, strength.argmax(axis=1)].mean())
-    least = float(moved[rows, strength.argmin(axis=1)].mean())
-    drawn = np.random.default_rng(seed).integers(0, sources, size=(ALIGNMENT_DRAWS, targets))
-    chance = moved[rows, drawn].mean(axis=1)
-    deletion = Deletion(1, top, float(chance.mean()), float(chance.std()), least)
-    beaten = win_rate(top, chance.tolist())
-    ways = min(sources**targets, 10**6)
-    return Faithfulness(ANSWER, full, (deletion,), ALIGNMENT_DRAWS, beaten, ways, named=1)
+    top = float(drops[rows, strength.argmax(axis=1)].mean())
+    bottom = float(drops[rows, strength.argmin(axis=1)].mean())
+    samples = np.random.default_rng(seed).integers(0, sources, size=(ALIGNMENT_DRAWS, targets))
+    random = drops[rows, samples].mean(axis=1)
+    return Faithfulness(
+        quantity=ALIGNMENT_QUANTITY,
+        full=full,
+        deletions=(Deletion(1, top, float(random.mean()), float(random.std()), bottom),),
+        draws=ALIGNMENT_DRAWS,
+        win_rate=win_rate(top, random.tolist()),
+        orders=min(sources**targets, 10**6),
+        verdict_words=1,
+    )
+
+
+def deletion_counts(n: int) -> list[int]:
+    """How many of n words are deleted, in increasing order: a few, and up to half of them."""
+    counts = {*SMALL_COUNTS, *(round(fraction * n) for fraction in FRACTIONS)}
+    return sorted(k for k in counts if 1 <= k <= max(1, n - 1))
+
+
+def win_rate(value: float, others: Sequence[float], rounding: float = 1e-7) -> float:
+    """The fraction of the others that are smaller; a tie counts half."""
+    gaps = value - np.array(others)
+    return float(np.where(np.abs(gaps) <= rounding, 0.5, gaps > 0).mean())
+
+
+def _drop_sentence(quantity: str, deletion: Deletion) -> str:
+    if deletion.words == 1:
+        top = "the word named"
+        random = "a random one"
+    else:
+        top = f"the {deletion.words} words named"
+        random = f"{deletion.words} random ones"
+    return (
+        f"deleting {top} lowers {quantity} by {_number(deletion.drop)}; {random} by "
+        f"{_number(deletion.random_drop)} ± {_number(deletion.random_std)}"
+    )
+
+
+def _number(value: float) -> str:
+    """Two decimals, or one significant digit of a smaller number; with a true minus sign."""
+    if abs(value) < 1e-9:
+        return "0.00"
+    digits = f"{value:.2f}" if abs(value) >= 0.01 else f"{value:.1g}"
+    return digits.replace("-", "−")

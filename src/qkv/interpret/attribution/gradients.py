@@ -1,10 +1,13 @@
-"""How much each position adds to a score, by the slope of the score along a path.
+"""Gradient attributions: what each position adds to a scalar output.
 
-Integrated gradients (Sundararajan et al. 2017, "Axiomatic Attribution for Deep Networks"): on the
-straight way from a baseline to the embeddings of the text, the slope in each position is summed up
-and multiplied by how far the position went. Of the whole way the parts add up to the difference of
-the two scores; what is missing is the error of the sum, and it is said. The points of the way are
-those of Gauss and Legendre, which need far fewer than equal steps do.
+Integrated gradients (Sundararajan et al. 2017, "Axiomatic Attribution for Deep Networks"): the
+gradient is integrated along the straight path from a baseline to the embeddings of the text and
+multiplied by the distance travelled. The attributions add up to the difference of the two outputs
+(completeness); the quadrature error is reported. Gauss–Legendre points need far fewer steps than
+equidistant ones.
+
+The baseline is a text in which every token of a word is the same empty token. Zeros would not do: a
+norm that divides by the length of a vector is discontinuous there, so no quadrature converges.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,28 +24,20 @@ from qkv.errors import UsageError
 from qkv.text import Tokenizer
 from qkv.text.special_tokens import DEFAULT_SPECIAL_TOKENS
 
-# FOLDED explain/why/baseline: Where the path of integrated gradients begins: a text whose every
-#   word is one empty token.
-#
-#   Not zeros: a norm that divides by the size of a vector jumps there, and no sum of slopes
-#   can follow.
+INITIAL_STEPS = 32  # doubled until the error is small enough
+MAX_STEPS = 256
+MAX_ERROR = 0.01  # relative
+MIN_DIFFERENCE = 1e-3  # the relative error is measured against at least this much
+MAX_BATCH_TOKENS = 2048
+BASELINE_ROLES = ("pad", "unk", "mask", "eos", "bos")  # the first that the tokenizer has
 
-FIRST, MOST = 32, 256  # steps: doubled until the error is small
-
-SMALL = 0.01
-
-TOKENS = 2048  # that are computed at a time
-
-LEAST = 1e-3  # a difference of scores below which an error is not compared with it
-
-Numbers = NDArray[np.float64]
-
-Score = Callable[[Tensor], Tensor]  # embeddings (B, T, D) -> a score each (B,)
+FloatArray = NDArray[np.float64]
+Objective = Callable[[Tensor], Tensor]  # embeddings (B, T, D) -> scalars (B,)
 
 
 @dataclass(frozen=True)
 class Completeness:
-    """The parts should add up to the difference; error: how far they miss it, relative to it."""
+    """The attributions should sum to the difference; error: how far they miss it, relative."""
 
     sum: float
     difference: float
@@ -54,92 +49,97 @@ class Completeness:
 
 
 def integrated_gradients(
-    score: Score, x: Tensor, baseline: Tensor, steps: int | None = None
-) -> tuple[Numbers, Completeness]:
-    """What each position of x (T, D) adds to score(x) − score(baseline), (T,).
+    objective: Objective, x: Tensor, baseline: Tensor, steps: int | None = None
+) -> tuple[FloatArray, Completeness]:
+    """What each position of x (T, D) adds to objective(x) − objective(baseline): (T,).
 
-    steps: of the path; if not given, as many as make the error small, up to a limit.
+    steps: of the path; if None, as many as make the error small, up to a limit.
     """
     if steps is not None and steps < 1:
         raise UsageError(f"steps={steps} must be 1 or more")
     with torch.no_grad():
-        ends = score(torch.stack([x, baseline])).double()
-    difference, count = float(ends[0] - ends[1]), steps or FIRST
+        ends = objective(torch.stack([x, baseline])).double()
+    difference = float(ends[0] - ends[1])
+    count = steps or INITIAL_STEPS
     while True:
-        parts = _along(score, x, baseline, count)
-        gap = abs(float(parts.sum()) - difference)
-        error = gap / max(abs(difference), LEAST)
-        if steps is not None or error <= SMALL or count >= MOST:
-            return parts, Completeness(float(parts.sum()), difference, error, count)
+        attributions = _integrate(objective, x, baseline, count)
+        total = float(attributions.sum())
+        error = abs(total - difference) / max(abs(difference), MIN_DIFFERENCE)
+        if steps is not None or error <= MAX_ERROR or count >= MAX_STEPS:
+            return attributions, Completeness(total, difference, error, count)
         count *= 2
 
 
-def gradient_times_input(score: Score, x: Tensor) -> Numbers:
-    """The slope of the score in each position of x (T, D) times the position itself, (T,)."""
-    (slope,) = _slopes(score, x[None])
-    return np.asarray((slope.double() * x.double()).sum(dim=-1).cpu().numpy())
+def gradient_times_input(objective: Objective, x: Tensor) -> FloatArray:
+    """The gradient at each position of x (T, D) dotted with the position itself: (T,)."""
+    (grad,) = _gradients(objective, x[None])
+    return np.asarray((grad.double() * x.double()).sum(dim=-1).cpu().numpy())
 
 
 @contextmanager
 def gradients_enabled(model: nn.Module) -> Iterator[None]:
-    """Inside, nothing is dropped at random, as when the model answers, but slopes can be taken."""
-    if any(isinstance(part, QuantizedEmbedding) for part in model.modules()):
-        raise UsageError("no slope goes through weights in 8 bits; open the model without --int8")
-    learning = [part for part in model.modules() if part.training]
+    """Inside, the model is in eval mode, so without dropout, but with gradients."""
+    if any(isinstance(module, QuantizedEmbedding) for module in model.modules()):
+        raise UsageError(
+            "int8 weights have no gradients; load the model with int8=False to explain it"
+        )
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         with torch.enable_grad():
             yield
     finally:
-        for part in learning:
-            part.training = True
+        for module in training:
+            module.training = True
 
 
-def _along(score: Score, x: Tensor, baseline: Tensor, steps: int) -> Numbers:
-    points, weights = np.polynomial.legendre.leggauss(steps)
-    way, total = x - baseline, torch.zeros_like(x, dtype=torch.float64)
-    at_once = max(1, TOKENS // max(1, len(x)))
-    for i in range(0, steps, at_once):
-        places = torch.from_numpy((points[i : i + at_once] + 1) / 2).to(x)[:, None, None]
-        shares = torch.from_numpy(weights[i : i + at_once] / 2).to(x.device)[:, None, None]
-        total += (_slopes(score, baseline + places * way).double() * shares).sum(dim=0)
-    return np.asarray((total * way.double()).sum(dim=-1).cpu().numpy())
+def _integrate(objective: Objective, x: Tensor, baseline: Tensor, steps: int) -> FloatArray:
+    points, weights = np.polynomial.legendre.leggauss(steps)  # on [-1, 1]
+    path = x - baseline
+    total = torch.zeros_like(x, dtype=torch.float64)
+    batch_size = max(1, MAX_BATCH_TOKENS // max(1, len(x)))
+    for i in range(0, steps, batch_size):
+        batch = slice(i, i + batch_size)
+        alphas = torch.from_numpy((points[batch] + 1) / 2).to(x)[:, None, None]
+        batch_weights = torch.from_numpy(weights[batch] / 2).to(x.device)[:, None, None]
+        grads = _gradients(objective, baseline + alphas * path).double()
+        total += (grads * batch_weights).sum(dim=0)
+    return np.asarray((total * path.double()).sum(dim=-1).cpu().numpy())
 
 
-def _slopes(score: Score, x: Tensor) -> Tensor:
-    """The slope of each score in each number of x (B, T, D)."""
+def _gradients(objective: Objective, x: Tensor) -> Tensor:
+    """The gradient of each objective with respect to x (B, T, D)."""
     x = x.detach().requires_grad_()
-    (slopes,) = torch.autograd.grad(score(x).sum(), x)
-    return slopes
-
-
-ROLES = ("pad", "unk", "mask", "eos", "bos")  # the first there is
+    (grads,) = torch.autograd.grad(objective(x).sum(), x)
+    return grads
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """This token in the place of every token of a word; marks stay."""
+    """This token replaces every token of a word; special tokens stay."""
 
     id: int
-    name: str
+    token: str
 
-    def ids(self, ids: Sequence[int], marks: Collection[int]) -> list[int]:
-        """The baseline of a text whose marks stand at these positions."""
-        return [id if at in marks else self.id for at, id in enumerate(ids)]
+    def ids(self, ids: Sequence[int], special_positions: Collection[int]) -> list[int]:
+        """The baseline of a text with special tokens at these positions."""
+        return [id if at in special_positions else self.id for at, id in enumerate(ids)]
 
     @property
-    def said(self) -> str:
-        return f"every token of the text is {self.name}"
+    def description(self) -> str:
+        return f"every token of the text is {self.token}"
 
 
 def default_baseline(tokenizer: Tokenizer) -> Baseline:
-    """The mask of a published vocabulary, or padding, which no model learnt anything of.
+    """The mask token of a public vocabulary, otherwise padding, which carries no meaning.
 
-    A vocabulary made here has a mask too, but few models met it.
+    A vocabulary trained by qkv has a mask token as well, but few models were trained with it.
     """
-    roles = ROLES if tokenizer.special_tokens == DEFAULT_SPECIAL_TOKENS else ("mask", *ROLES)
+    roles: tuple[str, ...] = BASELINE_ROLES
+    if tokenizer.special_tokens != DEFAULT_SPECIAL_TOKENS:
+        roles = ("mask", *BASELINE_ROLES)
     for role in roles:
-        name = getattr(tokenizer.special_tokens, role)
-        if name is not None:
-            return Baseline(tokenizer.token_to_id(name), name)
+        token = getattr(tokenizer.special_tokens, role)
+        if token is not None:
+            return Baseline(tokenizer.token_to_id(token), token)
     return Baseline(0, tokenizer.token(0))

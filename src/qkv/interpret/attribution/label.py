@@ -1,7 +1,7 @@
-"""Which words made a classifier give its label: hidden one by one, and by the slope of its score.
+"""Which words made a classifier predict a label: by occlusion and by integrated gradients.
 
-Both are in log-odds of the label, log p − log (1 − p), so that the two can be compared and words
-that speak against it count below zero. Attention stands beside them as what it is.
+Both are in log-odds of the label, log p − log (1 − p), so they are comparable, and a word that
+speaks against the label is negative. The attention received is shown next to them.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,14 @@ import torch
 
 from qkv.engine.classify import Classifier
 from qkv.errors import UsageError, unknown
-from qkv.interpret.attribution.faithfulness import DRAWS, SEED, Faithfulness, Words, faithfulness
+from qkv.interpret.attribution.faithfulness import (
+    DEFAULT_DRAWS,
+    DEFAULT_SEED,
+    Faithfulness,
+    FloatArray,
+    WordSet,
+    faithfulness,
+)
 from qkv.interpret.attribution.gradients import (
     Baseline,
     Completeness,
@@ -21,50 +28,57 @@ from qkv.interpret.attribution.gradients import (
     integrated_gradients,
 )
 from qkv.interpret.attribution.occlusion import (
-    CIRCULAR,
+    OCCLUSION_CAVEAT,
     REMOVE,
-    Asked,
     DeletionCache,
-    Hiding,
-    Numbers,
+    EncoderProbe,
+    Occlusion,
     log_odds,
 )
 from qkv.interpret.attribution.readouts import ATTENTION_CAVEAT, attention_received
-from qkv.interpret.attribution.words import Piece, read
+from qkv.interpret.attribution.words import WordSpan, tokenize
 from qkv.model import Model
 from qkv.text import Tokenizer
 
-# FOLDED explain/why/label_reason: What is said of a label: each word's part in it, and how far
-#   to trust that.
-
-WAYS = ("occlusion", "gradients", "attention")  # to rank words
+LABEL_METHODS = ("occlusion", "gradients", "attention")  # each ranks the words
+NO_WORDS_REMARK = "the text has no words, so no word is the reason"
 
 
 @dataclass(frozen=True)
 class LabelWord:
-    """What one word, or mark, has to do with the label."""
+    """The contribution of one word, or special token, to the label.
 
-    word: Piece
-    occlusion: float | None  # how far the log-odds of the label fall without it; marks stay
-    drop: float | None  # the same in probability
-    gradients: float  # what it adds to the log-odds, by integrated gradients
-    attention: float  # the share of all looks it got: where the model looked, not why
+    occlusion: how far the log-odds of the label fall without it, and drop: how far its
+    probability; None for special tokens, which are never hidden. gradients: what it adds to the
+    log-odds, by integrated gradients. attention: the fraction of all attention it receives.
+    """
+
+    word: WordSpan
+    occlusion: float | None
+    drop: float | None
+    gradients: float
+    attention: float
 
     def json(self) -> dict[str, object]:
-        numbers = ("occlusion", "drop", "gradients", "attention")
-        return {**self.word.json(), **{name: getattr(self, name) for name in numbers}}
+        return {
+            **self.word.json(),
+            "occlusion": self.occlusion,
+            "drop": self.drop,
+            "gradients": self.gradients,
+            "attention": self.attention,
+        }
 
 
 @dataclass(frozen=True)
 class LabelAttribution:
-    """Why this label: the words in their order, marks apart.
+    """Why a classifier predicts a label: its words in text order, then the special tokens.
 
-    `faithfulness` has a test for each way to rank the words; none for a text without words.
+    probabilities: most probable label first. faithfulness: by method; empty without words.
     """
 
     text: str
     label: str
-    probabilities: dict[str, float]  # the likeliest first
+    probabilities: dict[str, float]
     words: tuple[LabelWord, ...]
     special_tokens: tuple[LabelWord, ...]
     occlusion_method: str
@@ -84,16 +98,13 @@ class LabelAttribution:
             "probability": self.probability,
             "probabilities": self.probabilities,
             "words": [word.json() for word in self.words],
-            "marks": [mark.json() for mark in self.special_tokens],
+            "marks": [token.json() for token in self.special_tokens],
             "hidden": self.occlusion_method,
             "baseline": self.baseline,
             "completeness": self.completeness.json(),
-            "faithfulness": {way: test.json() for way, test in self.faithfulness.items()},
+            "faithfulness": {name: test.json() for name, test in self.faithfulness.items()},
             "remarks": list(self.remarks),
         }
-
-
-NO_WORDS = "the text has no words, so no word is the reason"
 
 
 def why_label(
@@ -102,99 +113,106 @@ def why_label(
     text: str,
     label: str | None = None,
     *,
-    hiding: Hiding = REMOVE,
+    occlusion: Occlusion = REMOVE,
     baseline: Baseline | None = None,
     steps: int | None = None,
-    draws: int = DRAWS,
-    seed: int = SEED,
+    draws: int = DEFAULT_DRAWS,
+    seed: int = DEFAULT_SEED,
 ) -> LabelAttribution:
-    """Why the model gives this label to the text; if none is named, the likeliest.
+    """Why the model gives this label to the text; by default the most probable one.
 
-    hiding: what becomes of a hidden word. baseline: where the path of integrated gradients begins;
-    if not given, at masks or padding. steps: of that path. draws: random deletions.
+    occlusion: how words are hidden. baseline: where the path of integrated gradients starts; by
+    default at mask or padding tokens. steps: of that path. draws: random deletions per test.
     """
     classifier = Classifier(model, tokenizer)
-    encoder, labels = classifier.model, classifier.labels
-    seen = read(
-        tokenizer, text, encoder.config.context_length, tokenizer.prefix_ids, tokenizer.suffix_ids
-    )
+    encoder = classifier.model
+    labels = classifier.labels
+    tokenized = tokenize(tokenizer, text, encoder.config.context_length, tokenizer.prefix_ids, tokenizer.suffix_ids)
     baseline = baseline or default_baseline(tokenizer)
-    asked = Asked(encoder, seen, hiding)
-    deletions = DeletionCache(asked.without)
-    shares = _shares(deletions.full())
-    chosen = _number(labels, label, shares)
-    words, apart, completeness = _by_words(asked, deletions, chosen, baseline, steps)
+    probe = EncoderProbe(encoder, tokenized, occlusion)
+    deletions = DeletionCache(probe.outputs)
+    probs = _softmax(deletions.full())
+    index = _label_index(labels, label, probs)
+    words, special_tokens, completeness = _attribute(probe, deletions, index, baseline, steps)
+    remarks = (ATTENTION_CAVEAT, OCCLUSION_CAVEAT)
     return LabelAttribution(
         text=text,
-        label=labels[chosen],
-        probabilities={labels[i]: float(shares[i]) for i in np.argsort(-shares, kind="stable")},
+        label=labels[index],
+        probabilities={labels[i]: float(probs[i]) for i in np.argsort(-probs, kind="stable")},
         words=words,
-        special_tokens=apart,
-        occlusion_method=hiding.said,
-        baseline=baseline.said,
+        special_tokens=special_tokens,
+        occlusion_method=occlusion.description,
+        baseline=baseline.description,
         completeness=completeness,
-        faithfulness=_tests(words, deletions, chosen, labels[chosen], draws, seed),
-        remarks=(ATTENTION_CAVEAT, CIRCULAR) if words else (NO_WORDS,),
+        faithfulness=_test(words, deletions, index, labels[index], draws, seed),
+        remarks=remarks if words else (NO_WORDS_REMARK,),
     )
 
 
-def _by_words(
-    asked: Asked,
-    deletions: DeletionCache[Numbers],
+def _attribute(
+    probe: EncoderProbe,
+    deletions: DeletionCache[FloatArray],
     label: int,
     baseline: Baseline,
     steps: int | None,
 ) -> tuple[tuple[LabelWord, ...], tuple[LabelWord, ...], Completeness]:
-    """What each word has to do with the label, and each mark."""
-    seen = asked.text
-    rows = np.array([deletions.full(), *deletions.one_by_one(len(seen.words))])
-    odds = log_odds(torch.from_numpy(rows), label).tolist()
-    chances = [float(_shares(row)[label]) for row in rows]
-    start = baseline.ids(seen.ids, {at for mark in seen.marks for at in mark.at})
-    with gradients_enabled(asked.model):
-        ends = asked.embedded(seen.ids), asked.embedded(start)
-        slopes, completeness = integrated_gradients(asked.log_odds_of(label), *ends, steps)
-    looks = attention_received(asked.model, seen.ids)
-    found = []
-    for number, word in enumerate((*seen.words, *seen.marks), 1):
-        at, fell, drop = list(word.at), None, None
-        if number <= len(seen.words):
-            fell, drop = odds[0] - odds[number], chances[0] - chances[number]
-        found.append(LabelWord(word, fell, drop, float(slopes[at].sum()), float(looks[at].sum())))
-    words = len(seen.words)
-    return tuple(found[:words]), tuple(found[words:]), completeness
+    """The contribution of each word, of each special token, and the error of the gradients."""
+    text = probe.text
+    logits = np.array([deletions.full(), *deletions.leave_one_out(len(text.words))])
+    full_odds, *odds = log_odds(torch.from_numpy(logits), label).tolist()
+    full_prob, *probs = (float(_softmax(row)[label]) for row in logits)
+    special_positions = {at for token in text.special_tokens for at in token.positions}
+    with gradients_enabled(probe.model):
+        gradients, completeness = integrated_gradients(
+            probe.log_odds_of(label),
+            probe.embed(text.ids),
+            probe.embed(baseline.ids(text.ids, special_positions)),
+            steps,
+        )
+    attention = attention_received(probe.model, text.ids)
+
+    def contribution(word: WordSpan, occlusion: float | None, drop: float | None) -> LabelWord:
+        positions = list(word.positions)
+        gradient = float(gradients[positions].sum())
+        return LabelWord(word, occlusion, drop, gradient, float(attention[positions].sum()))
+
+    words = []
+    for word, word_odds, word_prob in zip(text.words, odds, probs, strict=True):
+        words.append(contribution(word, full_odds - word_odds, full_prob - word_prob))
+    special_tokens = [contribution(token, None, None) for token in text.special_tokens]
+    return tuple(words), tuple(special_tokens), completeness
 
 
-def _tests(
+def _test(
     words: Sequence[LabelWord],
-    deletions: DeletionCache[Numbers],
+    deletions: DeletionCache[FloatArray],
     label: int,
     name: str,
     draws: int,
     seed: int,
 ) -> dict[str, Faithfulness]:
-    """How far each way to rank the words is to be trusted."""
+    """The faithfulness of each method."""
 
-    def probability(sets: Sequence[Words]) -> list[float]:
-        return [float(_shares(row)[label]) for row in deletions(sets)]
+    def probability(sets: Sequence[WordSet]) -> list[float]:
+        return [float(_softmax(logits)[label]) for logits in deletions(sets)]
 
-    found = {}
-    for way in WAYS:
-        order = np.argsort([-getattr(word, way) for word in words], kind="stable").tolist()
-        test = faithfulness(order, probability, f"the probability of “{name}”", draws, seed)
+    tests = {}
+    for method in LABEL_METHODS:
+        ranking = np.argsort([-getattr(word, method) for word in words], kind="stable").tolist()
+        test = faithfulness(ranking, probability, f"the probability of “{name}”", draws, seed)
         if test is not None:
-            found[way] = test
-    return found
+            tests[method] = test
+    return tests
 
 
-def _number(labels: Sequence[str], asked: str | None, shares: Numbers) -> int:
-    if asked is None:
-        return int(np.argmax(shares))
-    if asked not in labels:
-        raise UsageError(unknown("label", asked, labels))
-    return labels.index(asked)
+def _label_index(labels: Sequence[str], label: str | None, probs: FloatArray) -> int:
+    if label is None:
+        return int(np.argmax(probs))
+    if label not in labels:
+        raise UsageError(unknown("label", label, labels))
+    return labels.index(label)
 
 
-def _shares(scores: Numbers) -> Numbers:
-    powers = np.exp(scores - scores.max())
+def _softmax(logits: FloatArray) -> FloatArray:
+    powers = np.exp(logits - logits.max())
     return np.asarray(powers / powers.sum())

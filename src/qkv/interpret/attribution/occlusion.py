@@ -1,9 +1,13 @@
-"""What a text looks like without some of its words: nothing in their place, or a mask.
+"""Occlusion: the output of a model when some words of its input are hidden.
 
-They are taken out unless a mask is asked for. A mask is known to a model that fills it in, but to
-one that was trained further it is a word like others: in a classifier on all-MiniLM-L6-v2, [MASK]
-for a word of two reviews raised the log-odds of the label by 0.2 to 0.3 on average, whichever word
-it was, and taking one out moved them by less than 0.1. Two texts with masks become alike by them.
+Hidden words are removed unless a mask token is asked for. To a masked language model a mask token
+means "something is missing", but to a fine-tuned model it is a word like any other: in a
+classifier on all-MiniLM-L6-v2, [MASK] for any word of two reviews raised the log-odds of the label
+by 0.2 to 0.3 on average, while removing one moved them by less than 0.1. And two texts with masks
+become similar because of them.
+
+Occlusion and the faithfulness tests need many of the same outputs, so these are cached by the set
+of hidden words.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -12,156 +16,145 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from qkv.attention import Mask
 from qkv.engine.batching import PaddedBatch, batched_outputs, inference
 from qkv.engine.translate import Marking
-from qkv.interpret.attribution.faithfulness import Words
-from qkv.interpret.attribution.gradients import Score
-from qkv.interpret.attribution.words import Reading, TokenizedPair
+from qkv.interpret.attribution.faithfulness import FloatArray, WordSet
+from qkv.interpret.attribution.gradients import Objective
+from qkv.interpret.attribution.words import TokenizedPair, TokenizedText
 from qkv.model import Encoder, Translator
 from qkv.text import Tokenizer
 
-# FOLDED explain/why/deletions: Answers to a text without some of its words; each set of words
-#   is asked for once.
-#
-#   Occlusion and the tests of faithfulness ask for many of the same.
-# FOLDED explain/why/asking: An encoder asked about one text: its answers without some words,
-#   and its score along a path.
-# FOLDED explain/why/ablation: How likely a translation is, token by token, when some words of
-#   its source are hidden.
+MAX_BATCH_LOGITS = 2**25
+OCCLUSION_CAVEAT = (
+    "occlusion is a deletion itself, so deleting the first word it names only repeats it"
+)
 
 
 @dataclass(frozen=True)
-class Removed:
-    """Hidden tokens are left out, and what follows moves up; `nothing` is read if all are."""
+class RemoveTokens:
+    """Hidden tokens are removed and the rest moves up; `empty` is read if none are left."""
 
-    nothing: tuple[int, ...] = ()
+    empty: tuple[int, ...] = ()
 
-    def without(self, ids: Sequence[int], hidden: Collection[int]) -> list[int]:
-        """The ids as the model reads them when the tokens at these positions are hidden."""
-        left = [id for at, id in enumerate(ids) if at not in hidden]
-        return left or list(self.nothing)
+    def apply(self, ids: Sequence[int], positions: Collection[int]) -> list[int]:
+        """The input ids with the tokens at these positions hidden."""
+        visible = [id for at, id in enumerate(ids) if at not in positions]
+        return visible or list(self.empty)
 
     @property
-    def said(self) -> str:
-        return "it is taken out of the text"
+    def description(self) -> str:
+        return "the word is removed from the text"
 
 
 @dataclass(frozen=True)
-class Masked:
-    """A mask token stands in the place of each hidden token."""
+class MaskTokens:
+    """A mask token replaces each hidden token."""
 
     id: int
-    name: str
+    token: str
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> "Masked":
-        """With the tokenizer's own mask; refused if it has none."""
+    def of(cls, tokenizer: Tokenizer) -> "MaskTokens":
+        """With the tokenizer's own mask token; raises if it has none."""
         return cls(tokenizer.mask_id, tokenizer.token(tokenizer.mask_id))
 
-    def without(self, ids: Sequence[int], hidden: Collection[int]) -> list[int]:
-        return [self.id if at in hidden else id for at, id in enumerate(ids)]
+    def apply(self, ids: Sequence[int], positions: Collection[int]) -> list[int]:
+        """The input ids with the tokens at these positions hidden."""
+        return [self.id if at in positions else id for at, id in enumerate(ids)]
 
     @property
-    def said(self) -> str:
-        return f"{self.name} stands in for each of its tokens"
+    def description(self) -> str:
+        return f"{self.token} replaces each token of the word"
 
 
-Hiding = Removed | Masked
-
-REMOVE = Removed()
-
-Answer = TypeVar("Answer")
-
-CIRCULAR = "occlusion is a deletion itself, so deleting the first word it names only repeats it"
+Occlusion = RemoveTokens | MaskTokens
+REMOVE = RemoveTokens()
+Output = TypeVar("Output")
 
 
-class DeletionCache(Generic[Answer]):
-    """Calls `ask` with those sets that it has not met, all at once, and keeps what comes out."""
+class DeletionCache(Generic[Output]):
+    """Outputs by the set of hidden words; `evaluate` is called once with all that are new."""
 
-    def __init__(self, ask: Callable[[list[Words]], Sequence[Answer]]) -> None:
-        self.ask = ask
-        self.known: dict[Words, Answer] = {}
+    def __init__(self, evaluate: Callable[[list[WordSet]], Sequence[Output]]) -> None:
+        self.evaluate = evaluate
+        self.outputs: dict[WordSet, Output] = {}
 
-    def __call__(self, sets: Sequence[Words]) -> list[Answer]:
-        new = [words for words in dict.fromkeys(sets) if words not in self.known]
-        if new:
-            self.known.update(zip(new, self.ask(new), strict=True))
-        return [self.known[words] for words in sets]
+    def __call__(self, sets: Sequence[WordSet]) -> list[Output]:
+        missing = [words for words in dict.fromkeys(sets) if words not in self.outputs]
+        if missing:
+            self.outputs.update(zip(missing, self.evaluate(missing), strict=True))
+        return [self.outputs[words] for words in sets]
 
-    def full(self) -> Answer:
-        """The answer to the whole text."""
+    def full(self) -> Output:
+        """The output for the full text."""
         return self([frozenset()])[0]
 
-    def one_by_one(self, words: int) -> list[Answer]:
-        """The answers without each word by itself."""
+    def leave_one_out(self, words: int) -> list[Output]:
+        """The outputs without each single word."""
         return self([frozenset({word}) for word in range(words)])
 
 
-Numbers = NDArray[np.float64]
-
-
 @dataclass(frozen=True)
-class Asked:
-    """The model, the text as it reads it, and how words of it are hidden."""
+class EncoderProbe:
+    """An encoder and the text to explain, with words hidden or with embeddings replaced."""
 
     model: Encoder
-    text: Reading
-    hiding: Hiding
+    text: TokenizedText
+    occlusion: Occlusion
 
-    def without(self, sets: list[Words]) -> list[Numbers]:
-        """What the model answers without each set of words."""
-        ids = [self.hiding.without(self.text.ids, self.text.places(words)) for words in sets]
+    def outputs(self, sets: list[WordSet]) -> list[FloatArray]:
+        """The model's output without each set of words."""
+        ids = [self.occlusion.apply(self.text.ids, self.text.positions_of(words)) for words in sets]
         return list(batched_outputs(self.model, ids).double().numpy())
 
-    def embedded(self, ids: list[int] | tuple[int, ...]) -> Tensor:
-        """What the first layer reads of these ids but for positions, (T, D)."""
+    def embed(self, ids: Sequence[int]) -> Tensor:
+        """The token embeddings, without positions: (T, D)."""
         device = self.model.embedding.weight.device
         with torch.no_grad():
-            x: Tensor = self.model.embedding(torch.tensor([ids], device=device))[0]
+            x: Tensor = self.model.embedding(torch.tensor([list(ids)], device=device))[0]
         return x
 
-    def log_odds_of(self, label: int) -> Score:
-        """From embeddings (B, T, D) to the log-odds of a label."""
+    def log_odds_of(self, label: int) -> Objective:
+        """The function from embeddings (B, T, D) to the log-odds of a label (B,)."""
 
-        def score(x: Tensor) -> Tensor:
+        def objective(x: Tensor) -> Tensor:
             lengths = torch.full((len(x),), x.shape[1], device=x.device)
             states = self.model.encoder(x, Mask.full())
-            scores = self.model.output(states, lengths, self.model.embedding.weight).double()
-            return log_odds(scores, label)
+            logits = self.model.output(states, lengths, self.model.embedding.weight).double()
+            return log_odds(logits, label)
 
-        return score
-
-
-def log_odds(scores: Tensor, label: int) -> Tensor:
-    """log p − log (1 − p) of one of the labels, from the scores (..., labels) of all."""
-    others = [i for i in range(scores.shape[-1]) if i != label]
-    return scores[..., label] - scores[..., others].logsumexp(dim=-1)
+        return objective
 
 
-SCORES = 2**25  # numbers held at a time
-
-NumbersAblation = NDArray[np.float64]
+def log_odds(logits: Tensor, label: int) -> Tensor:
+    """log p − log (1 − p) of one label, from the logits (..., labels) of all."""
+    others = [i for i in range(logits.shape[-1]) if i != label]
+    return logits[..., label] - logits[..., others].logsumexp(dim=-1)
 
 
 @dataclass(frozen=True)
 class ForcedDecoding:
-    """A target that is not searched for but read, whatever is left of its source."""
+    """The probability of a fixed target, whatever words of its source are hidden."""
 
     model: Translator
     marking: Marking
     pair: TokenizedPair
 
-    def without(self, sets: list[Words]) -> list[NumbersAblation]:
-        """log p of each target word when these source words are hidden, for each set: (words,)."""
+    def word_log_probs(self, sets: list[WordSet]) -> list[FloatArray]:
+        """log p of each target word, (words,), with each set of source words hidden."""
         end = self.marking.after or (self.marking.end,)  # an empty source still has its end
-        hiding, source = Removed(tuple(end)), self.pair.source
-        texts = [hiding.without(source.ids, source.places(words)) for words in sets]
-        logs = forced_log_probs(self.model, self.marking, texts, self.pair.ids)
-        return [np.array([row[list(word.at)].sum() for word in self.pair.words]) for row in logs]
+        occlusion = RemoveTokens(tuple(end))
+        source = self.pair.source
+        sources = [occlusion.apply(source.ids, source.positions_of(words)) for words in sets]
+        token_log_probs = forced_log_probs(self.model, self.marking, sources, self.pair.target_ids)
+        rows = []
+        for row in token_log_probs:
+            sums = [row[list(word.positions)].sum() for word in self.pair.target_words]
+            rows.append(np.array(sums))
+        return rows
 
 
 def forced_log_probs(
@@ -169,21 +162,22 @@ def forced_log_probs(
     marking: Marking,
     sources: Sequence[Sequence[int]],
     target: Sequence[int],
-) -> NumbersAblation:
-    """log p of each token of one target for each of these marked sources, (N, T)."""
-    found = np.zeros((len(sources), len(target)))
+) -> FloatArray:
+    """log p of each token of one target, given each of these source inputs: (N, T)."""
+    log_probs = np.zeros((len(sources), len(target)))
     if not target:
-        return found
-    device, start = model.embedding.weight.device, len(marking.start) - 1
-    read = torch.tensor([*marking.start, *target][: start + len(target)], device=device)
-    chosen = torch.tensor(target, device=device)
-    at_once = max(1, SCORES // (len(read) * model.config.embedding.vocabulary))
+        return log_probs
+    device = model.embedding.weight.device
+    start = len(marking.start) - 1
+    decoder_ids = torch.tensor([*marking.start, *target][: start + len(target)], device=device)
+    target_ids = torch.tensor(target, device=device)
+    batch_size = max(1, MAX_BATCH_LOGITS // (len(decoder_ids) * model.config.embedding.vocabulary))
     with inference(model):
-        for first in range(0, len(sources), at_once):
-            texts = PaddedBatch.of(sources[first : first + at_once], pad=0).to(device)
-            written = read.expand(len(texts.ids), -1)
-            scores = model(texts.ids, written, texts.lengths)[:, start:]
-            logs = scores.double().log_softmax(dim=-1)
-            picked = logs.gather(-1, chosen.expand(len(logs), -1)[..., None])[..., 0]
-            found[first : first + at_once] = picked.cpu().numpy()
-    return found
+        for first in range(0, len(sources), batch_size):
+            batch = PaddedBatch.of(sources[first : first + batch_size], pad=0).to(device)
+            inputs = decoder_ids.expand(len(batch.ids), -1)
+            logits = model(batch.ids, inputs, batch.lengths)[:, start:]
+            logs = logits.double().log_softmax(dim=-1)
+            index = target_ids.expand(len(logs), -1)[..., None]
+            log_probs[first : first + batch_size] = logs.gather(-1, index)[..., 0].cpu().numpy()
+    return log_probs

@@ -1,8 +1,12 @@
-"""What a decoder would have said after each layer: the logit lens (nostalgebraist 2020).
+"""What can be read off a model directly: logit lens, prompt log-probabilities, attention received.
 
-The state after a layer is read as if it were the last one: through the norm after the last block,
-where the arrangement has one, and the output. The last line is the model's own answer. Earlier ones
-are a reading, not a thought: no layer but the last was trained to be read so.
+The logit lens (nostalgebraist 2020) decodes the state after each layer as if it were the last one:
+through the final norm, where there is one, and the output. The last line is the model's own
+output; no earlier layer was trained to be decoded like this.
+
+Attention received is where the model attends, which is not an explanation: weights can be changed a
+great deal without changing the output (Jain and Wallace 2019, "Attention is not Explanation"). It
+is therefore shown next to the attributions and tested as they are.
 """
 
 from collections.abc import Sequence
@@ -11,33 +15,25 @@ from math import exp, log
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from qkv.attention import Steps
 from qkv.engine.batching import inference
 from qkv.engine.generate.request import last_token_logits, token_logits
 from qkv.errors import UsageError
+from qkv.interpret.attribution.faithfulness import FloatArray
 from qkv.model import Decoder, Encoder
 from qkv.text import Tokenizer
 
-# FOLDED explain/why/given: How likely a decoder thought each token of a text before it came,
-#   and what else it expected.
-# FOLDED explain/why/resolve_token: Which token a person means: by its number, as it is shown, or
-#   as a text that is one token.
-# FOLDED explain/why/looks: Where a model looked: the attention each position received. It is no
-#   reason for anything.
-#
-#   Weights can be changed a great deal without changing an answer (Jain and Wallace 2019,
-#   "Attention is
-#   not Explanation"), so they stand beside an explanation and are tested like one.
+CHUNK_POSITIONS = 128  # positions whose logits are in memory at a time
+ATTENTION_CAVEAT = "attention is where the model looked, not why it answered so"
 
 
 @dataclass(frozen=True)
 class LayerReadout:
-    """The likeliest token after one layer, and how likely the asked one is there.
+    """The logit lens at one layer: the most probable token, and the probability of one token.
 
-    Layer 0 is before the first: the embedding itself. rank: 1 for the likeliest token.
+    layer: 0 is the embedding, before the first layer. rank: 1 for the most probable token.
     """
 
     layer: int
@@ -48,8 +44,11 @@ class LayerReadout:
     rank: int
 
     def json(self) -> dict[str, object]:
+        layer = None
+        if self.layer:
+            layer = self.layer - 1  # layers are numbered from 0 everywhere else
         return {
-            "layer": self.layer - 1 if self.layer else None,  # as they are named: from 0
+            "layer": layer,
             "best": self.best,
             "best_probability": self.best_probability,
             "probability": self.probability,
@@ -60,42 +59,41 @@ class LayerReadout:
 def logit_lens(
     model: Decoder, tokenizer: Tokenizer, ids: Sequence[int], token: int
 ) -> tuple[LayerReadout, ...]:
-    """What follows the ids, as it looks before the first layer and after each one."""
+    """The next-token distribution decoded before the first layer and after each one."""
+    readouts = []
     with inference(model):
-        found = []
         for layer, state in enumerate(layer_states(model, ids)):
-            read = model.decoder.norm_out(state[:, -1:])
-            shares = (
-                last_token_logits(model, read, tokenizer.vocab_size)[0].double().softmax(dim=-1)
+            last = model.decoder.norm_out(state[:, -1:])
+            logits = last_token_logits(model, last, tokenizer.vocab_size)[0]
+            probs = logits.double().softmax(dim=-1)
+            best = int(probs.argmax())
+            readout = LayerReadout(
+                layer=layer,
+                best=tokenizer.token(best),
+                best_id=best,
+                best_probability=float(probs[best]),
+                probability=float(probs[token]),
+                rank=1 + int((probs > probs[token]).sum()),
             )
-            best = int(shares.argmax())
-            found.append(
-                LayerReadout(
-                    layer,
-                    tokenizer.token(best),
-                    best,
-                    float(shares[best]),
-                    float(shares[token]),
-                    1 + int((shares > shares[token]).sum()),
-                )
-            )
-        return tuple(found)
+            readouts.append(readout)
+    return tuple(readouts)
 
 
 def layer_states(model: Decoder, ids: Sequence[int]) -> list[Tensor]:
-    """What goes into the first layer, and what comes out of each: (1, T, D) every time."""
+    """The input of the first layer and the output of each layer, (1, T, D) each."""
     states: list[Tensor] = []
 
-    def enter(block: nn.Module, given: tuple[Tensor, ...]) -> None:
+    def record_input(block: nn.Module, args: tuple[Tensor, ...]) -> None:
         if not states:
-            states.append(given[0])
+            states.append(args[0])
 
-    def leave(block: nn.Module, given: object, state: Tensor) -> None:
+    def record_output(block: nn.Module, args: object, state: Tensor) -> None:
         states.append(state)
 
-    blocks = {id(block): block for block in model.decoder.blocks()}.values()  # layers may share one
-    hooks = [block.register_forward_pre_hook(enter) for block in blocks]
-    hooks += [block.register_forward_hook(leave) for block in blocks]
+    # Layers may share one block, which must be hooked only once.
+    blocks = {id(block): block for block in model.decoder.blocks()}.values()
+    hooks = [block.register_forward_pre_hook(record_input) for block in blocks]
+    hooks += [block.register_forward_hook(record_output) for block in blocks]
     try:
         model.states(torch.tensor([list(ids)], device=model.embedding.weight.device))
     finally:
@@ -104,12 +102,9 @@ def layer_states(model: Decoder, ids: Sequence[int]) -> list[Tensor]:
     return states
 
 
-ROWS = 128  # positions whose scores are held at a time
-
-
 @dataclass(frozen=True)
 class TokenProb:
-    """A token, as people read it, and how likely it is."""
+    """A token, as it is displayed, and its probability."""
 
     token: str
     id: int
@@ -121,95 +116,108 @@ class TokenProb:
 
 @dataclass(frozen=True)
 class PromptToken:
-    """A token of the text and what stood to choose from in its place, the likeliest first.
+    """A token of the prompt, and the most probable tokens in its position.
 
-    Nothing is known of a token that nothing stands before: its numbers are None. surprise: in
-    bits, log₂ of 1 ÷ its probability. rank: 1 for the likeliest.
+    The first token follows nothing, so its numbers are None. surprisal: −log₂ of the probability,
+    in bits. rank: 1 for the most probable token.
     """
 
     token: str
     id: int
     probability: float | None = None
-    surprise: float | None = None
+    surprisal: float | None = None
     rank: int | None = None
     alternatives: tuple[TokenProb, ...] = ()
 
     def json(self) -> dict[str, object]:
-        others = [other.json() for other in self.alternatives]
-        return {**asdict(self), "alternatives": others}
+        return {
+            "token": self.token,
+            "id": self.id,
+            "probability": self.probability,
+            "surprise": self.surprisal,
+            "rank": self.rank,
+            "alternatives": [alternative.json() for alternative in self.alternatives],
+        }
 
 
 def score_prompt(
     model: Decoder, tokenizer: Tokenizer, ids: Sequence[int], top: int
 ) -> tuple[tuple[PromptToken, ...], tuple[TokenProb, ...]]:
-    """Each token of the text, and the likeliest to follow the last; `top` to choose from."""
-    found = [PromptToken(tokenizer.token(ids[0]), ids[0])]
-    following: tuple[TokenProb, ...] = ()
+    """Each token of the prompt with its probability, and the `top` most probable next tokens."""
+    prompt = [PromptToken(tokenizer.token(ids[0]), ids[0])]
+    next_tokens: tuple[TokenProb, ...] = ()
     with inference(model):
         device = model.embedding.weight.device
         states = model.states(torch.tensor([list(ids)], device=device))
-        for first in range(0, len(ids), ROWS):
-            scores = token_logits(model, states[:, first : first + ROWS], tokenizer.vocab_size)[0]
-            for at, logs in enumerate(scores.double().log_softmax(dim=-1), first + 1):
-                likely = _likely(tokenizer, logs, top)
-                if at == len(ids):
-                    following = likely
+        for first in range(0, len(ids), CHUNK_POSITIONS):
+            chunk = states[:, first : first + CHUNK_POSITIONS]
+            logits = token_logits(model, chunk, tokenizer.vocab_size)[0]
+            log_probs = logits.double().log_softmax(dim=-1)
+            for position, row in enumerate(log_probs, first + 1):
+                best = _most_probable(tokenizer, row, top)
+                if position == len(ids):
+                    next_tokens = best
                 else:
-                    found.append(_given(tokenizer, ids[at], logs, likely))
-    return tuple(found), following
+                    prompt.append(_prompt_token(tokenizer, ids[position], row, best))
+    return tuple(prompt), next_tokens
 
 
-def _given(
-    tokenizer: Tokenizer, id: int, logs: Tensor, likely: tuple[TokenProb, ...]
+def _prompt_token(
+    tokenizer: Tokenizer, id: int, log_probs: Tensor, alternatives: tuple[TokenProb, ...]
 ) -> PromptToken:
-    own, rank = float(logs[id]), 1 + int((logs > logs[id]).sum())
-    return PromptToken(tokenizer.token(id), id, exp(own), -own / log(2), rank, likely)
+    log_prob = float(log_probs[id])
+    return PromptToken(
+        token=tokenizer.token(id),
+        id=id,
+        probability=exp(log_prob),
+        surprisal=-log_prob / log(2),
+        rank=1 + int((log_probs > log_probs[id]).sum()),
+        alternatives=alternatives,
+    )
 
 
-def _likely(tokenizer: Tokenizer, logs: Tensor, top: int) -> tuple[TokenProb, ...]:
-    best, ids = logs.topk(min(top, len(logs)))
+def _most_probable(tokenizer: Tokenizer, log_probs: Tensor, top: int) -> tuple[TokenProb, ...]:
+    best, ids = log_probs.topk(min(top, len(log_probs)))
     pairs = zip(ids.tolist(), best.exp().tolist(), strict=True)
-    return tuple(TokenProb(tokenizer.token(id), id, share) for id, share in pairs)
+    return tuple(TokenProb(tokenizer.token(id), id, prob) for id, prob in pairs)
 
 
-def resolve_token(tokenizer: Tokenizer, asked: str | int) -> int:
-    """Its number in the vocabulary; refused if there is none, or several.
+def resolve_token(tokenizer: Tokenizer, token: str | int) -> int:
+    """The id of a token given by its id, as it is displayed, or as a text that is one token.
 
-    As it is shown comes first: “ she” with its space and “she” without are two tokens.
+    The displayed form is tried first: “ she” with its space and “she” without are two tokens.
     """
-    if isinstance(asked, int):
-        if not 0 <= asked < tokenizer.vocab_size:
+    if isinstance(token, int):
+        if not 0 <= token < tokenizer.vocab_size:
             raise UsageError(
-                f"token {asked} does not exist; there are 0 to {tokenizer.vocab_size - 1}"
+                f"token {token} does not exist; ids run from 0 to {tokenizer.vocab_size - 1}"
             )
-        return asked
-    shown = [id for id in range(tokenizer.vocab_size) if tokenizer.token(id) == asked]
-    ids = tokenizer.encode(asked) if len(shown) != 1 else shown
+        return token
+    ids = [id for id in range(tokenizer.vocab_size) if tokenizer.token(id) == token]
+    if len(ids) != 1:
+        ids = tokenizer.encode(token)
     if len(ids) == 1:
         return ids[0]
     if not ids:
-        raise UsageError("the token asked for is empty; name one")
+        raise UsageError("the token is empty; name one")
     parts = ", ".join(f"“{tokenizer.token(id)}”" for id in ids)
-    raise UsageError(f"“{asked}” is {len(ids)} tokens, {parts}; name one token")
+    raise UsageError(f"“{token}” is {len(ids)} tokens, {parts}; name one token")
 
 
-ATTENTION_CAVEAT = "attention is where the model looked, not why it answered so"
+def attention_received(model: Encoder, ids: tuple[int, ...]) -> FloatArray:
+    """The fraction of attention each position receives, over layers, heads and queries: (T,)."""
+    layers: list[FloatArray] = []
 
-
-def attention_received(model: Encoder, ids: tuple[int, ...]) -> NDArray[np.float64]:
-    """The share of all looks that each position got, over layers, heads and positions: (T,)."""
-    seen: list[NDArray[np.float64]] = []
-
-    def keep(tap: object, given: object, steps: Steps) -> None:
-        seen.append(np.asarray(steps.weights[0].double().mean(dim=(0, 1)).cpu().numpy()))
+    def record(tap: object, args: object, steps: Steps) -> None:
+        layers.append(np.asarray(steps.weights[0].double().mean(dim=(0, 1)).cpu().numpy()))
 
     blocks = {id(block): block for block in model.encoder.blocks()}.values()
     taps = [block.get_submodule("attention.core.hook_point") for block in blocks]
-    hooks = [tap.register_forward_hook(keep) for tap in taps]
+    hooks = [tap.register_forward_hook(record) for tap in taps]
     try:
         with inference(model):
             model.encode(torch.tensor([ids], device=model.embedding.weight.device))
     finally:
         for hook in hooks:
             hook.remove()
-    return np.asarray(np.mean(seen, axis=0))
+    return np.asarray(np.mean(layers, axis=0))

@@ -1,4 +1,4 @@
-"""Which source words a translation goes back to: by cross attention, checked by hiding them."""
+"""Which source words a translation depends on: by cross-attention, verified by occlusion."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,42 +7,52 @@ import numpy as np
 
 from qkv.engine.translate import Marking
 from qkv.engine.translate.alignment import aligning_layer, cross_weights
-from qkv.interpret.attribution.faithfulness import SEED, Faithfulness, alignment_faithfulness
+from qkv.interpret.attribution.faithfulness import (
+    DEFAULT_SEED,
+    Faithfulness,
+    FloatArray,
+    alignment_faithfulness,
+)
 from qkv.interpret.attribution.occlusion import REMOVE, DeletionCache, ForcedDecoding
-from qkv.interpret.attribution.occlusion import NumbersAblation as Numbers
 from qkv.interpret.attribution.readouts import ATTENTION_CAVEAT
-from qkv.interpret.attribution.words import Piece, paired
+from qkv.interpret.attribution.words import WordSpan, tokenize_pair
 from qkv.model import Translator
 from qkv.text import Tokenizer
 
-# FOLDED explain/why/translation_reason: What is said of a translation: which source word each
-#   of its words goes back to, if any.
+MIN_EFFECT = 0.1  # in log p: a smaller change does not count
+STRONG_ATTENTION = 0.5  # of a target word's maximum: such a source word is attended to as well
+ABLATION_CAVEAT = "ablation picks the word that moves most, so its own test is sure to pass"
+REDUNDANCY_CAVEAT = (
+    "a word that two source words carry alike moves with neither, only with the whole source"
+)
 
 
 @dataclass(frozen=True)
 class TargetWord:
-    """A word of the translation, and the source words it goes back to, by their numbers.
+    """A word of the translation and the source words, by index, that it depends on.
 
-    probability: of all its tokens together, given what was written before. whole: how far its
-    log-probability falls when the whole source is hidden.
+    probability: of all its tokens, given those before. most_attended: the source word with the
+    largest weight. attention: the fraction it pays to each source word. depends_on: the source word
+    without which it is least probable; None if it is hallucinated. ablation: how far its log p
+    falls without each source word. source_effect: how far without all of them.
     """
 
-    word: Piece
+    word: WordSpan
     probability: float
-    most_attended: int  # the source word that most attention went to
-    attention: tuple[float, ...]  # its share of attention to each source word
-    depends_on: int | None  # the source word without which it is least likely; None if invented
-    ablation: tuple[float, ...]  # how far its log-probability falls without each source word
-    whole: float
+    most_attended: int
+    attention: tuple[float, ...]
+    depends_on: int | None
+    ablation: tuple[float, ...]
+    source_effect: float
 
     @property
     def hallucinated(self) -> bool:
-        """Whether hiding any one source word moves it by next to nothing."""
+        """Whether no single source word has an effect on it."""
         return self.depends_on is None
 
     @property
     def agrees(self) -> bool:
-        """Whether what it looked at is what it depends on most."""
+        """Whether it attends most to the word it depends on most."""
         return self.most_attended == self.depends_on
 
     def json(self) -> dict[str, object]:
@@ -54,7 +64,7 @@ class TargetWord:
             "agrees": self.agrees,
             "invented": self.hallucinated,
             "moved": max(self.ablation),
-            "whole": self.whole,
+            "whole": self.source_effect,
             "attention": list(self.attention),
             "ablation": list(self.ablation),
         }
@@ -62,40 +72,50 @@ class TargetWord:
 
 @dataclass(frozen=True)
 class SourceWord:
-    """A word of the source; moved: the most that hiding it changes a target word's log p."""
+    """A word of the source.
 
-    word: Piece
-    moved: float
-    attention: float  # the most that any target word paid it
-    dropped: bool  # it moves next to nothing, and no target word goes back to it
+    max_effect: the largest change of any target word's log p when it is occluded. attention: the
+    most that any target word pays it. omitted: it has next to no effect, and no target word
+    depends on or attends to it.
+    """
+
+    word: WordSpan
+    max_effect: float
+    attention: float
+    omitted: bool
 
     def json(self) -> dict[str, object]:
-        numbers = {"moved": self.moved, "attention": self.attention, "dropped": self.dropped}
-        return {**self.word.json(), **numbers}
+        return {
+            **self.word.json(),
+            "moved": self.max_effect,
+            "attention": self.attention,
+            "dropped": self.omitted,
+        }
 
 
 @dataclass(frozen=True)
 class TranslationAttribution:
-    """The words of both texts in their order, and how far each alignment is to be trusted.
+    """The words of source and target in text order, and how far each alignment can be trusted.
 
-    agreement: of the target words that are not invented, the share that attention and ablation
-    lead back to the same word.
+    layer: whose cross-attention is shown. agreement: the fraction of target words, hallucinated
+    ones aside, for which attention and ablation name the same source word. threshold: effects on
+    log p below it do not count.
     """
 
     source: str
     target: str
-    layer: int  # whose attention it is
+    layer: int
     sources: tuple[SourceWord, ...]
     targets: tuple[TargetWord, ...]
     agreement: float | None
-    threshold: float  # below this much of log p a word counts as not moved
+    threshold: float
     occlusion_method: str
     faithfulness: dict[str, Faithfulness]
     remarks: tuple[str, ...]
 
     @property
     def omitted(self) -> tuple[SourceWord, ...]:
-        return tuple(word for word in self.sources if word.dropped)
+        return tuple(word for word in self.sources if word.omitted)
 
     @property
     def hallucinated(self) -> tuple[TargetWord, ...]:
@@ -113,18 +133,9 @@ class TranslationAttribution:
             "invented": [word.word.text for word in self.hallucinated],
             "still": self.threshold,
             "hidden": self.occlusion_method,
-            "faithfulness": {way: test.json() for way, test in self.faithfulness.items()},
+            "faithfulness": {name: test.json() for name, test in self.faithfulness.items()},
             "remarks": list(self.remarks),
         }
-
-
-STILL = 0.1  # of log p: a word that moves by less was not moved
-
-NEAR = 0.5  # of the most attention: a source word with that much is gone back to as well
-
-CIRCULAR = "ablation picks the word that moves most, so its own test is sure to pass"
-
-SHARED = "a word that two source words carry alike moves with neither, only with the whole source"
 
 
 def why_translation(
@@ -136,84 +147,100 @@ def why_translation(
     beams: int = 4,
     layer: int | None = None,
     marking: Marking | None = None,
-    seed: int = SEED,
+    seed: int = DEFAULT_SEED,
 ) -> TranslationAttribution:
-    """Where each word of the target comes from; without one, of the model's own translation.
+    """Which source words each word of the target, by default the model's own, depends on.
 
-    layer: whose attention is read off; if not given, the one before the last. marking: for a model
-    trained with other marks than its tokenizer's.
+    layer: whose cross-attention is read; by default the last but one. marking: for a model trained
+    with other special tokens than its tokenizer's.
     """
-    marks = Marking.of(tokenizer, model.config) if marking is None else marking
-    pair = paired(model, tokenizer, source, target, marks, beams)
-    words, sources = pair.words, pair.source.words
-    deletions = DeletionCache(ForcedDecoding(model, marks, pair).without)
-    full, whole = deletions([frozenset(), frozenset(range(len(sources)))])
-    moved = full[:, None] - np.array(deletions.one_by_one(len(sources))).T  # (targets, sources)
-    which = aligning_layer(model, layer)
-    tokens = cross_weights(model, marks, pair.inside, pair.ids, which).double().numpy()
-    looks = _by_words(tokens, words, sources, len(marks.before))
-    targets = _targets(words, full, whole, looks, moved)
+    if marking is None:
+        marking = Marking.of(tokenizer, model.config)
+    pair = tokenize_pair(model, tokenizer, source, target, marking, beams)
+    sources = pair.source.words
+    deletions = DeletionCache(ForcedDecoding(model, marking, pair).word_log_probs)
+    full, empty = deletions([frozenset(), frozenset(range(len(sources)))])
+    occluded = np.array(deletions.leave_one_out(len(sources))).T  # (targets, sources)
+    effects = full[:, None] - occluded
+    attention_layer = aligning_layer(model, layer)
+    weights = cross_weights(model, marking, pair.source_ids, pair.target_ids, attention_layer)
+    attention = _word_attention(
+        weights.double().numpy(), pair.target_words, sources, len(marking.before)
+    )
+    targets = _target_words(pair.target_words, full, empty, attention, effects)
     agree = [word.agrees for word in targets if not word.hallucinated]
+    mean_log_prob = float(full.mean())
     return TranslationAttribution(
         source=pair.source.text,
         target=pair.target,
-        layer=which,
-        sources=_sources(sources, looks, moved),
+        layer=attention_layer,
+        sources=_source_words(sources, attention, effects),
         targets=targets,
         agreement=float(np.mean(agree)) if agree else None,
-        threshold=STILL,
-        occlusion_method=REMOVE.said,
+        threshold=MIN_EFFECT,
+        occlusion_method=REMOVE.description,
         faithfulness={
-            "attention": alignment_faithfulness(looks, moved, float(full.mean()), seed),
-            "ablation": alignment_faithfulness(moved, moved, float(full.mean()), seed),
+            "attention": alignment_faithfulness(attention, effects, mean_log_prob, seed),
+            "ablation": alignment_faithfulness(effects, effects, mean_log_prob, seed),
         },
-        remarks=(ATTENTION_CAVEAT, CIRCULAR, SHARED),
+        remarks=(ATTENTION_CAVEAT, ABLATION_CAVEAT, REDUNDANCY_CAVEAT),
     )
 
 
-def _targets(
-    words: Sequence[Piece], full: Numbers, whole: Numbers, looks: Numbers, moved: Numbers
+def _target_words(
+    words: Sequence[WordSpan],
+    full: FloatArray,
+    empty: FloatArray,
+    attention: FloatArray,
+    effects: FloatArray,
 ) -> tuple[TargetWord, ...]:
-    return tuple(
-        TargetWord(
+    targets = []
+    for i, word in enumerate(words):
+        depends_on = None
+        if _has_effect(effects[i]):
+            depends_on = int(np.abs(effects[i]).argmax())
+        target = TargetWord(
             word=word,
             probability=float(np.exp(full[i])),
-            most_attended=int(looks[i].argmax()),
-            attention=tuple(looks[i].tolist()),
-            depends_on=int(np.abs(moved[i]).argmax()) if _moves(moved[i]) else None,
-            ablation=tuple(moved[i].tolist()),
-            whole=float(full[i] - whole[i]),
+            most_attended=int(attention[i].argmax()),
+            attention=tuple(attention[i].tolist()),
+            depends_on=depends_on,
+            ablation=tuple(effects[i].tolist()),
+            source_effect=float(full[i] - empty[i]),
         )
-        for i, word in enumerate(words)
-    )
+        targets.append(target)
+    return tuple(targets)
 
 
-def _sources(words: Sequence[Piece], looks: Numbers, moved: Numbers) -> tuple[SourceWord, ...]:
-    """Dropped is a word that moves none, that none depends on most, and that few looks go to."""
-    carried = np.array([_moves(row) for row in moved])  # what an invented word looked at is no link
-    depended = set(np.abs(moved[carried]).argmax(axis=1).tolist())
-    nearly = looks[carried] >= NEAR * looks[carried].max(axis=1, keepdims=True)
-    found = []
+def _source_words(
+    words: Sequence[WordSpan], attention: FloatArray, effects: FloatArray
+) -> tuple[SourceWord, ...]:
+    # What a hallucinated word attends to is no evidence of a translation, so it is left out.
+    grounded = np.array([_has_effect(row) for row in effects])
+    strongest = set(np.abs(effects[grounded]).argmax(axis=1).tolist())
+    maxima = attention[grounded].max(axis=1, keepdims=True)
+    attends = attention[grounded] >= STRONG_ATTENTION * maxima
+    sources = []
     for i, word in enumerate(words):
-        most = float(np.abs(moved[:, i]).max())
-        gone_back_to = i in depended or bool(nearly[:, i].any())
-        dropped = most < STILL and not gone_back_to
-        found.append(SourceWord(word, most, float(looks[:, i].max()), dropped))
-    return tuple(found)
+        max_effect = float(np.abs(effects[:, i]).max())
+        translated = i in strongest or bool(attends[:, i].any())
+        omitted = max_effect < MIN_EFFECT and not translated
+        sources.append(SourceWord(word, max_effect, float(attention[:, i].max()), omitted))
+    return tuple(sources)
 
 
-def _moves(row: Numbers) -> bool:
-    """Whether hiding some source word changes a target word's log p."""
-    return bool(np.abs(row).max() >= STILL)
+def _has_effect(effects: FloatArray) -> bool:
+    """Whether occluding some source word changes a target word's log p."""
+    return bool(np.abs(effects).max() >= MIN_EFFECT)
 
 
-def _by_words(
-    looks: Numbers, targets: Sequence[Piece], sources: Sequence[Piece], first: int
-) -> Numbers:
-    """Of the tokens' weights (T, S): a word looks as its tokens do on average, at all of theirs."""
-    found = np.zeros((len(targets), len(sources)))
+def _word_attention(
+    weights: FloatArray, targets: Sequence[WordSpan], sources: Sequence[WordSpan], first: int
+) -> FloatArray:
+    """Token weights (T, S) by words: the mean over a target's tokens, the sum over a source's."""
+    attention = np.zeros((len(targets), len(sources)))
     for i, target in enumerate(targets):
-        mean = looks[list(target.at)].mean(axis=0)
+        mean = weights[list(target.positions)].mean(axis=0)
         for j, source in enumerate(sources):
-            found[i, j] = mean[[at - first for at in source.at]].sum()
-    return found
+            attention[i, j] = mean[[at - first for at in source.positions]].sum()
+    return attention

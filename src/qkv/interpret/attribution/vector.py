@@ -1,4 +1,4 @@
-"""Which words make the vector of a text: how far it turns when a word is hidden."""
+"""Which words determine the embedding of a text: how far it rotates when a word is occluded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,22 +6,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from qkv.engine.embed.embedder import borrowed, with_vectors
-from qkv.interpret.attribution.faithfulness import DRAWS, SEED, Faithfulness, Words, faithfulness
-from qkv.interpret.attribution.occlusion import REMOVE, Asked, DeletionCache, Hiding
-from qkv.interpret.attribution.words import Piece, read
+from qkv.interpret.attribution.faithfulness import (
+    DEFAULT_DRAWS,
+    DEFAULT_SEED,
+    Faithfulness,
+    WordSet,
+    faithfulness,
+)
+from qkv.interpret.attribution.occlusion import REMOVE, DeletionCache, EncoderProbe, Occlusion
+from qkv.interpret.attribution.words import WordSpan, tokenize
 from qkv.interpret.matrix import cosine
 from qkv.model import Model
 from qkv.text import Tokenizer
 
-COSINE = "the cosine to the vector of the whole text"
-WHICH_WAY = "it is said how far a word turns the vector, not in which direction"
+VECTOR_QUANTITY = "the cosine to the vector of the full text"
+DIRECTION_CAVEAT = "the distance says how far a word moves the vector, not in which direction"
 
 
 @dataclass(frozen=True)
 class VectorWord:
-    """A word, and how far the vector turns without it: 1 − cosine."""
+    """A word and the cosine distance, 1 − cosine, between the embeddings with and without it."""
 
-    word: Piece
+    word: WordSpan
     cosine_distance: float
 
     def json(self) -> dict[str, object]:
@@ -30,12 +36,15 @@ class VectorWord:
 
 @dataclass(frozen=True)
 class VectorAttribution:
-    """What each word has to do with the vector, the words in their order."""
+    """The effect of each word on the embedding, in text order.
+
+    faithfulness: None for a text without words.
+    """
 
     text: str
     words: tuple[VectorWord, ...]
     occlusion_method: str
-    faithfulness: Faithfulness | None  # None for a text without words
+    faithfulness: Faithfulness | None
     remarks: tuple[str, ...]
 
     def json(self) -> dict[str, object]:
@@ -53,29 +62,31 @@ def why_vector(
     tokenizer: Tokenizer,
     text: str,
     *,
-    hiding: Hiding = REMOVE,
-    draws: int = DRAWS,
-    seed: int = SEED,
+    occlusion: Occlusion = REMOVE,
+    draws: int = DEFAULT_DRAWS,
+    seed: int = DEFAULT_SEED,
 ) -> VectorAttribution:
-    """Which words make the vector of the text, of any encoder, as `embed` gives it."""
+    """The effect of each word on the embedding of the text, as `embed` returns it."""
     encoder = with_vectors(model, raw=False)
-    seen = read(
-        tokenizer, text, encoder.config.context_length, tokenizer.prefix_ids, tokenizer.suffix_ids
-    )
-    deletions = DeletionCache(Asked(encoder, seen, hiding).without)
+    tokenized = tokenize(tokenizer, text, encoder.config.context_length, tokenizer.prefix_ids, tokenizer.suffix_ids)
+    deletions = DeletionCache(EncoderProbe(encoder, tokenized, occlusion).outputs)
 
-    def cosines(sets: Sequence[Words]) -> list[float]:
-        whole = deletions.full()
-        return [cosine(whole, vector) for vector in deletions(sets)]
+    def cosines(sets: Sequence[WordSet]) -> list[float]:
+        full = deletions.full()
+        return [cosine(full, vector) for vector in deletions(sets)]
 
-    alone = [frozenset({word}) for word in range(len(seen.words))]
-    turned = [1 - found for found in cosines(alone)]
-    order = np.argsort([-angle for angle in turned], kind="stable").tolist()
-    lent = borrowed(model)
+    single_words = [frozenset({word}) for word in range(len(tokenized.words))]
+    distances = [1 - similarity for similarity in cosines(single_words)]
+    ranking = np.argsort([-distance for distance in distances], kind="stable").tolist()
+    pairs = zip(tokenized.words, distances, strict=True)
+    remarks = [DIRECTION_CAVEAT]
+    pooling_remark = borrowed(model)
+    if pooling_remark:
+        remarks.append(pooling_remark)
     return VectorAttribution(
-        text,
-        tuple(VectorWord(*pair) for pair in zip(seen.words, turned, strict=True)),
-        hiding.said,
-        faithfulness(order, cosines, COSINE, draws, seed),
-        (WHICH_WAY, *([lent] if lent else [])),
+        text=text,
+        words=tuple(VectorWord(word, distance) for word, distance in pairs),
+        occlusion_method=occlusion.description,
+        faithfulness=faithfulness(ranking, cosines, VECTOR_QUANTITY, draws, seed),
+        remarks=tuple(remarks),
     )

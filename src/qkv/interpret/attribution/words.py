@@ -1,7 +1,8 @@
-"""A text as a model reads it, by words: which positions each word is made of, and which are marks.
+"""Texts tokenized and grouped into words, the unit every attribution is reported in.
 
-An explanation speaks of words, because people do; the model reads tokens. Where a language writes
-without spaces each character is a word, and tokens that share one stay together.
+A model reads tokens but people read words, so the tokens of one word are occluded and summed
+together. In a language written without spaces each character is a word; characters that share a
+token stay together. Special tokens belong to no word and are listed separately.
 """
 
 from collections.abc import Sequence
@@ -16,155 +17,171 @@ from qkv.errors import DataError
 from qkv.model import Translator
 from qkv.text import Tokenizer
 
-# FOLDED explain/why/pairing: A source and its translation side by side, by words; of a single
-#   word, by tokens.
-
 
 @dataclass(frozen=True)
-class Piece:
-    """A word of the text, text[start:end], or a mark, which stands nowhere in it."""
+class WordSpan:
+    """A word, text[start:end], or a special token, whose start and end are -1.
+
+    positions: of its tokens in the model's input.
+    """
 
     text: str
     start: int
     end: int
-    at: tuple[int, ...]  # the positions of its tokens among those the model reads
+    positions: tuple[int, ...]
 
     def json(self) -> dict[str, object]:
         return {"word": self.text, "start": self.start, "end": self.end}
 
 
 @dataclass(frozen=True)
-class Reading:
-    """The ids a model reads, and the words and marks they are."""
+class TokenizedText:
+    """The input ids of a text, grouped into words and special tokens."""
 
     text: str
     ids: tuple[int, ...]
-    words: tuple[Piece, ...]
-    marks: tuple[Piece, ...]
+    words: tuple[WordSpan, ...]
+    special_tokens: tuple[WordSpan, ...]
 
-    def places(self, words: Sequence[int] | frozenset[int]) -> frozenset[int]:
-        """The positions of the words of these numbers."""
-        return frozenset(at for word in words for at in self.words[word].at)
+    def positions_of(self, words: Sequence[int] | frozenset[int]) -> frozenset[int]:
+        """The token positions of the words with these indices."""
+        return frozenset(at for word in words for at in self.words[word].positions)
 
 
-def read(
+def tokenize(
     tokenizer: Tokenizer,
     text: str,
-    most: int,
+    max_length: int,
     before: Sequence[int] = (),
     after: Sequence[int] = (),
-    what: str = "the text",
-) -> Reading:
-    """The text with these marks around it, for a model that reads so many tokens."""
-    inside = tokenizer.encode(text)
-    ids = (*before, *inside, *after)
+    name: str = "the text",
+) -> TokenizedText:
+    """The text between the special tokens `before` and `after`; raises if it exceeds `max_length`.
+
+    name: what error messages call the text.
+    """
+    text_ids = tokenizer.encode(text)
+    ids = (*before, *text_ids, *after)
     if not ids:
-        raise DataError(f"{what} is empty: there is nothing to explain")
-    if len(ids) > most:
+        raise DataError(f"{name} is empty: there is nothing to explain")
+    if len(ids) > max_length:
         raise DataError(
-            f"{what} has {len(ids):,} tokens but the model reads at most {most:,}; shorten it"
+            f"{name} has {len(ids):,} tokens but the model reads at most {max_length:,}; shorten it"
         )
-    words = pieces(tokenizer, text, inside, tokenizer.offsets(text), len(before))
-    places = (*range(len(before)), *range(len(before) + len(inside), len(ids)))
-    marks = tuple(Piece(tokenizer.token(ids[at]), -1, -1, (at,)) for at in places)
-    return Reading(text, ids, words, marks)
+    words = word_spans(tokenizer, text, text_ids, tokenizer.offsets(text), len(before))
+    prefix = range(len(before))
+    suffix = range(len(before) + len(text_ids), len(ids))
+    special = tuple(WordSpan(tokenizer.token(ids[at]), -1, -1, (at,)) for at in (*prefix, *suffix))
+    return TokenizedText(text, ids, words, special)
 
 
-def pieces(
-    tokenizer: Tokenizer, text: str, ids: Sequence[int], spans: Sequence[Span], first: int = 0
-) -> tuple[Piece, ...]:
-    """The words of a text whose tokens cover these characters; `first` is where they begin."""
-    return _named(tokenizer, text, ids, spans, first, tokens_of_words(text, spans))
+def word_spans(
+    tokenizer: Tokenizer, text: str, ids: Sequence[int], offsets: Sequence[Span], first: int = 0
+) -> tuple[WordSpan, ...]:
+    """The words of a text from its tokens' character offsets; `first` is the first position."""
+    return _spans(tokenizer, text, ids, offsets, first, tokens_of_words(text, offsets))
 
 
 def token_spans(
-    tokenizer: Tokenizer, text: str, ids: Sequence[int], spans: Sequence[Span], first: int = 0
-) -> tuple[Piece, ...]:
-    """The same for a text that is one word: each token by itself."""
-    alone = [(span, [at]) for at, span in enumerate(spans)]
-    return _named(tokenizer, text, ids, spans, first, alone)
+    tokenizer: Tokenizer, text: str, ids: Sequence[int], offsets: Sequence[Span], first: int = 0
+) -> tuple[WordSpan, ...]:
+    """Like `word_spans`, but with each token as a word: for texts of a single word."""
+    groups = [(span, [at]) for at, span in enumerate(offsets)]
+    return _spans(tokenizer, text, ids, offsets, first, groups)
 
 
-def _named(
+def _spans(
     tokenizer: Tokenizer,
     text: str,
     ids: Sequence[int],
-    spans: Sequence[Span],
+    offsets: Sequence[Span],
     first: int,
     groups: Sequence[tuple[Span | None, list[int]]],
-) -> tuple[Piece, ...]:
-    found = []
+) -> tuple[WordSpan, ...]:
+    spans = []
     for span, tokens in groups:
-        start, end = span or (spans[tokens[0]][0], max(spans[at][1] for at in tokens))
-        shown = text[start:end] or "".join(tokenizer.token(ids[at]) for at in tokens)
-        found.append(Piece(shown, start, end, tuple(first + at for at in tokens)))
-    return tuple(found)
+        start, end = span or (offsets[tokens[0]][0], max(offsets[at][1] for at in tokens))
+        # A token that covers no character of the text is shown by its own name.
+        word = text[start:end] or "".join(tokenizer.token(ids[at]) for at in tokens)
+        spans.append(WordSpan(word, start, end, tuple(first + at for at in tokens)))
+    return tuple(spans)
 
 
 @dataclass(frozen=True)
 class TokenizedPair:
-    """A source as it is read, and the ids of a target with the words they are."""
+    """A source and its translation, both by words.
 
-    source: Reading
-    inside: tuple[int, ...]  # the source's ids without marks
+    source_ids: without special tokens. target_ids and target_words: of the translation.
+    """
+
+    source: TokenizedText
+    source_ids: tuple[int, ...]
     target: str
-    ids: tuple[int, ...]
-    words: tuple[Piece, ...]
+    target_ids: tuple[int, ...]
+    target_words: tuple[WordSpan, ...]
 
 
-def paired(
+def tokenize_pair(
     model: Translator,
     tokenizer: Tokenizer,
     source: str,
     target: str | None,
-    marks: Marking,
+    marking: Marking,
     beams: int,
 ) -> TokenizedPair:
-    """The source beside this target, or beside what the model itself makes of it."""
-    text = _one_line(source, tokenizer, marks)
-    seen = read(tokenizer, text, model.config.length, marks.before, marks.after, "the source")
-    if not seen.words:
+    """The source with this target, or with the model's own translation if target is None."""
+    text = _single_line(source, tokenizer, marking)
+    tokenized = tokenize(
+        tokenizer, text, model.config.length, marking.before, marking.after, "the source"
+    )
+    if not tokenized.words:
         raise DataError("the source has no words the model knows, so there is nothing to explain")
-    first = len(marks.before)
-    inside = seen.ids[first : len(seen.ids) - len(marks.after)]
+    first = len(marking.before)
+    source_ids = tokenized.ids[first : len(tokenized.ids) - len(marking.after)]
     if target is None:
-        ids = _translated(model, seen.ids, marks, beams)
+        target_ids = _translate(model, tokenized.ids, marking, beams)
     else:
-        ids = tuple(tokenizer.encode(target, target=True))
-    written = tokenizer.decode(ids)
-    most = model.config.length - len(marks.start) + 1  # the start and all but the last are read
-    if len(ids) > most:
-        raise DataError(f"the target has {len(ids):,} tokens but {most:,} are the most; shorten it")
-    cut = pieces
-    if len(seen.words) == 1:
-        cut = token_spans
-        seen = replace(seen, words=cut(tokenizer, text, inside, tokenizer.offsets(text), first))
-    words = cut(tokenizer, written, ids, written_spans(tokenizer, ids, written))
-    if not words:
+        target_ids = tuple(tokenizer.encode(target, target=True))
+    target_text = tokenizer.decode(target_ids)
+    # The decoder reads its start tokens and all target tokens but the last.
+    max_length = model.config.length - len(marking.start) + 1
+    if len(target_ids) > max_length:
+        raise DataError(
+            f"the target has {len(target_ids):,} tokens but the model reads at most "
+            f"{max_length:,}; shorten it"
+        )
+    spans = word_spans
+    if len(tokenized.words) == 1:  # a transliteration: align letters, not words
+        spans = token_spans
+        words = spans(tokenizer, text, source_ids, tokenizer.offsets(text), first)
+        tokenized = replace(tokenized, words=words)
+    offsets = written_spans(tokenizer, target_ids, target_text)
+    target_words = spans(tokenizer, target_text, target_ids, offsets)
+    if not target_words:
         raise DataError("the target has no words, so there is nothing to explain")
-    return TokenizedPair(seen, inside, written, ids, words)
+    return TokenizedPair(tokenized, source_ids, target_text, target_ids, target_words)
 
 
-def _one_line(source: str, tokenizer: Tokenizer, marks: Marking) -> str:
-    (plan,) = plans([source], tokenizer, marks, "error")
+def _single_line(source: str, tokenizer: Tokenizer, marking: Marking) -> str:
+    (plan,) = plans([source], tokenizer, marking, "error")
     if len(plan.portions) != 1:
         raise DataError(
             f"the source has {len(plan.portions)} lines of text but a translation is explained "
-            "line by line; give one"
+            "line by line; pass one"
         )
     return plan.portions[0].text
 
 
-def _translated(
-    model: Translator, source: Sequence[int], marks: Marking, beams: int
+def _translate(
+    model: Translator, source: Sequence[int], marking: Marking, beams: int
 ) -> tuple[int, ...]:
-    (found,) = beam_search(
+    (hypotheses,) = beam_search(
         model,
         [source],
-        start=marks.start[-1],
-        before=marks.start[:-1],
-        end=marks.end,
+        start=marking.start[-1],
+        before=marking.start[:-1],
+        end=marking.end,
         beams=beams,
-        forbidden=marks.never,
+        forbidden=marking.never,
     )
-    return tuple(found[0].ids)
+    return tuple(hypotheses[0].ids)
