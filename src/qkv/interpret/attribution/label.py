@@ -127,7 +127,9 @@ def why_label(
     classifier = Classifier(model, tokenizer)
     encoder = classifier.model
     labels = classifier.labels
-    tokenized = tokenize(tokenizer, text, encoder.config.context_length, tokenizer.prefix_ids, tokenizer.suffix_ids)
+    tokenized = tokenize(
+        tokenizer, text, encoder.config.context_length, tokenizer.prefix_ids, tokenizer.suffix_ids
+    )
     baseline = baseline or default_baseline(tokenizer)
     probe = EncoderProbe(encoder, tokenized, occlusion)
     deletions = DeletionCache(probe.outputs)

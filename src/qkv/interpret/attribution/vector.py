@@ -68,7 +68,9 @@ def why_vector(
 ) -> VectorAttribution:
     """The effect of each word on the embedding of the text, as `embed` returns it."""
     encoder = with_vectors(model, raw=False)
-    tokenized = tokenize(tokenizer, text, encoder.config.context_length, tokenizer.prefix_ids, tokenizer.suffix_ids)
+    tokenized = tokenize(
+        tokenizer, text, encoder.config.context_length, tokenizer.prefix_ids, tokenizer.suffix_ids
+    )
     deletions = DeletionCache(EncoderProbe(encoder, tokenized, occlusion).outputs)
 
     def cosines(sets: Sequence[WordSet]) -> list[float]:
