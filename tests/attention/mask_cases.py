@@ -3,7 +3,7 @@
 import torch
 from hypothesis import strategies as st
 
-from qkv.attention import AlibiBias, BucketBias, Mask
+from qkv.attention import AlibiMask, BucketMask, Mask
 
 KINDS = ["full", "causal", "window", "padding", "documents", "explicit", "bias", "alibi", "buckets"]
 
@@ -29,9 +29,9 @@ def one_mask(draw: st.DrawFn, kind: str, B: int, H: int, T: int, S: int) -> Mask
         shape = draw(st.sampled_from([(T, S), (B, H, T, S), (1, H, T, S), (B, 1, 1, S)]))
         return Mask.bias(2.0 * torch.randn(shape, generator=generator))
     if kind == "alibi":
-        return Mask((AlibiBias(torch.rand(H, generator=generator)),))
+        return Mask((AlibiMask(torch.rand(H, generator=generator)),))
     table = torch.randn(8, H, generator=generator)
-    return Mask((BucketBias(table, farthest=9, both_ways=draw(st.booleans())),))
+    return Mask((BucketMask(table, max_distance=9, bidirectional=draw(st.booleans())),))
 
 
 def composed(draw: st.DrawFn, B: int, H: int, T: int, S: int) -> Mask:

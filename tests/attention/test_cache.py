@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from qkv.attention import (
-    AlibiBias,
+    AlibiMask,
     CrossLayerCache,
     KVCache,
     LayerCache,
@@ -276,7 +276,7 @@ def test_a_cache_of_no_layers_is_empty() -> None:
 MASKS = {
     "causal": Mask.causal(),
     "causal window": Mask.causal() & Mask.window(3),
-    "causal alibi": Mask.causal() & Mask((AlibiBias(torch.linspace(0.1, 0.7, 6)),)),
+    "causal alibi": Mask.causal() & Mask((AlibiMask(torch.linspace(0.1, 0.7, 6)),)),
 }
 
 

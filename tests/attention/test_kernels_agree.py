@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.attention.mask_cases import KINDS, composed, one_mask
 from torch import Tensor
 
-from qkv.attention import AlibiBias, BucketBias, Mask, attend, fused, reference
+from qkv.attention import AlibiMask, BucketMask, Mask, attend, fused, reference
 from qkv.errors import MaskError
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -116,7 +116,7 @@ LONG = {
     "causal window": Mask.causal() & Mask.window(41),
     "causal padding": Mask.causal() & Mask.padding(torch.tensor([307])),
     "documents": Mask.causal() & Mask.documents(torch.arange(523)[None] // 97),
-    "alibi": Mask.causal() & Mask((AlibiBias(torch.tensor([0.5, 0.07])),)),
+    "alibi": Mask.causal() & Mask((AlibiMask(torch.tensor([0.5, 0.07])),)),
 }
 
 
@@ -145,8 +145,10 @@ RELATIVE = {
     "alone": Mask.full(),
     "causal": Mask.causal(),
     "window": Mask.window(2, 1),
-    "alibi": Mask((AlibiBias(torch.tensor([0.5, 0.07])),)),
-    "buckets": Mask((BucketBias(torch.arange(16.0).view(8, 2) / 7, farthest=9, both_ways=True),)),
+    "alibi": Mask((AlibiMask(torch.tensor([0.5, 0.07])),)),
+    "buckets": Mask(
+        (BucketMask(torch.arange(16.0).view(8, 2) / 7, max_distance=9, bidirectional=True),)
+    ),
     "explicit": Mask.explicit(torch.arange(17)[:, None] % 3 != torch.arange(17) % 5),
 }
 
@@ -198,7 +200,7 @@ def test_attend_gives_learned_distance_buckets_their_gradient() -> None:
     (start,) = numbers((8, H), dtype=torch.float64, seed=5)
     ours, plain = start.clone().requires_grad_(), start.clone().requires_grad_()
 
-    attend(q, k, v, Mask((BucketBias(ours, farthest=9, both_ways=True),))).backward(pull)
+    attend(q, k, v, Mask((BucketMask(ours, max_distance=9, bidirectional=True),))).backward(pull)
     # query t stands at key t + 2; 4 buckets a side, of which 0 and 1 hold one distance each
     bucket = torch.tensor(
         [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.attention.mask_cases import composed
 from torch import Tensor
 
-from qkv.attention import AlibiBias, BucketBias, Mask, Tile, attend, fused, reference
+from qkv.attention import AlibiMask, BucketMask, Mask, Tile, attend, fused, reference
 from qkv.errors import MaskError
 
 CPU = torch.device("cpu")
@@ -180,12 +180,12 @@ def test_masks_joined_allow_only_what_all_of_them_allow() -> None:
 def test_a_bias_hides_nothing_and_biases_add_up() -> None:
     mask = Mask.bias(torch.tensor([[1.0, 2.0]])) & Mask.bias(torch.tensor([[10.0], [20.0]]))
     assert_grid(mask, 2, 2, [[1, 1], [1, 1]])
-    added = mask.bias_in(Tile.whole(2, 2, CPU))
+    added = mask.bias_in(Tile.full(2, 2, CPU))
     assert torch.equal(added, torch.tensor([[11.0, 12.0], [21.0, 22.0]]))
 
 
 def test_a_mask_without_a_bias_adds_nothing() -> None:
-    assert Mask.causal().bias_in(Tile.whole(3, 5, CPU)) is None
+    assert Mask.causal().bias_in(Tile.full(3, 5, CPU)) is None
 
 
 @pytest.mark.parametrize("kernel", [fused, attend, lambda *given: reference(*given).output])
@@ -210,11 +210,11 @@ def test_a_tile_is_the_cut_of_the_whole(data: st.DataObject) -> None:
         return part[..., keys.start : keys.stop]
 
     shape = (B, H, len(queries), len(keys))
-    seen = mask.seen_in(tile)
+    seen = mask.allowed_in(tile)
     seen = torch.ones(shape, dtype=torch.bool) if seen is None else seen.expand(shape)
     assert torch.equal(seen, cut(mask.dense(T, S)))
 
-    whole_bias, bias = mask.bias_in(Tile.whole(T, S, CPU)), mask.bias_in(tile)
+    whole_bias, bias = mask.bias_in(Tile.full(T, S, CPU)), mask.bias_in(tile)
     assert (whole_bias is None) == (bias is None)
     if bias is not None:
         assert torch.equal(bias.expand(shape), cut(whole_bias))
@@ -227,7 +227,7 @@ def test_every_key_out_of_reach_is_unseen(data: st.DataObject) -> None:
     T, S = data.draw(st.integers(1, 9), label="T"), data.draw(st.integers(1, 9), label="S")
     mask = data.draw(st.composite(composed)(B, H, T, S))
     queries, keys = data.draw(runs(T), label="queries"), data.draw(runs(S), label="keys")
-    reach = mask.reach(Tile(queries, keys, S - T, CPU))
+    reach = mask.key_range(Tile(queries, keys, S - T, CPU))
 
     dense = mask.dense(T, S).expand(B, H, T, S)[..., queries.start : queries.stop, :]
     for key in keys:
@@ -247,13 +247,13 @@ def test_every_key_out_of_reach_is_unseen(data: st.DataObject) -> None:
     ],
 )
 def test_the_reach_of_two_queries_is_no_longer_than_it_must_be(mask: Mask, reach: range) -> None:
-    assert mask.reach(Tile(range(3, 5), range(7), 0, CPU)) == reach
+    assert mask.key_range(Tile(range(3, 5), range(7), 0, CPU)) == reach
 
 
 def test_queries_before_the_first_key_reach_nothing() -> None:
     tile = Tile(range(2), range(3), -4, CPU)
-    assert len(Mask.causal().reach(tile)) == 0
-    assert len(Mask.window(5).reach(tile)) == 0
+    assert len(Mask.causal().key_range(tile)) == 0
+    assert len(Mask.window(5).key_range(tile)) == 0
 
 
 def runs(size: int) -> st.SearchStrategy[range]:
@@ -321,7 +321,8 @@ def test_a_mask_for_no_rows_at_all_does_not_fit_one_row(kernel: object, mask: Ma
 
 @pytest.mark.parametrize("kernel", [fused, reference])
 @pytest.mark.parametrize(
-    "part", [AlibiBias(torch.ones(5)), BucketBias(torch.ones(8, 5), farthest=9, both_ways=True)]
+    "part",
+    [AlibiMask(torch.ones(5)), BucketMask(torch.ones(8, 5), max_distance=9, bidirectional=True)],
 )
 def test_relative_positions_made_for_other_heads_are_a_mask_error(
     kernel: object, part: object

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from qkv.attention import AlibiBias, BucketBias, Mask, attend, fused, reference
+from qkv.attention import AlibiMask, BucketMask, Mask, attend, fused, reference
 
 STRIP = importlib.import_module("qkv.attention.attend").STRIP
 B, H, LENGTH, E = 1, 2, 2048, 8
@@ -27,8 +27,8 @@ MASKS = {
     "causal & padding": Mask.causal() & Mask.padding(torch.tensor([1531])),
     "window": Mask.window(100, 50),
     "documents & causal": Mask.documents(torch.arange(LENGTH)[None] // 379) & Mask.causal(),
-    "causal & alibi": Mask.causal() & Mask((AlibiBias(torch.tensor([0.5, 0.25])),)),
-    "causal & buckets": Mask.causal() & Mask((BucketBias(torch.zeros(32, H), 128, False),)),
+    "causal & alibi": Mask.causal() & Mask((AlibiMask(torch.tensor([0.5, 0.25])),)),
+    "causal & buckets": Mask.causal() & Mask((BucketMask(torch.zeros(32, H), 128, False),)),
 }
 
 

@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qkv.attention import (
-    AlibiBias,
+    AlibiMask,
     Mask,
+    NoRope,
     Tile,
-    Unturned,
     alibi_slopes,
     distance_buckets,
     frequencies,
-    rotation,
+    rope_rotation,
     sinusoids,
 )
-from qkv.attention.positions import stretch_base, stretch_by_wavelength, stretch_linear
+from qkv.attention.positions import ntk_base, scale_linear, scale_llama3
 
 CPU = torch.device("cpu")
 DOUBLE = torch.float64
@@ -103,17 +103,17 @@ def test_frequencies_fall_from_one_towards_one_over_the_base() -> None:
 
 
 def test_a_quarter_turn_by_hand_with_neighbours_paired() -> None:
-    turn = rotation(torch.tensor([0, 1]), torch.tensor([math.pi / 2, math.pi]), adjacent=True)
+    turn = rope_rotation(torch.tensor([0, 1]), torch.tensor([math.pi / 2, math.pi]), adjacent=True)
     x = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]]])
     expected = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [-2.0, 1.0, -3.0, -4.0]]]])
-    torch.testing.assert_close(turn.turn(x), expected)
+    torch.testing.assert_close(turn.rotate(x), expected)
 
 
 def test_a_quarter_turn_by_hand_with_halves_paired() -> None:
-    turn = rotation(torch.tensor([0, 1]), torch.tensor([math.pi / 2, math.pi]), adjacent=False)
+    turn = rope_rotation(torch.tensor([0, 1]), torch.tensor([math.pi / 2, math.pi]), adjacent=False)
     x = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]]])
     expected = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [-3.0, -2.0, 1.0, -4.0]]]])
-    torch.testing.assert_close(turn.turn(x), expected)
+    torch.testing.assert_close(turn.rotate(x), expected)
 
 
 @BOTH_PAIRINGS
@@ -131,8 +131,8 @@ def test_the_dot_product_depends_only_on_the_distance(
     rates = frequencies(10, dtype=DOUBLE)
 
     def product(at_q: int, at_k: int) -> torch.Tensor:
-        turn_q, turn_k = (rotation(torch.tensor([at]), rates, adjacent) for at in (at_q, at_k))
-        return (turn_q.turn(q) * turn_k.turn(k)).sum()
+        turn_q, turn_k = (rope_rotation(torch.tensor([at]), rates, adjacent) for at in (at_q, at_k))
+        return (turn_q.rotate(q) * turn_k.rotate(k)).sum()
 
     here, there = product(first, first + distance), product(first + shift, first + distance + shift)
     torch.testing.assert_close(here, there, rtol=1e-9, atol=1e-9)
@@ -141,7 +141,7 @@ def test_the_dot_product_depends_only_on_the_distance(
 @BOTH_PAIRINGS
 def test_a_rotation_keeps_the_length(adjacent: bool) -> None:
     x = normal(2, 3, 7, 10)
-    turned = rotation(torch.arange(7), frequencies(10, dtype=DOUBLE), adjacent).turn(x)
+    turned = rope_rotation(torch.arange(7), frequencies(10, dtype=DOUBLE), adjacent).rotate(x)
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
     assert not torch.allclose(turned[:, :, 1:], x[:, :, 1:])
 
@@ -149,33 +149,33 @@ def test_a_rotation_keeps_the_length(adjacent: bool) -> None:
 @BOTH_PAIRINGS
 def test_position_zero_is_not_turned(adjacent: bool) -> None:
     x = normal(2, 3, 1, 10)
-    assert torch.equal(rotation(torch.zeros(1), frequencies(10), adjacent).turn(x), x)
+    assert torch.equal(rope_rotation(torch.zeros(1), frequencies(10), adjacent).rotate(x), x)
 
 
 def test_both_pairings_are_the_same_up_to_the_order_of_features() -> None:
     x, rates = normal(2, 3, 7, 10), frequencies(10, dtype=DOUBLE)
     order = torch.tensor([0, 2, 4, 6, 8, 1, 3, 5, 7, 9])  # first of each pair, then second
-    neighbours = rotation(torch.arange(7), rates, adjacent=True).turn(x)
-    halves = rotation(torch.arange(7), rates, adjacent=False).turn(x[..., order])
+    neighbours = rope_rotation(torch.arange(7), rates, adjacent=True).rotate(x)
+    halves = rope_rotation(torch.arange(7), rates, adjacent=False).rotate(x[..., order])
     torch.testing.assert_close(neighbours[..., order], halves)
 
 
 @BOTH_PAIRINGS
 def test_a_partial_rotation_leaves_the_rest_alone(adjacent: bool) -> None:
     x = normal(2, 3, 7, 11)
-    turn = rotation(torch.arange(7), frequencies(6, dtype=DOUBLE), adjacent)
-    turned = turn.turn(x)
+    turn = rope_rotation(torch.arange(7), frequencies(6, dtype=DOUBLE), adjacent)
+    turned = turn.rotate(x)
     assert torch.equal(turned[..., 6:], x[..., 6:])
-    torch.testing.assert_close(turned[..., :6], turn.turn(x[..., :6]))
+    torch.testing.assert_close(turned[..., :6], turn.rotate(x[..., :6]))
 
 
 @BOTH_PAIRINGS
 def test_a_batch_of_positions_equals_turning_row_by_row(adjacent: bool) -> None:
     x, rates = normal(3, 2, 5, 6), frequencies(6, dtype=DOUBLE)
     positions = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 11], [0, 1, 0, 1, 2]])
-    together = rotation(positions, rates, adjacent).turn(x)
+    together = rope_rotation(positions, rates, adjacent).rotate(x)
     apart = [
-        rotation(mine, rates, adjacent).turn(row[None])
+        rope_rotation(mine, rates, adjacent).rotate(row[None])
         for mine, row in zip(positions, x, strict=True)
     ]
     torch.testing.assert_close(together, torch.cat(apart))
@@ -183,26 +183,26 @@ def test_a_batch_of_positions_equals_turning_row_by_row(adjacent: bool) -> None:
 
 def test_half_precision_stays_half_precision_when_turned() -> None:
     x = normal(1, 2, 5, 6).bfloat16()
-    assert rotation(torch.arange(5), frequencies(6)).turn(x).dtype == torch.bfloat16
+    assert rope_rotation(torch.arange(5), frequencies(6)).rotate(x).dtype == torch.bfloat16
 
 
 def test_unturned_gives_back_what_it_got() -> None:
     x = normal(1, 2, 5, 6)
-    assert Unturned().turn(x) is x
+    assert NoRope().rotate(x) is x
 
 
 def test_stretching_linearly_equals_dividing_the_positions() -> None:
     x, rates = normal(1, 2, 9, 6), frequencies(6, dtype=DOUBLE)
-    squeezed = rotation(torch.arange(9, dtype=DOUBLE) / 4, rates).turn(x)
+    squeezed = rope_rotation(torch.arange(9, dtype=DOUBLE) / 4, rates).rotate(x)
     torch.testing.assert_close(
-        rotation(torch.arange(9), stretch_linear(rates, 4)).turn(x), squeezed
+        rope_rotation(torch.arange(9), scale_linear(rates, 4)).rotate(x), squeezed
     )
 
 
 def test_stretching_the_base_slows_the_slowest_pair_by_the_factor_and_keeps_the_fastest() -> None:
     width, base, factor = 10, 10_000.0, 7.0
     before = frequencies(width, base, dtype=DOUBLE)
-    after = frequencies(width, stretch_base(base, factor, width), dtype=DOUBLE)
+    after = frequencies(width, ntk_base(base, factor, width), dtype=DOUBLE)
     assert after[0] == before[0] == 1.0
     assert (before[-1] / after[-1]).item() == pytest.approx(factor)
 
@@ -211,7 +211,7 @@ def test_stretching_by_wavelength_keeps_fast_pairs_and_divides_slow_ones() -> No
     trained, factor, low, high = 1000, 8.0, 1.0, 4.0
     turns = torch.tensor([100.0, 4.0, 2.5, 1.0, 0.3], dtype=DOUBLE)  # within the trained length
     rates = turns * 2 * math.pi / trained
-    share = stretch_by_wavelength(rates, factor, low, high, trained) / rates
+    share = scale_llama3(rates, factor, low, high, trained) / rates
     between = 0.5 * 1.0 + 0.5 / 8.0  # 2.5 turns lie halfway between 1 and 4
     expected = torch.tensor([1.0, 1.0, between, 1 / 8, 1 / 8], dtype=DOUBLE)
     torch.testing.assert_close(share, expected)
@@ -243,7 +243,7 @@ def test_there_is_one_slope_a_head_and_no_two_are_equal(heads: int) -> None:
 
 
 def test_alibi_takes_its_slope_off_for_every_position_of_distance() -> None:
-    mask = Mask((AlibiBias(torch.tensor([1.0, 0.5])),))
+    mask = Mask((AlibiMask(torch.tensor([1.0, 0.5])),))
     expected = torch.tensor(  # the last of 2 queries stands at the last of 4 keys
         [
             [
@@ -252,7 +252,7 @@ def test_alibi_takes_its_slope_off_for_every_position_of_distance() -> None:
             ]
         ]
     )
-    assert torch.equal(mask.bias_in(Tile.whole(2, 4, CPU)), expected)
+    assert torch.equal(mask.bias_in(Tile.full(2, 4, CPU)), expected)
 
 
 def t5_bucket(distance: int, buckets: int, farthest: int, both_ways: bool) -> int:
@@ -282,15 +282,15 @@ def t5_bucket(distance: int, buckets: int, farthest: int, both_ways: bool) -> in
 def test_buckets_both_ways_by_hand() -> None:
     distances = [0, -1, -7, -8, -11, -12, -16, -23, -64, -90, -91, -128, -1000]
     expected = [0, 1, 7, 8, 8, 9, 10, 11, 14, 14, 15, 15, 15]
-    got = distance_buckets(torch.tensor(distances), 32, 128, both_ways=True)
+    got = distance_buckets(torch.tensor(distances), 32, 128, bidirectional=True)
     assert got.tolist() == expected
-    mirrored = distance_buckets(-torch.tensor(distances[1:]), 32, 128, both_ways=True)
+    mirrored = distance_buckets(-torch.tensor(distances[1:]), 32, 128, bidirectional=True)
     assert mirrored.tolist() == [bucket + 16 for bucket in expected[1:]]
 
 
 def test_buckets_one_way_count_what_comes_after_as_distance_zero() -> None:
     distances = torch.tensor([5, 1, 0, -1, -15, -16, -127, -128, -5000])
-    got = distance_buckets(distances, 32, 128, both_ways=False)
+    got = distance_buckets(distances, 32, 128, bidirectional=False)
     assert got.tolist() == [0, 0, 0, 1, 15, 16, 31, 31, 31]
 
 

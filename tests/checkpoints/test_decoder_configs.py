@@ -67,7 +67,9 @@ def test_old_configs_say_positions_and_windows_in_their_own_words() -> None:
     llama, pythia, gemma3 = (OLD[n][0] for n in ("Llama 3.2 1B", "Pythia 70M", "Gemma 3 1B"))
     assert described(llama).decoder.position == Rope(
         base=500_000.0,
-        scaling=Llama3Scaling(factor=32.0, low=1.0, high=4.0, trained_length=8192),
+        scaling=Llama3Scaling(
+            factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0, trained_length=8192
+        ),
     )
     assert described(pythia).decoder.position == Rope(fraction=0.25)
     near = described(gemma3).decoder.local

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from qkv.attention import Steps
+from qkv.attention import AttentionSteps
 from qkv.checkpoints import Checkpoint, read_checkpoint
 from qkv.model import Decoder
 
@@ -67,7 +67,7 @@ def test_logits_and_the_attention_of_every_layer_and_head_are_as_published(
         ids, logits, attention = (torch.from_numpy(saved[n]) for n in ("tokens", "logits", "attn"))
     weights: list[Tensor] = []
 
-    def keep(tap: object, given: object, steps: Steps) -> None:
+    def keep(tap: object, given: object, steps: AttentionSteps) -> None:
         weights.append(steps.weights[0])
 
     hooks = [

@@ -247,7 +247,7 @@ def test_leftovers_are_told_and_what_is_unknown_is_refused(tmp_path: Path) -> No
         ("t5", {"dense_act_fn": "gelu_10"}, 'unknown dense_act_fn "gelu_10"'),
         ("t5", {"feed_forward_proj": "gated-relu", "is_gated_act": None, "dense_act_fn": None},
          'unknown dense_act_fn "relu"'),
-        ("t5", {"relative_attention_max_distance": 2}, "farthest=2 must be more than 2"),
+        ("t5", {"relative_attention_max_distance": 2}, "max_distance=2 must be more than 2"),
         ("bart", {"architectures": ["BartForSequenceClassification"]}, "Classification cannot"),
         ("bart", {"normalize_before": True}, "normalize_before is True, which bart models do not"),
         ("mbart", {"add_final_layer_norm": False}, "add_final_layer_norm is False, which mbart"),

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from qkv.attention import Steps
+from qkv.attention import AttentionSteps
 from qkv.checkpoints.tensor_names import Joined, Table, rows
 from qkv.engine.beam.search import beam_search
 from qkv.model import (
@@ -152,7 +152,7 @@ def last_cross(arabic: Transliterator) -> Iterator[list[Tensor]]:
     """The weights of the last layer's cross attention, one entry a call."""
     seen: list[Tensor] = []
 
-    def keep(tap: object, given: object, steps: Steps) -> None:
+    def keep(tap: object, given: object, steps: AttentionSteps) -> None:
         seen.append(steps.weights)
 
     last = arabic.model.get_submodule(f"decoder.{STACK.layers - 1}.cross.core.hook_point")

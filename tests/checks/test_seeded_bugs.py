@@ -15,7 +15,7 @@ from torch import Tensor
 
 import qkv.bundle.bundle as bundle_file
 import qkv.engine.optimized.quantized as int8_file
-from qkv.attention import LayerCache, Mask, Part, RaggedCache, Tile, attend
+from qkv.attention import LayerCache, Mask, MaskPart, RaggedCache, Tile, attend
 from qkv.attention.mask import Documents, Packed, Padding
 from qkv.bundle import Bundle
 from qkv.checks import CHECKS, check
@@ -47,8 +47,8 @@ def test_without_a_bug_all_is_well(name: str) -> None:
 
 
 @dataclass(frozen=True)
-class OneTooFar(Part):
-    def seen(self, tile: Tile) -> Tensor:
+class OneTooFar(MaskPart):
+    def allowed(self, tile: Tile) -> Tensor:
         return tile.columns() <= tile.rows() + 1
 
 
@@ -95,7 +95,7 @@ def test_padding_hidden_from_the_wrong_side_shows_in_the_first_layer(monkeypatch
     def wrong(self: Padding, tile: Tile) -> Tensor:
         return tile.columns() >= tile.keys.stop - self.lengths[:, None, None, None]
 
-    monkeypatch.setattr(Padding, "seen", wrong)
+    monkeypatch.setattr(Padding, "allowed", wrong)
     assert_red(PADDING, sound("vectors"), "encoder.0.attention.core", "text 1")
     assert_red(PADDING, sound("translator"), "encoder.0.attention.core", "text 1")
 
@@ -121,7 +121,7 @@ def test_a_source_whose_padding_is_read_shows_in_the_first_cross_attention(
         source = not ids.is_floating_point()
         return padding_mask(ids, lengths, mask) if source else Mask.full()
 
-    monkeypatch.setattr("qkv.model.encoder_decoder.visible", wrong)
+    monkeypatch.setattr("qkv.model.encoder_decoder.padding_mask", wrong)
     assert_red(PADDING, sound("translator"), "decoder.0.cross.core")
 
 
@@ -193,7 +193,7 @@ def test_rows_of_a_batch_at_wrong_positions_are_told(monkeypatch: Patch) -> None
         positions, mask = plain(self, new)
         return positions + 1, mask
 
-    monkeypatch.setattr(RaggedCache, "show", late)
+    monkeypatch.setattr(RaggedCache, "prepare", late)
     assert_red(BATCH, sound("gpt"), "decoder.position", "next token 1 of 3")
 
 
@@ -211,7 +211,7 @@ def test_packed_texts_that_see_their_neighbours_are_told(monkeypatch: Patch) -> 
 
 @pytest.mark.parametrize(("name", "stack"), [("gpt", "decoder"), ("masked", "encoder")])
 def test_documents_that_see_each_other_are_told(name: str, stack: str, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Documents, "seen", lambda self, tile: None)
+    monkeypatch.setattr(Documents, "allowed", lambda self, tile: None)
     assert_red(PACKED, sound(name), f"{stack}.0.attention.core", "of training's documents")
 
 

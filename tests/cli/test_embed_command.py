@@ -142,7 +142,7 @@ def test_another_model_does_not_go_on_with_it(
     qkv: Qkv, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 2)
-    other = bundle(tmp_path / "other", TextVector(unit=False))
+    other = bundle(tmp_path / "other", TextVector(normalize=False))
     qkv("embed", model, "one", "two", LONG, "-o", tmp_path / "a.npy")
     code, _, err = qkv("embed", other, "one", "two", LONG, "-o", tmp_path / "a.npy", "--resume")
     assert code == 2

@@ -104,7 +104,7 @@ def test_on_minilm_pieces_are_joined_to_words_and_marks_stand_apart(minilm: Bund
 def test_parts_sum_to_the_cosine_whatever_the_pooling(
     a: str, b: str, seed: int, pooling: Mean | Max | First | Last
 ) -> None:
-    model = encoder(TextVector(pooling=pooling, unit=seed % 2 == 0), seed)
+    model = encoder(TextVector(pooling=pooling, normalize=seed % 2 == 0), seed)
     found = similar(model, TOKENIZER, a, b)
     assert found.cosine == pytest.approx(cosine(model, TOKENIZER, a, b), abs=1e-5)
     assert sum(pair.contribution for pair in found.pairs) == pytest.approx(found.cosine, abs=1e-5)

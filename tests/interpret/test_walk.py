@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.attention import Steps
+from qkv.attention import AttentionSteps
 from qkv.errors import UsageError
 from qkv.interpret.examples import EXAMPLES, POEM
 from qkv.interpret.render.terminal_text import plain_text
@@ -179,7 +179,7 @@ def test_every_word_has_a_label_of_its_own_on_one_line(
 def test_a_kernel_that_disagrees_with_the_hand_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     true = walk_module.reference
 
-    def wrong(*given: object) -> Steps:
+    def wrong(*given: object) -> AttentionSteps:
         steps = true(*given)
         return replace(steps, weights=steps.weights + 1e-6)
 

@@ -134,7 +134,7 @@ def test_attention_of_a_few_queries_is_the_reference(name: str, rows: int) -> No
     mask = MASKS[name]
     if rows == 1:
         mask = Mask.explicit(mask.dense(T, S).expand(B, H, T, S)[:1])
-    dense = mask.seen_in(Tile.whole(T, S, torch.device("cpu")))
+    dense = mask.allowed_in(Tile.full(T, S, torch.device("cpu")))
     q = numbers(rows, T, H, E).transpose(1, 2)  # as heads come out of a product
     room = numbers(2, rows, K, S + 4, E, seed=2)  # a cache with room to spare
     k, v = room[0, :, :, :S], room[1, :, :, :S]

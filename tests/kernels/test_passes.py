@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from tests.kernels.native import needs_compiler
 from torch import Tensor
 
-from qkv.attention import Mask, Rotation, attend, frequencies, rotation
+from qkv.attention import Mask, RopeRotation, attend, frequencies, rope_rotation
 from qkv.kernels import ACTIVATIONS
 from qkv.kernels.training import NEVER, Chance, Heads, training_kernels
-from qkv.model.output import Factors
+from qkv.model.output import LazyLogits
 from qkv.tasks.loss import scored_cross_entropy
 from qkv.training.optimizer import QUINTIC, orthogonal
 
@@ -149,7 +149,7 @@ def test_two_answers_to_a_question_are_judged_as_by_torch(questions: int, biased
     given = [torch.randn(2 * questions, D), torch.randn(V, D) / 3, torch.randn(V)][: 2 + biased]
     targets = torch.randint(V, (questions,)).repeat_interleave(2)
     learnt = [t.clone().requires_grad_() for t in given]
-    factors = Factors(learnt[0], learnt[1], learnt[2] if biased else None, None)
+    factors = LazyLogits(learnt[0], learnt[1], learnt[2] if biased else None, None)
     wanted = scored_cross_entropy(factors, targets, 0.1, agreement=price)
     slopes = torch.autograd.grad(wanted, learnt)
     table = (given[0], given[1], given[2] if biased else None)
@@ -208,7 +208,7 @@ def heads_of(
 ) -> Heads:  # fmt: skip
     q, k = torch.tensor(q_counts), torch.tensor(k_counts)
     starts = [counts.cumsum(0) - counts for counts in (q, k)]
-    turn = rotation(torch.arange(max(q_counts + k_counts)), frequencies(width))
+    turn = rope_rotation(torch.arange(max(q_counts + k_counts)), frequencies(width))
     gains = torch.rand(2, width) + 0.5
     return Heads(
         heads, kv_heads, width, starts[0], q, starts[1], k, torch.zeros_like(q), width**-0.5,
@@ -235,7 +235,8 @@ def slowly(
             k = F.layer_norm(k, (n.width,), k_gain, None, n.k_eps)
         if n.cos is not None and n.sin is not None:
             q, k = (
-                Rotation(n.cos[: t.shape[2]], n.sin[: t.shape[2]], False).turn(t) for t in (q, k)
+                RopeRotation(n.cos[: t.shape[2]], n.sin[: t.shape[2]], False).rotate(t)
+                for t in (q, k)
             )
         mixed = attend(q, k, v, Mask.causal() if n.causal else Mask.full())
         seen.append(mixed[0].transpose(0, 1).flatten(-2))

@@ -186,7 +186,7 @@ def linear(w, x):
 
 def norm(choice, w, x):
     if choice["kind"] == "rms_norm":  # Zhang and Sennrich 2019
-        gain = w["weight"] + choice["around_one"]
+        gain = w["weight"] + choice["unit_offset"]
         return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + choice["eps"]) * gain
     mean = x.mean(axis=-1, keepdims=True)  # Ba et al. 2016
     variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
@@ -357,19 +357,23 @@ def yarn(stretch, base, width, i, theta):
             / (2 * math.log(base))
         )
 
-    low = max(math.floor(bound(stretch["fast"])), 0)
-    high = min(math.ceil(bound(stretch["slow"])), width - 1)
+    low = max(math.floor(bound(stretch["beta_fast"])), 0)
+    high = min(math.ceil(bound(stretch["beta_slow"])), width - 1)
     ramp = min(max((i - low) / (high - low), 0.0), 1.0)
     return ramp * theta / stretch["factor"] + (1 - ramp) * theta
 
 
 def grown(stretch):
-    return stretch["length"] or 0.1 * math.log(stretch["factor"]) + 1
+    return stretch["attention_factor"] or 0.1 * math.log(stretch["factor"]) + 1
 
 
 def slowed(stretch, theta):
     """Llama 3.1's rule, told by wavelengths as in its own code."""
-    length, low, high = stretch["trained_length"], stretch["low"], stretch["high"]
+    length, low, high = (
+        stretch["trained_length"],
+        stretch["low_freq_factor"],
+        stretch["high_freq_factor"],
+    )
     wavelength = 2 * math.pi / theta
     if wavelength < length / high:
         return theta
@@ -456,7 +460,7 @@ def text_vector(choice, w, table, x, length):
     if choice["dense"]:
         vector = np.tanh(linear(part(w, "change.0"), vector))
     size = math.sqrt((vector**2).sum())
-    return vector / size if choice["unit"] and size > 0 else vector
+    return vector / size if choice["normalize"] and size > 0 else vector
 
 
 def classify(choice, w, table, x, length):

@@ -118,7 +118,7 @@ ENCODERS = {
     "next token": encoder(NextToken(tied=False, bias=True), position=Learned(offset=2)),
     "mean vector": encoder(TextVector(), attention=GROUPED, position=Rope(), norm=RMSNorm()),
     "first vector, dense": encoder(
-        TextVector(pooling=First(), dense=True, unit=False),
+        TextVector(pooling=First(), dense=True, normalize=False),
         attention=FACTORED,
         feed_forward=GEGLU(width=29, bias=True),
         position=Sinusoidal(interleaved=False, offset=2),
@@ -136,7 +136,7 @@ ENCODERS = {
         position=Rope(interleaved=True, fraction=0.72),
     ),
     "albert": encoder(
-        MaskedToken(narrow=13, activation="gelu_tanh"),
+        MaskedToken(dense_width=13, activation="gelu_tanh"),
         Embedding(vocabulary=VOCABULARY, token_types=TYPES),
         layers=6,
         unique_layers=2,
@@ -159,12 +159,12 @@ ENCODERS = {
         feed_forward=GEGLU(width=29),
         position=Rope(base=160.0),
         norm=LayerNorm(bias=False),
-        norm_placement=PreNorm(bare_first=True),
+        norm_placement=PreNorm(skip_first_norm=True),
         input_norm=LayerNorm(bias=False),
         local=LocalAttention(before=3, after=2, layers=(1, 2), position=Rope(base=10.0)),
     ),
     "masked token without biases": encoder(
-        MaskedToken(bias=False, score_bias=False, activation="relu"),
+        MaskedToken(bias=False, logit_bias=False, activation="relu"),
         feed_forward=SiLU(width=31),
         local=LocalAttention(before=2, after=4),
         position=Sinusoidal(),
@@ -184,13 +184,13 @@ ENCODERS = {
         feed_forward=SwiGLU(width=29),
     ),
     "notes": encoder(
-        TextVector(pooling=Mean(), unit=False),
+        TextVector(pooling=Mean(), normalize=False),
         attention=SLICED,
         position=Sinusoidal(endpoint=True),
         norm_placement=SingleResidualNorm(),
     ),
     "notes without scaling": encoder(
-        TextVector(pooling=Max(), unit=False),
+        TextVector(pooling=Max(), normalize=False),
         attention=BlockDiagonalAttention(heads=5, scale=1.0),
         width=35,
         position=Sinusoidal(interleaved=False, endpoint=True, base=700.0),
@@ -211,7 +211,9 @@ DECODERS = {
         attention=GROUPED,
         position=Rope(
             base=50.0,
-            scaling=Llama3Scaling(factor=8.0, low=0.5, high=2.0, trained_length=29),
+            scaling=Llama3Scaling(
+                factor=8.0, low_freq_factor=0.5, high_freq_factor=2.0, trained_length=29
+            ),
         ),
         output=NextToken(tied=False, multiplier=0.3),
     ),
@@ -234,23 +236,24 @@ DECODERS = {
             output_bias=False,
             scale=0.5,
             cap=0.9,
-            qk_norm=RMSNorm(around_one=True),
+            qk_norm=RMSNorm(unit_offset=True),
         ),
         feed_forward=GEGLU(width=29, tanh=True),
         position=Rope(),
-        norm=RMSNorm(around_one=True),
+        norm=RMSNorm(unit_offset=True),
         norm_placement=SandwichNorm(),
         local=LocalAttention(before=4, layers=(0, 2)),
     ),
     "yarn": decoder(
         attention=GROUPED,
         position=Rope(
-            base=50.0, scaling=YarnScaling(factor=4.0, fast=3.0, slow=0.5, trained_length=31)
+            base=50.0,
+            scaling=YarnScaling(factor=4.0, beta_fast=3.0, beta_slow=0.5, trained_length=31),
         ),
     ),
     "yarn of a given length": decoder(
         attention=GROUPED,
-        position=Rope(scaling=YarnScaling(factor=4.0, trained_length=31, length=1.3)),
+        position=Rope(scaling=YarnScaling(factor=4.0, trained_length=31, attention_factor=1.3)),
         local=LocalAttention(before=3, position=Rope(scaling=NoScaling())),
     ),
     "rotary, linear": decoder(

@@ -12,7 +12,7 @@ from tests.model.odd_models import stack as odd_stack
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from qkv.attention import Steps
+from qkv.attention import AttentionSteps
 from qkv.errors import CacheError, ConfigError, ShapeError, UsageError
 from qkv.model import (
     BlockDiagonalAttention,
@@ -190,8 +190,8 @@ REFUSED: dict[str, tuple[Callable[[], object], list[str]]] = {
         ["max_distance=16", "buckets=32"],
     ),
     "wavelengths the wrong way round": (
-        lambda: Llama3Scaling(factor=8, low=4, high=4, trained_length=64),
-        ["low=4.0", "high=4.0"],
+        lambda: Llama3Scaling(factor=8, low_freq_factor=4, high_freq_factor=4, trained_length=64),
+        ["low_freq_factor=4.0", "high_freq_factor=4.0"],
     ),
     "text for a number": (lambda: MultiHead(heads="4"), ["MultiHead.heads='4'", "integer"]),
     "a misspelt field that is needed": (
@@ -485,7 +485,7 @@ def fused_attentions(config: ModelConfig) -> int:
 def test_watching_changes_nothing_and_shows_weights_that_sum_to_one(name: str):
     config = ALL[name]
     model = build(config, seed=5).eval()
-    seen: dict[str, Steps] = {}
+    seen: dict[str, AttentionSteps] = {}
     plain, fused = fused_calls(lambda: model(**inputs(config)))
     assert fused == fused_attentions(config)
 
@@ -535,8 +535,10 @@ def test_a_hook_may_put_other_steps_in_their_place():
     config = odd_decoder(table=Embedding(vocabulary=VOCABULARY, scaled=True))
     model, text = build(config).eval(), ids(B, T, VOCABULARY)
 
-    def silence(module: nn.Module, args: tuple[Steps], steps: Steps) -> Steps:
-        return Steps(
+    def silence(
+        module: nn.Module, args: tuple[AttentionSteps], steps: AttentionSteps
+    ) -> AttentionSteps:
+        return AttentionSteps(
             steps.scores, steps.scaled, steps.capped, steps.masked, steps.weights, steps.output * 0
         )
 

@@ -71,7 +71,7 @@ NEOX = Stack(
     position=Rope(), norm_placement=ParallelNorm(),
 )  # fmt: skip
 GEMMA = Stack(
-    layers=2, width=30, position=Rope(), norm=RMSNorm(around_one=True),
+    layers=2, width=30, position=Rope(), norm=RMSNorm(unit_offset=True),
     feed_forward=SwiGLU(width=71), norm_placement=SandwichNorm(),
     attention=MultiHead(heads=6, kv_heads=3, head_width=10, bias=False, output_bias=False),
 )  # fmt: skip
@@ -85,7 +85,7 @@ CONFIGS: dict[str, ModelConfig] = {
         length=32, embedding=TABLE, encoder=NOTES, output=Classify(labels=("a", "b"))
     ),
     "albert": EncoderOnly(
-        length=32, embedding=TABLE, encoder=ALBERT, output=MaskedToken(narrow=11)
+        length=32, embedding=TABLE, encoder=ALBERT, output=MaskedToken(dense_width=11)
     ),
     "neox": DecoderOnly(length=32, embedding=TABLE, decoder=NEOX),
     "gemma": DecoderOnly(length=32, embedding=TABLE, decoder=GEMMA),

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from qkv.attention import Steps, join_heads
+from qkv.attention import AttentionSteps, join_heads
 from qkv.model import (
     GELU,
     DecoderOnly,
@@ -136,9 +136,9 @@ MODULES = {
 STEPS = "decoder.0.attention.core.hook_point"
 
 
-def forward(model: nn.Module, ids: Tensor) -> dict[str, Tensor | Steps]:
+def forward(model: nn.Module, ids: Tensor) -> dict[str, Tensor | AttentionSteps]:
     """What comes out of each module above in one forward pass."""
-    seen: dict[str, Tensor | Steps] = {}
+    seen: dict[str, Tensor | AttentionSteps] = {}
 
     def keep(name: str) -> Callable[..., None]:
         return lambda module, args, output: seen.update({name: output})

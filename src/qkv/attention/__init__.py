@@ -10,7 +10,7 @@ from qkv.attention.cache import (
     RaggedCache,
     RaggedLayerCache,
 )
-from qkv.attention.mask import SEE_ALL, Mask, Part, Tile
+from qkv.attention.mask import FULL_MASK, Mask, MaskPart, Tile
 from qkv.attention.multi_head import (
     join_heads,
     project_block_diagonal,
@@ -18,37 +18,37 @@ from qkv.attention.multi_head import (
     split_heads,
 )
 from qkv.attention.positions import (
-    UNTURNED,
-    AlibiBias,
-    BucketBias,
-    Rotation,
-    Unturned,
+    NO_ROPE,
+    AlibiMask,
+    BucketMask,
+    NoRope,
+    RopeRotation,
     alibi_slopes,
     distance_buckets,
     frequencies,
-    rotation,
+    rope_rotation,
     sinusoids,
 )
-from qkv.attention.reference import Steps, reference, soft_cap, softmax
+from qkv.attention.reference import AttentionSteps, reference, soft_cap, softmax
 
 __all__ = [
+    "FULL_MASK",
     "NO_CACHE",
-    "SEE_ALL",
-    "UNTURNED",
-    "AlibiBias",
-    "BucketBias",
+    "NO_ROPE",
+    "AlibiMask",
+    "AttentionSteps",
+    "BucketMask",
     "CrossLayerCache",
     "KVCache",
     "LayerCache",
     "Mask",
+    "MaskPart",
     "NoLayerCache",
-    "Part",
+    "NoRope",
     "RaggedCache",
     "RaggedLayerCache",
-    "Rotation",
-    "Steps",
+    "RopeRotation",
     "Tile",
-    "Unturned",
     "alibi_slopes",
     "attend",
     "distance_buckets",
@@ -58,7 +58,7 @@ __all__ = [
     "project_block_diagonal",
     "project_low_rank",
     "reference",
-    "rotation",
+    "rope_rotation",
     "sinusoids",
     "soft_cap",
     "softmax",

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from qkv.attention.mask import SEE_ALL, Mask, Packed, Tile
-from qkv.attention.reference import add_mask, check_sizes, reference, scale_factor, steps_in
+from qkv.attention.mask import FULL_MASK, Mask, Packed, Tile
+from qkv.attention.reference import add_mask, check_sizes, reference, scale_factor, tile_steps
 from qkv.errors import MaskError, ShapeError
 
 # FOLDED attention/fused: The same attention through torch's fused kernel, without ever making
@@ -33,7 +33,7 @@ SHORT = 16  # fewer keys than this, unmasked, and torch's CPU kernel turns a NaN
 
 
 def fused(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask = SEE_ALL, scale: float | None = None
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask = FULL_MASK, scale: float | None = None
 ) -> Tensor:
     """The output of `reference`, (B, H, T, width of v), in memory that grows with T + S.
 
@@ -47,8 +47,8 @@ def fused(
     q, k, v, width = *_one_width(q, k, v), n["value"]
     if mask.only_causal() and n["T"] in (n["S"], 1):  # a single query is the last: it sees all
         out = _sdpa(q, k, v, None, scale, causal=n["T"] > 1)
-    elif not mask.by_query():
-        out = _strip(q, k, v, mask, Tile.whole(n["T"], n["S"], q.device), scale)
+    elif not mask.per_query():
+        out = _strip(q, k, v, mask, Tile.full(n["T"], n["S"], q.device), scale)
     else:
         out = in_strips(partial(_strip, scale=scale), q, k, v, mask, n["T"], n["S"])
     return out[..., :width]
@@ -80,7 +80,7 @@ def in_strips(
 ) -> Tensor:  # fmt: skip
     """What `compute` makes of a strip of queries at a time, made again in the backward pass."""
     if T <= STRIP:
-        return compute(q, k, v, mask, Tile.whole(T, S, q.device))
+        return compute(q, k, v, mask, Tile.full(T, S, q.device))
     parts = []
     for start in range(0, T, STRIP):
         tile = Tile(range(start, min(start + STRIP, T)), range(S), S - T, q.device)
@@ -100,14 +100,16 @@ def _strip(q: Tensor, k: Tensor, v: Tensor, mask: Mask, tile: Tile, scale: float
 
 def within_reach(k: Tensor, v: Tensor, mask: Mask, tile: Tile) -> tuple[Tensor, Tensor, Tile]:
     """Only the keys and values that the queries of this tile can see at all."""
-    keys = mask.reach(tile) or tile.keys[:1]  # out of reach of all: one key, which the mask hides
+    keys = (
+        mask.key_range(tile) or tile.keys[:1]
+    )  # out of reach of all: one key, which the mask hides
     k, v = (t[:, :, keys.start : keys.stop] for t in (k, v))
     return k, v, Tile(tile.queries, keys, tile.offset, tile.device)
 
 
 def _added(q: Tensor, mask: Mask, tile: Tile) -> Tensor | None:
     """What the kernel takes as its mask: nothing, booleans, or numbers with −∞ for hidden keys."""
-    seen, bias = mask.seen_in(tile), mask.bias_in(tile)
+    seen, bias = mask.allowed_in(tile), mask.bias_in(tile)
     if bias is None:
         return seen
     bias = bias if torch.is_grad_enabled() else bias.detach()
@@ -153,14 +155,14 @@ def _capped_strip(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask, tile: Tile, scale: float | None, cap: float
 ) -> Tensor:
     k, v, tile = within_reach(k, v, mask, tile)
-    return steps_in(q, k, v, mask, tile, scale, cap).output
+    return tile_steps(q, k, v, mask, tile, scale, cap).output
 
 
 def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Mask = SEE_ALL,
+    mask: Mask = FULL_MASK,
     scale: float | None = None,
     cap: float | None = None,
 ) -> Tensor:
@@ -182,6 +184,6 @@ def attend(
         if not cap > 0:
             raise ShapeError(f"cap={cap} must be above 0: no score could be larger than it")
         return capped(q, k, v, mask, scale, cap)
-    if mask.learns():  # torch's fused kernel takes no bias that needs a gradient
+    if mask.needs_grad():  # torch's fused kernel takes no bias that needs a gradient
         return reference(q, k, v, mask, scale).output
     return fused(q, k, v, mask, scale)

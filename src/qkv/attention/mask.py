@@ -36,7 +36,7 @@ class Tile:
     device: torch.device
 
     @classmethod
-    def whole(cls, T: int, S: int, device: torch.device) -> Tile:
+    def full(cls, T: int, S: int, device: torch.device) -> Tile:
         return cls(range(T), range(S), S - T, device)
 
     def rows(self) -> Tensor:
@@ -48,7 +48,7 @@ class Tile:
         """The position of each key, (1, s)."""
         return torch.arange(self.keys.start, self.keys.stop, device=self.device)[None, :]
 
-    def cut(self, matrix: Tensor) -> Tensor:
+    def crop(self, matrix: Tensor) -> Tensor:
         """This rectangle of a (..., T, S) tensor; an axis of size 1 stays as it is."""
         if matrix.shape[-2] > 1:
             matrix = matrix[..., self.queries.start : self.queries.stop, :]
@@ -57,12 +57,12 @@ class Tile:
         return matrix
 
 
-class Part:
+class MaskPart:
     """One reason to look or not to look; what it answers broadcasts to (B, H, t, s)."""
 
     relative: ClassVar[bool] = False  # it goes by the distance from query to key alone
 
-    def seen(self, tile: Tile) -> Tensor | None:
+    def allowed(self, tile: Tile) -> Tensor | None:
         """True where the query may attend; None where all of the tile may."""
         return None
 
@@ -70,19 +70,19 @@ class Part:
         """A finite number to add to each scaled score; None for no addition."""
         return None
 
-    def reach(self, tile: Tile) -> range:
+    def key_range(self, tile: Tile) -> range:
         """The keys these queries could see at all, as one run."""
         return tile.keys
 
-    def by_query(self) -> bool:
+    def per_query(self) -> bool:
         """Whether queries get answers of their own; if not, T never matters."""
         return True
 
-    def learns(self) -> bool:
+    def needs_grad(self) -> bool:
         """Whether the bias takes a gradient, which torch's fused kernel cannot give."""
         return False
 
-    def fit(self, sizes: dict[str, int]) -> None:
+    def check(self, sizes: dict[str, int]) -> None:
         """Raise a MaskError if this part was made for other B, H, T or S."""
 
 
@@ -90,7 +90,7 @@ class Part:
 class Mask:
     """All its parts must allow a key for a query to see it; their biases add up."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[MaskPart, ...] = ()
 
     @staticmethod
     def full() -> Mask:
@@ -113,12 +113,12 @@ class Mask:
         return Mask((Padding(torch.as_tensor(lengths)),))
 
     @staticmethod
-    def ending(lengths: Tensor) -> Mask:
+    def query_lengths(lengths: Tensor) -> Mask:
         """In row b nobody reads what comes out behind position lengths[b]; lengths (B,).
 
         It hides nothing; a kernel may leave those positions out.
         """
-        return Mask((Ending(torch.as_tensor(lengths)),))
+        return Mask((QueryLengths(torch.as_tensor(lengths)),))
 
     @staticmethod
     def documents(ids: Tensor, key_ids: Tensor | None = None) -> Mask:
@@ -156,11 +156,11 @@ class Mask:
             return self if self.parts else other
         return Mask(self.parts + other.parts)
 
-    def by_query(self) -> bool:
-        return any(part.by_query() for part in self.parts)
+    def per_query(self) -> bool:
+        return any(part.per_query() for part in self.parts)
 
     def only_causal(self) -> bool:
-        hiding = [part for part in self.parts if not isinstance(part, Ending)]
+        hiding = [part for part in self.parts if not isinstance(part, QueryLengths)]
         return bool(hiding) and all(isinstance(part, Causal) for part in hiding)
 
     def packing(self) -> tuple[Packed, Mask] | None:
@@ -173,24 +173,24 @@ class Mask:
             return None
         return packed[0], Mask(others)
 
-    def learns(self) -> bool:
-        return torch.is_grad_enabled() and any(part.learns() for part in self.parts)
+    def needs_grad(self) -> bool:
+        return torch.is_grad_enabled() and any(part.needs_grad() for part in self.parts)
 
-    def fit(self, sizes: dict[str, int]) -> None:
+    def check(self, sizes: dict[str, int]) -> None:
         for part in self.parts:
-            part.fit(sizes)
+            part.check(sizes)
 
-    def reach(self, tile: Tile) -> range:
+    def key_range(self, tile: Tile) -> range:
         """The run of keys outside which these queries see nothing; may be empty."""
-        runs = [part.reach(tile) for part in self.parts] or [tile.keys]
+        runs = [part.key_range(tile) for part in self.parts] or [tile.keys]
         start = max(run.start for run in runs)
         return range(start, max(start, min(run.stop for run in runs)))
 
-    def seen_in(self, tile: Tile) -> Tensor | None:
+    def allowed_in(self, tile: Tile) -> Tensor | None:
         """The boolean grid of the tile, or None where every query sees every key of it."""
         seen: Tensor | None = None
         for part in self.parts:
-            grid = part.seen(tile)
+            grid = part.allowed(tile)
             if grid is not None:
                 seen = grid if seen is None else seen & grid
         return seen
@@ -206,32 +206,32 @@ class Mask:
 
     def dense(self, T: int, S: int, device: torch.device | str = "cpu") -> Tensor:
         """The whole grid, for people and tests: bool, broadcastable to (B, H, T, S)."""
-        tile = Tile.whole(T, S, torch.device(device))
-        seen = self.seen_in(tile)
+        tile = Tile.full(T, S, torch.device(device))
+        seen = self.allowed_in(tile)
         everything = torch.ones(T, S, dtype=torch.bool, device=tile.device)
         return everything if seen is None else everything & seen
 
 
-SEE_ALL = Mask.full()
+FULL_MASK = Mask.full()
 
 
 @dataclass(frozen=True)
-class Causal(Part):
+class Causal(MaskPart):
     """No key after the query's own position."""
 
     relative: ClassVar[bool] = True
 
-    def seen(self, tile: Tile) -> Tensor | None:
+    def allowed(self, tile: Tile) -> Tensor | None:
         if tile.queries.start + tile.offset >= tile.keys.stop - 1:
             return None
         return tile.columns() <= tile.rows()
 
-    def reach(self, tile: Tile) -> range:
+    def key_range(self, tile: Tile) -> range:
         return range(tile.keys.start, min(tile.keys.stop, max(0, tile.queries.stop + tile.offset)))
 
 
 @dataclass(frozen=True)
-class Window(Part):
+class Window(MaskPart):
     """Only keys near the query."""
 
     relative: ClassVar[bool] = True
@@ -246,65 +246,65 @@ class Window(Part):
                 f"before={self.before}, after={self.after} must not be negative"
             )
 
-    def seen(self, tile: Tile) -> Tensor | None:
+    def allowed(self, tile: Tile) -> Tensor | None:
         distance = tile.columns() - tile.rows()
         return (distance >= -self.before) & (distance <= self.after)
 
-    def reach(self, tile: Tile) -> range:
+    def key_range(self, tile: Tile) -> range:
         start = max(tile.keys.start, tile.queries.start + tile.offset - self.before)
         stop = min(tile.keys.stop, max(0, tile.queries.stop + tile.offset + self.after))
         return range(start, max(start, stop))
 
 
 @dataclass(frozen=True, eq=False)
-class Padding(Part):
+class Padding(MaskPart):
     """Only the first keys of each row."""
 
     lengths: Tensor
 
-    def by_query(self) -> bool:
+    def per_query(self) -> bool:
         return False
 
-    def seen(self, tile: Tile) -> Tensor | None:
+    def allowed(self, tile: Tile) -> Tensor | None:
         lengths = self.lengths.to(tile.device)[:, None, None, None]
         return tile.columns() < lengths  # (B, 1, 1, s)
 
-    def fit(self, sizes: dict[str, int]) -> None:
+    def check(self, sizes: dict[str, int]) -> None:
         fit_axes("key lengths have", self.lengths, "B", sizes)
 
 
 @dataclass(frozen=True, eq=False)
-class Ending(Part):
+class QueryLengths(MaskPart):
     """Nothing is hidden, but what comes out behind these lengths is not read."""
 
     lengths: Tensor
 
-    def by_query(self) -> bool:
+    def per_query(self) -> bool:
         return False
 
-    def fit(self, sizes: dict[str, int]) -> None:
+    def check(self, sizes: dict[str, int]) -> None:
         fit_axes("the lengths that are read have", self.lengths, "B", sizes)
 
 
 @dataclass(frozen=True, eq=False)
-class Documents(Part):
+class Documents(MaskPart):
     """Only keys of the query's own text."""
 
     query_ids: Tensor
     key_ids: Tensor
 
-    def seen(self, tile: Tile) -> Tensor | None:
+    def allowed(self, tile: Tile) -> Tensor | None:
         rows = self.query_ids[:, tile.queries.start : tile.queries.stop].to(tile.device)
         columns = self.key_ids[:, tile.keys.start : tile.keys.stop].to(tile.device)
         return (rows[:, :, None] == columns[:, None, :])[:, None]  # (B, 1, t, s)
 
-    def fit(self, sizes: dict[str, int]) -> None:
+    def check(self, sizes: dict[str, int]) -> None:
         fit_axes("document ids of the queries have", self.query_ids, "BT", sizes)
         fit_axes("document ids of the keys have", self.key_ids, "BS", sizes)
 
 
 @dataclass(frozen=True)
-class Packed(Part):
+class Packed(MaskPart):
     """Only keys of the query's own text, where texts stand one after the other in one row."""
 
     lengths: tuple[int, ...]
@@ -314,13 +314,13 @@ class Packed(Part):
         for length, equal in groupby(length for length in self.lengths if length):
             yield len(list(equal)), length
 
-    def seen(self, tile: Tile) -> Tensor | None:
+    def allowed(self, tile: Tile) -> Tensor | None:
         places = torch.arange(len(self.lengths), device=tile.device)
         text = places.repeat_interleave(torch.tensor(self.lengths, device=tile.device))  # (T,)
         rows, columns = text[tile.rows()], text[tile.columns()]
         return rows == columns  # (t, s)
 
-    def fit(self, sizes: dict[str, int]) -> None:
+    def check(self, sizes: dict[str, int]) -> None:
         total = sum(self.lengths)
         if (sizes["B"], sizes["T"], sizes["S"]) != (1, total, total):
             raise MaskError(
@@ -330,7 +330,7 @@ class Packed(Part):
 
 
 @dataclass(frozen=True, eq=False)
-class Explicit(Part):
+class Explicit(MaskPart):
     """A grid of booleans, as given."""
 
     grid: Tensor
@@ -342,19 +342,19 @@ class Explicit(Part):
                 f"{self.grid.dtype}; compare first, or use Mask.bias for numbers to add"
             )
 
-    def by_query(self) -> bool:
+    def per_query(self) -> bool:
         return self.grid.shape[-2] > 1
 
-    def seen(self, tile: Tile) -> Tensor | None:
-        return tile.cut(self.grid.to(tile.device))
+    def allowed(self, tile: Tile) -> Tensor | None:
+        return tile.crop(self.grid.to(tile.device))
 
-    def fit(self, sizes: dict[str, int]) -> None:
+    def check(self, sizes: dict[str, int]) -> None:
         axes = "TS" if self.grid.dim() == 2 else "BHTS"
         fit_axes("the explicit mask has", self.grid, axes, sizes, shared=True)
 
 
 @dataclass(frozen=True, eq=False)
-class Bias(Part):
+class Bias(MaskPart):
     """Numbers to add, as given."""
 
     values: Tensor
@@ -366,16 +366,16 @@ class Bias(Part):
                 "to hide a key use Mask.explicit, where False hides it"
             )
 
-    def by_query(self) -> bool:
+    def per_query(self) -> bool:
         return self.values.shape[-2] > 1
 
     def bias(self, tile: Tile) -> Tensor | None:
-        return tile.cut(self.values.to(tile.device))
+        return tile.crop(self.values.to(tile.device))
 
-    def learns(self) -> bool:
+    def needs_grad(self) -> bool:
         return self.values.requires_grad
 
-    def fit(self, sizes: dict[str, int]) -> None:
+    def check(self, sizes: dict[str, int]) -> None:
         axes = "TS" if self.values.dim() == 2 else "BHTS"
         fit_axes("the bias has", self.values, axes, sizes, shared=True)
 

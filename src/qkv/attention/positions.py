@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from qkv.attention.mask import Part, Tile, fit_axes
+from qkv.attention.mask import MaskPart, Tile, fit_axes
 
 # FOLDED attention/relative: Positions as numbers added to the scores: ALiBi's slopes and T5's
 #   learned distance buckets.
@@ -22,7 +22,7 @@ from qkv.attention.mask import Part, Tile, fit_axes
 
 
 @dataclass(frozen=True)
-class Rotation:
+class RopeRotation:
     """How far to turn each pair of features at each position; cos and sin (..., T, R).
 
     Both features of a pair have the same angle, so each angle stands twice.
@@ -30,17 +30,17 @@ class Rotation:
 
     cos: Tensor
     sin: Tensor
-    adjacent: bool
+    interleaved: bool
 
-    def turn(self, x: Tensor) -> Tensor:
+    def rotate(self, x: Tensor) -> Tensor:
         """x (B, H, T, E) with its first R features turned; the rest stays as it is."""
         width = self.cos.shape[-1]
         if width < x.shape[-1]:
-            return torch.cat((self.turn(x[..., :width]), x[..., width:]), dim=-1)
+            return torch.cat((self.rotate(x[..., :width]), x[..., width:]), dim=-1)
         cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
-        if not torch.is_grad_enabled() and not self.adjacent:
+        if not torch.is_grad_enabled() and not self.interleaved:
             return torch.addcmul(x * cos, x.roll(width // 2, dims=-1), self._signed.to(x.dtype))
-        turned: Tensor = _Turn.apply(x, cos, sin, self.adjacent)  # type: ignore[no-untyped-call]
+        turned: Tensor = _Turn.apply(x, cos, sin, self.interleaved)  # type: ignore[no-untyped-call]
         return turned
 
     @cached_property
@@ -76,19 +76,19 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, adjacent: bool) -> Tensor:
     return turned
 
 
-class Unturned:
+class NoRope:
     """No rotation: what a model without rotary positions passes on."""
 
-    def turn(self, x: Tensor) -> Tensor:
+    def rotate(self, x: Tensor) -> Tensor:
         return x
 
 
-UNTURNED = Unturned()
+NO_ROPE = NoRope()
 
 
-def rotation(
+def rope_rotation(
     positions: Tensor, frequencies: Tensor, adjacent: bool = False, factor: float = 1.0
-) -> Rotation:
+) -> RopeRotation:
     """positions (T,) or (B, T) and frequencies (R/2,) -> the rotation of each position.
 
     What is turned also becomes `factor` times as long.
@@ -98,8 +98,8 @@ def rotation(
         angles = angles[:, None]  # (B, 1, T, R/2)
     both = angles.repeat_interleave(2, dim=-1) if adjacent else torch.cat((angles, angles), dim=-1)
     if factor == 1.0:
-        return Rotation(both.cos(), both.sin(), adjacent)  # (..., T, R)
-    return Rotation(both.cos() * factor, both.sin() * factor, adjacent)
+        return RopeRotation(both.cos(), both.sin(), adjacent)  # (..., T, R)
+    return RopeRotation(both.cos() * factor, both.sin() * factor, adjacent)
 
 
 def frequencies(
@@ -113,17 +113,17 @@ def frequencies(
     return base**-exponents  # (width/2,)
 
 
-def stretch_linear(frequencies: Tensor, factor: float) -> Tensor:
+def scale_linear(frequencies: Tensor, factor: float) -> Tensor:
     """Positions squeezed into the trained range (Chen et al. 2023, position interpolation)."""
     return frequencies / factor
 
 
-def stretch_base(base: float, factor: float, width: int) -> float:
+def ntk_base(base: float, factor: float, width: int) -> float:
     """The base that slows the slowest pair by `factor` and leaves the fastest alone (NTK-aware)."""
     return float(base * factor ** (width / (width - 2)))
 
 
-def stretch_by_wavelength(
+def scale_llama3(
     frequencies: Tensor, factor: float, low: float, high: float, trained_length: int
 ) -> Tensor:
     """Llama 3's rule: slow pairs are slowed by `factor`, fast ones kept, those between blended.
@@ -136,7 +136,7 @@ def stretch_by_wavelength(
     return frequencies * keep + frequencies / factor * (1.0 - keep)
 
 
-def stretch_by_turns(
+def scale_yarn(
     frequencies: Tensor, base: float, factor: float, fast: float, slow: float, trained_length: int
 ) -> Tensor:
     """YaRN (Peng et al. 2023): pairs that turn more than `fast` times within the trained length
@@ -156,7 +156,7 @@ def stretch_by_turns(
 
 
 @dataclass(frozen=True, eq=False)
-class AlibiBias(Part):
+class AlibiMask(MaskPart):
     """Each head loses its own slope for every position of distance (Press et al. 2022)."""
 
     relative: ClassVar[bool] = True
@@ -167,32 +167,34 @@ class AlibiBias(Part):
         distance = (tile.columns() - tile.rows()).abs()
         return -self.slopes.to(tile.device)[None, :, None, None] * distance  # (1, H, t, s)
 
-    def learns(self) -> bool:
+    def needs_grad(self) -> bool:
         return self.slopes.requires_grad
 
-    def fit(self, sizes: dict[str, int]) -> None:
+    def check(self, sizes: dict[str, int]) -> None:
         fit_axes("ALiBi slopes have", self.slopes, "H", sizes)
 
 
 @dataclass(frozen=True, eq=False)
-class BucketBias(Part):
+class BucketMask(MaskPart):
     """Each head adds a learned number for the bucket a distance falls in (Raffel et al. 2020)."""
 
     relative: ClassVar[bool] = True
 
     table: Tensor  # (buckets, H)
-    farthest: int
-    both_ways: bool
+    max_distance: int
+    bidirectional: bool
 
     def bias(self, tile: Tile) -> Tensor:
         distance = tile.columns() - tile.rows()
-        bucket = distance_buckets(distance, self.table.shape[0], self.farthest, self.both_ways)
+        bucket = distance_buckets(
+            distance, self.table.shape[0], self.max_distance, self.bidirectional
+        )
         return self.table[bucket].permute(2, 0, 1)[None]  # (1, H, t, s)
 
-    def learns(self) -> bool:
+    def needs_grad(self) -> bool:
         return self.table.requires_grad
 
-    def fit(self, sizes: dict[str, int]) -> None:
+    def check(self, sizes: dict[str, int]) -> None:
         fit_axes("distance buckets, one number a head, have", self.table[0], "H", sizes)
 
 
@@ -206,7 +208,9 @@ def alibi_slopes(heads: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.tensor((slopes + finer)[:heads], dtype=dtype)
 
 
-def distance_buckets(distance: Tensor, buckets: int, farthest: int, both_ways: bool) -> Tensor:
+def distance_buckets(
+    distance: Tensor, buckets: int, max_distance: int, bidirectional: bool
+) -> Tensor:
     """The bucket of each signed distance (key − query).
 
     Half of the buckets hold one distance each; the other half grow logarithmically up to
@@ -214,14 +218,14 @@ def distance_buckets(distance: Tensor, buckets: int, farthest: int, both_ways: b
     out between keys before and keys after; otherwise keys after the query count as distance 0.
     """
     offset = torch.zeros_like(distance)
-    if both_ways:
+    if bidirectional:
         buckets //= 2
         offset = (distance > 0) * buckets
         distance = distance.abs()
     else:
         distance = (-distance).clamp(min=0)
     exact = buckets // 2
-    ratio = (distance.clamp(min=1).float() / exact).log() / math.log(farthest / exact)
+    ratio = (distance.clamp(min=1).float() / exact).log() / math.log(max_distance / exact)
     far = exact + (ratio * (buckets - exact)).long()
     return offset + torch.where(distance < exact, distance, far.clamp(max=buckets - 1))
 

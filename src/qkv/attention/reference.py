@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qkv.attention.mask import SEE_ALL, Mask, Tile
+from qkv.attention.mask import FULL_MASK, Mask, Tile
 from qkv.errors import ShapeError
 from qkv.shapes import expect
 
 
 @dataclass(frozen=True)
-class Steps:
+class AttentionSteps:
     """Every intermediate of one attention, in the order it is computed."""
 
     scores: Tensor  # Q·Kᵀ                                  (B, H, T, S)
@@ -30,10 +30,10 @@ def reference(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Mask = SEE_ALL,
+    mask: Mask = FULL_MASK,
     scale: float | None = None,
     cap: float | None = None,
-) -> Steps:
+) -> AttentionSteps:
     """All steps from queries to the mean of the values each query may see.
 
     q (B, H, T, E), k (B, K, S, E), v (B, K, S, any width), H a multiple of K
@@ -43,12 +43,12 @@ def reference(
     cap: no scaled score is larger; they near it along a tanh (Gemma Team 2024).
     """
     n = check_sizes(q, k, v, mask)
-    return steps_in(q, k, v, mask, Tile.whole(n["T"], n["S"], q.device), scale, cap)
+    return tile_steps(q, k, v, mask, Tile.full(n["T"], n["S"], q.device), scale, cap)
 
 
-def steps_in(
+def tile_steps(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask, tile: Tile, scale: float | None, cap: float | None
-) -> Steps:
+) -> AttentionSteps:
     """The steps of one tile, whose queries q and keys k, v are given."""
     group = q.shape[1] // k.shape[1]
     q, k, v, narrow = *(at_least_float32(t) for t in (q, k, v)), v.dtype
@@ -58,10 +58,10 @@ def steps_in(
     scores = q @ k.transpose(-2, -1)  # (B, H, T, S)
     scaled = scores * scale_factor(q.shape[-1], scale)
     capped = scaled if cap is None else soft_cap(scaled, cap)
-    masked = add_mask(capped, mask.bias_in(tile), mask.seen_in(tile))
+    masked = add_mask(capped, mask.bias_in(tile), mask.allowed_in(tile))
     weights = softmax(masked)
     output = weights @ v  # (B, H, T, E)
-    return Steps(scores, scaled, capped, masked, weights.to(narrow), output.to(narrow))
+    return AttentionSteps(scores, scaled, capped, masked, weights.to(narrow), output.to(narrow))
 
 
 def soft_cap(x: Tensor, cap: float) -> Tensor:
@@ -101,7 +101,7 @@ def check_sizes(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> dict[str, int]:
         raise ShapeError(f"q holds {q.dtype}, but attention needs floating-point numbers")
     if not q.dtype == k.dtype == v.dtype:
         raise ShapeError(f"q, k and v hold {q.dtype}, {k.dtype} and {v.dtype}; they must be alike")
-    mask.fit(n)
+    mask.check(n)
     return n
 
 

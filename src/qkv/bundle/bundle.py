@@ -23,7 +23,7 @@ from qkv.errors import BundleError, ConfigError
 from qkv.files import read_json
 from qkv.gc_pause import gc_paused
 from qkv.model import Model, read_config, skeleton
-from qkv.model.config import one_line
+from qkv.model.config import validation_message
 from qkv.text import Tokenizer
 from qkv.weights import Weights, open_weights
 
@@ -131,7 +131,7 @@ def _card(path: Path) -> Card:
     try:
         return Card.model_validate(read_json(path))
     except ValidationError as error:
-        raise BundleError(f"{path} is not an import card: {one_line(error)}") from None
+        raise BundleError(f"{path} is not an import card: {validation_message(error)}") from None
 
 
 def _fill(model: Model, weights: Weights, path: Path) -> None:

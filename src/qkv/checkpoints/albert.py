@@ -89,7 +89,7 @@ class Albert(Bert):
                 tied=given.flag("tie_word_embeddings", True),
                 norm=norm,
                 activation=given.one_of("hidden_act", BENT, ACTIVATION),
-                narrow=table_width(given),
+                dense_width=table_width(given),
             )
         return super().output(given, width, norm, dropout)
 

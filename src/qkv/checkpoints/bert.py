@@ -110,7 +110,7 @@ class Bert(Layout):
             rate = given.share("classifier_dropout", dropout)
             return label_head(labels_of(given), width, rate)
         if head == "pooler":
-            return TextVector(pooling=First(), dense=True, unit=False)
+            return TextVector(pooling=First(), dense=True, normalize=False)
         return SENTENCE
 
     def fields(self, config: ModelConfig) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from qkv.model import (
 )
 from qkv.model.build import ModelConfig
 from qkv.model.config import Config
-from qkv.model.output import Bend, Output
+from qkv.model.output import ActivationName, Output
 from qkv.model.position.rope import Stretch
 from qkv.model.stack import Stack
 
@@ -68,18 +68,18 @@ def rotary_fields(position: Rope) -> dict[str, Any]:
         said = {
             "rope_type": "llama3",
             "factor": s.factor,
-            "low_freq_factor": s.low,
-            "high_freq_factor": s.high,
+            "low_freq_factor": s.low_freq_factor,
+            "high_freq_factor": s.high_freq_factor,
             "original_max_position_embeddings": s.trained_length,
         }
     elif isinstance(s, YarnScaling):
         said = {
             "rope_type": "yarn",
             "factor": s.factor,
-            "beta_fast": s.fast,
-            "beta_slow": s.slow,
+            "beta_fast": s.beta_fast,
+            "beta_slow": s.beta_slow,
             "original_max_position_embeddings": s.trained_length,
-            "attention_factor": s.length,
+            "attention_factor": s.attention_factor,
         }
     elif not isinstance(s, NoScaling):
         raise ConfigError(f"this layout has no RoPE scaling of kind {s.kind}")
@@ -102,8 +102,8 @@ def _stretch(scaling: Given, given: Given) -> Stretch:
     if kind == "llama3":
         return Llama3Scaling(
             factor=scaling.positive("factor"),
-            low=scaling.positive("low_freq_factor"),
-            high=scaling.positive("high_freq_factor"),
+            low_freq_factor=scaling.positive("low_freq_factor"),
+            high_freq_factor=scaling.positive("high_freq_factor"),
             trained_length=length,
         )
     if kind == "yarn":
@@ -123,10 +123,10 @@ def _yarn(scaling: Given, trained: int) -> YarnScaling:
         length = above / below
     return YarnScaling(
         factor=factor,
-        fast=scaling.positive("beta_fast", 32.0),
-        slow=scaling.positive("beta_slow", 1.0),
+        beta_fast=scaling.positive("beta_fast", 32.0),
+        beta_slow=scaling.positive("beta_slow", 1.0),
         trained_length=trained,
-        length=length,
+        attention_factor=length,
     )
 
 
@@ -153,7 +153,7 @@ GATED: dict[str, tuple[Any, dict[str, bool]]] = {
     "swish": (SwiGLU, {}),
 }
 
-BENT: dict[str, Bend] = {
+BENT: dict[str, ActivationName] = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -181,7 +181,7 @@ def activation_name(choice: Any, gated: bool = False) -> str:
     raise ConfigError(f"this layout has no feed-forward of kind {choice.kind}")
 
 
-def bend_name(bend: Bend) -> str:
+def bend_name(bend: ActivationName) -> str:
     return next(name for name, ours in BENT.items() if ours == bend)
 
 
@@ -206,7 +206,7 @@ def options_of(config: ModelConfig) -> dict[str, Any]:
 def _answer(output: Output) -> str:
     """What it answers with; the usual is said too, as it matters most."""
     if isinstance(output, TextVector):
-        length = "of length 1" if output.unit else "of any length"
+        length = "of length 1" if output.normalize else "of any length"
         through = ", through the pooler" if output.dense else ""
         return f"text vector {length}, from the {output.pooling.kind}{through}"
     if isinstance(output, Classify):

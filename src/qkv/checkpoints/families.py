@@ -35,7 +35,7 @@ ENDINGS: dict[str, Head] = {
     "Model": "vector",
 }
 
-SENTENCE = TextVector(pooling=Mean(), unit=False)  # what a body without a head is used for
+SENTENCE = TextVector(pooling=Mean(), normalize=False)  # what a body without a head is used for
 
 
 def head_of(given: Given) -> Head:

@@ -64,7 +64,7 @@ class Gemma(Layout):
         both = "lets a position see what follows it, which a decoder of ours cannot"
         given.must_be("use_bidirectional_attention", [False], both)
         kind, layers = given.word("model_type"), given.layers("num_hidden_layers")
-        norm = RMSNorm(eps=given.positive("rms_norm_eps", 1e-6), around_one=True)
+        norm = RMSNorm(eps=given.positive("rms_norm_eps", 1e-6), unit_offset=True)
         position = rotary(given, FULL, GLOBAL_BASE if kind == "gemma3_text" else None)
         stack = Stack(
             layers=layers,

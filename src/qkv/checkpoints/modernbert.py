@@ -51,7 +51,7 @@ from qkv.model import (
     TextVector,
 )
 from qkv.model.build import ModelConfig
-from qkv.model.output import Bend, Output, Pooling
+from qkv.model.output import ActivationName, Output, Pooling
 
 BODY: Table = {
     "embedding.weight": "embeddings.tok_embeddings.weight",
@@ -101,7 +101,7 @@ class ModernBert(Layout):
             feed_forward=feed_forward(given, "hidden_activation", inner, bias=mlp_bias, gated=True),
             position=turning(given, FULL),
             norm=norm,
-            norm_placement=PreNorm(bare_first=True),
+            norm_placement=PreNorm(skip_first_norm=True),
             input_norm=norm,
             local=window(given),
             dropout=given.share("mlp_dropout", 0.0),
@@ -118,13 +118,13 @@ class ModernBert(Layout):
         if head == "vector":
             return SENTENCE
         bias = given.flag("classifier_bias", False)
-        bend: Bend = given.one_of("classifier_activation", BENT, "gelu")
+        bend: ActivationName = given.one_of("classifier_activation", BENT, "gelu")
         if head == "masked":
             return MaskedToken(
                 tied=given.flag("tie_word_embeddings", True),
                 norm=norm,
                 bias=bias,
-                score_bias=given.flag("decoder_bias", True),
+                logit_bias=given.flag("decoder_bias", True),
                 activation=bend,
             )
         return Classify(
@@ -242,7 +242,7 @@ def head_fields(output: Output) -> dict[str, Any]:
         return {
             "tie_word_embeddings": output.tied,
             "classifier_bias": output.bias,
-            "decoder_bias": output.score_bias,
+            "decoder_bias": output.logit_bias,
             "classifier_activation": bend_name(output.activation),
         }
     if isinstance(output, Classify):

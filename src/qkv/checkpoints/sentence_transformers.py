@@ -44,7 +44,7 @@ def as_sentence_encoder(config: ModelConfig, place: Path) -> tuple[EncoderOnly, 
     folders = _modules(place)
     output = TextVector(
         pooling=_pooling(check_inside_directory(place / folders["Pooling"])),
-        unit="Normalize" in folders,
+        normalize="Normalize" in folders,
     )
     changes = {"output": output, "max_length": _longest(place, config.length)}
     return config.model_copy(update=changes), _prompts(place)
@@ -63,7 +63,7 @@ def sentence_files(config: EncoderOnly) -> dict[str, Any]:
             "path": "" if i == 0 else f"{i}_{kind}",
             "type": f"sentence_transformers.models.{kind}",
         }
-        for i, kind in enumerate(CHAINS[output.unit])
+        for i, kind in enumerate(CHAINS[output.normalize])
     ]
     return {
         MODULES: modules,

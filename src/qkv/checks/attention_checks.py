@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from qkv.attention import Steps, reference
+from qkv.attention import AttentionSteps, reference
 from qkv.checks.divergence import Divergence, Places, first_divergence
 from qkv.checks.model_under_test import ModelUnderTest, ProbeInput, Writer, forward
 from qkv.checks.result import Check, DeviationTracker, Finding
@@ -44,7 +44,7 @@ def find_rows(subject: ModelUnderTest, tolerance: float) -> Finding:
     tally = DeviationTracker(tolerance)
 
     def add_up(
-        which: str, place: str, tap: nn.Module, given: tuple[Any, ...], steps: Steps
+        which: str, place: str, tap: nn.Module, given: tuple[Any, ...], steps: AttentionSteps
     ) -> None:
         blind = (steps.masked == -torch.inf).all(dim=-1)
         wanted = (~blind).float()

@@ -230,16 +230,16 @@ class Kept(torch.optim.Optimizer):
 def _ready(model: Model) -> Iterator[None]:
     """Inside, every parameter learns and nothing is dropped at random; afterwards all is as was."""
     still = [part for part in model.modules() if isinstance(part, Dropout)]
-    dropped, modes = [part.dropped for part in still], [m.training for m in model.modules()]
+    dropped, modes = [part.threshold for part in still], [m.training for m in model.modules()]
     learns = [parameter.requires_grad for parameter in model.parameters()]
     for part in still:
-        part.dropped = 0
+        part.threshold = 0
     model.requires_grad_(True)
     try:
         yield
     finally:
         for part, share in zip(still, dropped, strict=True):
-            part.dropped = share
+            part.threshold = share
         for module, mode in zip(model.modules(), modes, strict=True):
             module.training = mode
         for parameter, did in zip(model.parameters(), learns, strict=True):

@@ -15,7 +15,7 @@ from qkv.checks.result import Check, DeviationTracker, Finding
 from qkv.data.encoded import Encoded
 from qkv.engine.batching import batched_outputs, inference
 from qkv.model import Decoder, Encoder, Model, Translator
-from qkv.model.output import Pooled
+from qkv.model.output import PooledOutput
 from qkv.tasks.token_tasks import windows
 
 # FOLDED check/padding: Padding does not matter: a text alone, and the same with columns behind
@@ -136,7 +136,7 @@ def find_packed(subject: ModelUnderTest, tolerance: float) -> Finding:
                 found = first_divergence(alone, slice_positions(together, start, stop), tolerance)
                 tally.add(found.worst, found.told(which, f"text {number} of {how}"))
                 start = stop
-        if isinstance(model, Encoder) and isinstance(model.output, Pooled):
+        if isinstance(model, Encoder) and isinstance(model.output, PooledOutput):
             _answers(model, which, texts, tally)
     return tally.finding()
 

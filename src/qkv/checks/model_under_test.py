@@ -18,7 +18,7 @@ from qkv.engine.translate import Marking
 from qkv.errors import UsageError
 from qkv.model import Classify, Decoder, Encoder, Model, Stack, TextVector, Translator
 from qkv.model.embedding import TokenEmbedding
-from qkv.model.output import Pooled
+from qkv.model.output import PooledOutput
 from qkv.text import Tokenizer
 
 # FOLDED check/samples: The texts a model is checked with: built-in ones, the user's own, or
@@ -258,7 +258,7 @@ def pooled(model: Encoder | Decoder, reading: ProbeInput) -> Tensor:
     """The vector of a text before anything is made of it, (1, D)."""
     ids = one_row(model, reading.ids)
     states = model.encode(ids) if isinstance(model, Encoder) else model.states(ids)
-    assert isinstance(model.output, Pooled)
+    assert isinstance(model.output, PooledOutput)
     return model.output.pool(states, torch.tensor([ids.shape[1]], device=ids.device))
 
 

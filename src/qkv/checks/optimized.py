@@ -12,7 +12,7 @@ from qkv.checks.result import Check, DeviationTracker, Finding
 from qkv.engine.batching import inference
 from qkv.engine.optimized import int8_supported, optimize
 from qkv.model import Model, Translator
-from qkv.model.output import Pooled
+from qkv.model.output import PooledOutput
 
 # FOLDED check/int8: int8 close to fp32: how far answers in 8 bits are from those of the model
 #   itself.
@@ -65,7 +65,7 @@ def find_int8(subject: ModelUnderTest, tolerance: float) -> Finding:
 
 
 def _vector(model: Model, text: ProbeInput) -> Tensor:
-    if not isinstance(model, Translator) and isinstance(model.output, Pooled):
+    if not isinstance(model, Translator) and isinstance(model.output, PooledOutput):
         return pooled(model, text).double()
     scores = forward(model, [text]).double()  # (1, T, V)
     return scores - scores.mean(dim=-1, keepdim=True)  # what all have in common says nothing

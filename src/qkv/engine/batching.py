@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from qkv.attention import Mask
 from qkv.errors import ShapeError, UsageError
 from qkv.model import Encoder
-from qkv.model.output import Pooled
+from qkv.model.output import PooledOutput
 
 # FOLDED engine/answering: A model while it answers: nothing is dropped at random and no
 #   gradient is kept.
@@ -106,7 +106,7 @@ def batched_outputs(model: Encoder, texts: Sequence[ArrayLike], budget: int = TO
 def pooled_states(model: Encoder, texts: Sequence[ArrayLike], budget: int = TOKENS) -> Tensor:
     """The states of each text as one vector, before anything is made of it: (N, D)."""
     output = model.output
-    if not isinstance(output, Pooled):
+    if not isinstance(output, PooledOutput):
         raise UsageError("this encoder answers for each token, so it has no vector for a text")
     return _each(model, texts, output.pool, budget)
 

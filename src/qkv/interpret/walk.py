@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qkv.attention import Mask, Steps, project_low_rank, reference, split_heads
+from qkv.attention import AttentionSteps, Mask, project_low_rank, reference, split_heads
 from qkv.errors import WorksheetError, unknown
 from qkv.interpret import wording
 from qkv.interpret.matrix import (
@@ -120,14 +120,14 @@ class _Walker:
         self._add("v", self.keys, out, value, Product(("v_narrow", "v_up")))
         return value
 
-    def _attention(self, q: Matrix, k: Matrix, v: Matrix) -> Steps:
+    def _attention(self, q: Matrix, k: Matrix, v: Matrix) -> AttentionSteps:
         heads = self.sheet.heads
         mask = Mask.causal() if self.sheet.causal else Mask.full()
         scale = None if self.sheet.scaled else 1.0
         heads_q, heads_k, heads_v = (split_heads(_tensor(t)[None], heads) for t in (q, k, v))
         return reference(heads_q, heads_k, heads_v, mask, scale)
 
-    def _head(self, head: int, kernel: Steps, d_k: int, d_v: int) -> None:
+    def _head(self, head: int, kernel: AttentionSteps, d_k: int, d_v: int) -> None:
         """One head's scores, weights and output; with a single head the names need no number."""
         sheet, prefix = self.sheet, f"head{head + 1}." if self.sheet.heads > 1 else ""
         d_k, d_v = d_k // sheet.heads, d_v // sheet.heads
@@ -148,12 +148,12 @@ class _Walker:
         output = _numpy(kernel.output[0, head])
         self._add(prefix + "output", self.queries, named, output, Mixed((weights, "v"), values))
 
-    def _mask(self, kernel: Steps) -> None:
+    def _mask(self, kernel: AttentionSteps) -> None:
         if "mask" not in self.steps:
             hidden = torch.where(kernel.masked[0, 0] == -torch.inf, -torch.inf, 0.0)
             self._add("mask", self.queries, self.keys, _numpy(hidden), Given())
 
-    def _join(self, kernel: Steps) -> None:
+    def _join(self, kernel: AttentionSteps) -> None:
         m, heads = self.sheet.matrices, self.sheet.heads
         joined = np.concatenate([_numpy(head) for head in kernel.output[0]], axis=1)
         if heads > 1:

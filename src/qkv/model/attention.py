@@ -7,8 +7,8 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
 from qkv.attention import (
+    AttentionSteps,
     Mask,
-    Steps,
     attend,
     join_heads,
     project_block_diagonal,
@@ -47,8 +47,8 @@ class Attention(nn.Module):
         self.output = output
 
     def forward(self, x: Tensor, view: View) -> Tensor:
-        q = view.rope.turn(self.query_norm(self.query(x)))  # (B, H, T, E)
-        k = view.rope.turn(self.key_norm(self.key(x)))  # (B, K, T, E)
+        q = view.rope.rotate(self.query_norm(self.query(x)))  # (B, H, T, E)
+        k = view.rope.rotate(self.key_norm(self.key(x)))  # (B, K, T, E)
         k, v = view.cache.append(k, self.value(x))  # (B, K, S, E)
         return self.output(join_heads(self.core(q, k, v, view.mask)))
 
@@ -86,7 +86,7 @@ class StepsHook(nn.Module):
     def has_hooks(self) -> bool:
         return bool(self._forward_hooks or self._forward_pre_hooks)
 
-    def forward(self, steps: Steps) -> Steps:
+    def forward(self, steps: AttentionSteps) -> AttentionSteps:
         return steps
 
 

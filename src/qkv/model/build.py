@@ -12,13 +12,13 @@ from qkv.device import resolve_device
 from qkv.errors import ConfigError
 from qkv.legacy import upgrade
 from qkv.model.attention import Attention
-from qkv.model.config import one_line
+from qkv.model.config import validation_message
 from qkv.model.decoder import Decoder, DecoderOnly
 from qkv.model.embedding import Scale, TokenEmbedding
 from qkv.model.encoder import Encoder, EncoderOnly
 from qkv.model.encoder_decoder import EncoderDecoder, Translator
 from qkv.model.feed_forward import FeedForward
-from qkv.model.norm import RMSNormAroundOne
+from qkv.model.norm import UnitOffsetRMSNorm
 from qkv.model.stack import Layers
 
 # FOLDED model/initialise: Fresh weights: small normal numbers, smaller where many of them are
@@ -37,7 +37,7 @@ def initialise(model: nn.Module, seed: int) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             owner = model.get_submodule(name.rpartition(".")[0])
-            if isinstance(owner, RMSNormAroundOne):
+            if isinstance(owner, UnitOffsetRMSNorm):
                 parameter.zero_()
             elif isinstance(owner, nn.LayerNorm | nn.RMSNorm):
                 parameter.fill_(1.0 if name.endswith("weight") else 0.0)
@@ -93,7 +93,7 @@ def read_config(text: str | bytes) -> ModelConfig:
     try:
         return _Described.model_validate(upgrade("config.json", _json_object(text))).root
     except ValidationError as error:
-        raise ConfigError(one_line(error)) from None
+        raise ConfigError(validation_message(error)) from None
 
 
 def _json_object(text: str | bytes) -> dict[str, Any]:

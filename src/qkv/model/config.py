@@ -15,7 +15,7 @@ from qkv.errors import ConfigError, unknown
 Size = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
-NotNegative = Annotated[float, Field(ge=0.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
 
 # Complaints that already tell what was given, or for which it does not matter.
 SAID = ("value_error", "missing", "extra_forbidden", "union_tag_invalid", "json_invalid")
@@ -30,10 +30,10 @@ class Config(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise ConfigError(one_line(error, type(self).model_fields)) from None
+            raise ConfigError(validation_message(error, type(self).model_fields)) from None
 
 
-def one_line(error: ValidationError, fields: Iterable[str] = ()) -> str:
+def validation_message(error: ValidationError, fields: Iterable[str] = ()) -> str:
     """What is wrong, with its place and what was given; a misspelt field before a missing one."""
     first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     title = "" if error.title.startswith("_") else error.title

@@ -85,7 +85,7 @@ def _kept(stack: Stack) -> int:
     heads, width = stack.attention, stack.width
     attention = width + heads.own_kept(width) + heads.source_kept(width)
     feed_forward = width + stack.feed_forward.kept()
-    norms = stack.norm_placement.norms(stack.layers, cross=False) * stack.norm.kept(width)
+    norms = stack.norm_placement.norm_count(stack.layers, cross=False) * stack.norm.kept(width)
     first = 0 if stack.input_norm is None else stack.input_norm.kept(stack.input_width)
     first += stack.embedding_width or 0
     twice = width if stack.norm_placement.parallel else 0  # two norms keep one and the same input
@@ -95,6 +95,6 @@ def _kept(stack: Stack) -> int:
 def _kept_cross(stack: Stack, share: float) -> float:
     heads, width = stack.attention, stack.width
     reading = width + heads.own_kept(width) + heads.source_kept(width) * share
-    extra = stack.norm_placement.norms(stack.layers, cross=True)
-    extra -= stack.norm_placement.norms(stack.layers, cross=False)
+    extra = stack.norm_placement.norm_count(stack.layers, cross=True)
+    extra -= stack.norm_placement.norm_count(stack.layers, cross=False)
     return stack.layers * reading + extra * stack.norm.kept(width)

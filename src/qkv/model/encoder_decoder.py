@@ -86,13 +86,13 @@ class Translator(nn.Module):
         return self.decode(target, memory, source_lengths, target_lengths)
 
     @property
-    def source_table(self) -> TokenEmbedding:
+    def source_embedding(self) -> TokenEmbedding:
         """The embedding of the source text: its own, or the one both share."""
         return self.embedding if self.source is None else self.source
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> Tensor:
         """What the decoder reads: the context-aware embedding of each source position."""
-        return self.encoder(self.source_table(source), padding_mask(source, lengths))
+        return self.encoder(self.source_embedding(source), padding_mask(source, lengths))
 
     def decode(
         self,
@@ -126,7 +126,7 @@ class Translator(nn.Module):
         x = self.embedding(target)
         seen = Mask.causal() & padding_mask(target, lengths)
         if read is not None:
-            seen = seen & Mask.ending(read)
+            seen = seen & Mask.query_lengths(read)
         reads = padding_mask(memory[..., 0], memory_lengths)
         return self.decoder(x, seen, None, cache, memory, reads)
 

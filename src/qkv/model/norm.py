@@ -46,10 +46,10 @@ class RMSNorm(Config):
 
     kind: Literal["rms_norm"] = "rms_norm"
     eps: PositiveFloat = 1e-6
-    around_one: bool = False
+    unit_offset: bool = False
 
     def build(self, width: int) -> nn.Module:
-        kind = RMSNormAroundOne if self.around_one else nn.RMSNorm
+        kind = UnitOffsetRMSNorm if self.unit_offset else nn.RMSNorm
         return kind(width, eps=self.eps)
 
     def parameters(self, width: int) -> int:
@@ -60,7 +60,7 @@ class RMSNorm(Config):
         return 2 * width + 1
 
 
-class RMSNormAroundOne(nn.RMSNorm):
+class UnitOffsetRMSNorm(nn.RMSNorm):
     """Its weights say how much the gains differ from 1."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -92,20 +92,20 @@ class Dropout(nn.Module):
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
-        self.dropped = round(p * STEPS)
+        self.threshold = round(p * STEPS)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or not self.dropped:
+        if not self.training or not self.threshold:
             return x
         if x.device.type != "cpu":
-            return F.dropout(x, self.dropped / STEPS)
+            return F.dropout(x, self.threshold / STEPS)
         words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
         chances = words.view(torch.uint8)[: x.numel()].view(x.shape)
-        kept = (chances >= self.dropped).to(x.dtype)
-        return x * kept.mul_(STEPS / (STEPS - self.dropped))
+        kept = (chances >= self.threshold).to(x.dtype)
+        return x * kept.mul_(STEPS / (STEPS - self.threshold))
 
 
-class Add(nn.Module):
+class ResidualAdd(nn.Module):
     """x + y: what came in is carried past the part. In training, some of y is dropped."""
 
     def __init__(self, dropout: float) -> None:
@@ -116,14 +116,14 @@ class Add(nn.Module):
         return x + self.dropout(y)
 
 
-class Replace(Add):
+class NoResidual(ResidualAdd):
     """y: nothing is carried past the part."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return self.dropout(y)
 
 
-class AddNormed(Add):
+class NormThenAdd(ResidualAdd):
     """x + norm(y): what the part adds is brought to size first."""
 
     def __init__(self, norm: nn.Module, dropout: float) -> None:
@@ -134,14 +134,14 @@ class AddNormed(Add):
         return x + self.dropout(self.norm(y))
 
 
-class Keep(nn.Module):
+class PassThrough(nn.Module):
     """x: the part is not there, and nothing joins."""
 
     def forward(self, x: Tensor, y: object) -> Tensor:
         return x
 
 
-class Joint(NamedTuple):
+class SublayerConnection(NamedTuple):
     """How one part sits in its block."""
 
     before: nn.Module
@@ -154,24 +154,30 @@ class NormPlacement(Config):
 
     parallel: ClassVar[bool] = False  # attention and feed-forward both read what comes in
 
-    def first_attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+    def first_attention(
+        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
+    ) -> SublayerConnection:
         """Around the attention of the first layer."""
         return self.attention(norm, width, dropout)
 
-    def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+    def attention(
+        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
+    ) -> SublayerConnection:
         raise NotImplementedError
 
-    def cross(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+    def cross(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> SublayerConnection:
         return self.attention(norm, width, dropout)
 
-    def feed_forward(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+    def feed_forward(
+        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
+    ) -> SublayerConnection:
         return self.attention(norm, width, dropout)
 
-    def final(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
+    def final_norm(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
         """After the last block."""
         return nn.Identity()
 
-    def norms(self, layers: int, cross: bool) -> int:
+    def norm_count(self, layers: int, cross: bool) -> int:
         """How many norms a whole stack has."""
         return (3 if cross else 2) * layers
 
@@ -181,8 +187,10 @@ class PostNorm(NormPlacement):
 
     kind: Literal["post_norm"] = "post_norm"
 
-    def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
-        return Joint(nn.Identity(), Add(dropout), norm.build(width))
+    def attention(
+        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
+    ) -> SublayerConnection:
+        return SublayerConnection(nn.Identity(), ResidualAdd(dropout), norm.build(width))
 
 
 class PreNorm(NormPlacement):
@@ -193,20 +201,24 @@ class PreNorm(NormPlacement):
     """
 
     kind: Literal["pre_norm"] = "pre_norm"
-    bare_first: bool = False
+    skip_first_norm: bool = False
 
-    def first_attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+    def first_attention(
+        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
+    ) -> SublayerConnection:
         usual = self.attention(norm, width, dropout)
-        return usual._replace(before=nn.Identity()) if self.bare_first else usual
+        return usual._replace(before=nn.Identity()) if self.skip_first_norm else usual
 
-    def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
-        return Joint(norm.build(width), Add(dropout), nn.Identity())
+    def attention(
+        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
+    ) -> SublayerConnection:
+        return SublayerConnection(norm.build(width), ResidualAdd(dropout), nn.Identity())
 
-    def final(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
+    def final_norm(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
         return norm.build(width)
 
-    def norms(self, layers: int, cross: bool) -> int:
-        return super().norms(layers, cross) + 1 - self.bare_first
+    def norm_count(self, layers: int, cross: bool) -> int:
+        return super().norm_count(layers, cross) + 1 - self.skip_first_norm
 
 
 class ParallelNorm(NormPlacement):
@@ -217,17 +229,19 @@ class ParallelNorm(NormPlacement):
     kind: Literal["parallel_norm"] = "parallel_norm"
     parallel: ClassVar[bool] = True
 
-    def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
-        return Joint(norm.build(width), Add(dropout), nn.Identity())
+    def attention(
+        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
+    ) -> SublayerConnection:
+        return SublayerConnection(norm.build(width), ResidualAdd(dropout), nn.Identity())
 
-    def cross(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
+    def cross(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> SublayerConnection:
         raise ConfigError("parallel_norm has no place for cross attention; use pre_norm")
 
-    def final(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
+    def final_norm(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
         return norm.build(width)
 
-    def norms(self, layers: int, cross: bool) -> int:
-        return super().norms(layers, cross) + 1
+    def norm_count(self, layers: int, cross: bool) -> int:
+        return super().norm_count(layers, cross) + 1
 
 
 class SandwichNorm(NormPlacement):
@@ -235,14 +249,18 @@ class SandwichNorm(NormPlacement):
 
     kind: Literal["sandwich_norm"] = "sandwich_norm"
 
-    def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
-        return Joint(norm.build(width), AddNormed(norm.build(width), dropout), nn.Identity())
+    def attention(
+        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
+    ) -> SublayerConnection:
+        return SublayerConnection(
+            norm.build(width), NormThenAdd(norm.build(width), dropout), nn.Identity()
+        )
 
-    def final(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
+    def final_norm(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
         return norm.build(width)
 
-    def norms(self, layers: int, cross: bool) -> int:
-        return 2 * super().norms(layers, cross) + 1
+    def norm_count(self, layers: int, cross: bool) -> int:
+        return 2 * super().norm_count(layers, cross) + 1
 
 
 class SingleResidualNorm(NormPlacement):
@@ -254,16 +272,20 @@ class SingleResidualNorm(NormPlacement):
 
     kind: Literal["single_residual_norm"] = "single_residual_norm"
 
-    def attention(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
-        return Joint(nn.Identity(), Replace(dropout), nn.Identity())
+    def attention(
+        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
+    ) -> SublayerConnection:
+        return SublayerConnection(nn.Identity(), NoResidual(dropout), nn.Identity())
 
-    def cross(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
-        return Joint(nn.Identity(), Add(dropout), nn.Identity())
+    def cross(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> SublayerConnection:
+        return SublayerConnection(nn.Identity(), ResidualAdd(dropout), nn.Identity())
 
-    def feed_forward(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> Joint:
-        return Joint(nn.Identity(), Add(dropout), norm.build(width))
+    def feed_forward(
+        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
+    ) -> SublayerConnection:
+        return SublayerConnection(nn.Identity(), ResidualAdd(dropout), norm.build(width))
 
-    def norms(self, layers: int, cross: bool) -> int:
+    def norm_count(self, layers: int, cross: bool) -> int:
         return layers
 
 

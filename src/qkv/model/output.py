@@ -70,9 +70,9 @@ def _real(states: Tensor, lengths: Tensor) -> Tensor:
     return (places < lengths[:, None])[..., None]  # (B, T, 1)
 
 
-Bend = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
+ActivationName = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 
-BENDS: dict[Bend, Callable[[], nn.Module]] = {
+ACTIVATIONS: dict[ActivationName, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
     "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
     "relu": nn.ReLU,
@@ -128,36 +128,36 @@ class MaskedToken(Config):
     tied: bool = True
     norm: Norm = LayerNorm()
     bias: bool = True  # of the dense layer
-    score_bias: bool = True
-    activation: Bend = "gelu"
-    narrow: Size | None = None
+    logit_bias: bool = True
+    activation: ActivationName = "gelu"
+    dense_width: Size | None = None
 
     def fit(self, width: int, embedding_width: int) -> None:
-        scored = self.narrow or width
+        scored = self.dense_width or width
         if self.tied and scored != embedding_width:
             raise ConfigError(
                 f"a tied output scores vectors of width {scored} with the embedding table, which "
-                f"has width {embedding_width}; set narrow={embedding_width}"
+                f"has width {embedding_width}; set dense_width={embedding_width}"
             )
 
     def build(self, width: int, vocabulary: int) -> nn.Module:
-        kind, scored = (TiedLogits if self.tied else UntiedLogits), self.narrow or width
+        kind, scored = (TiedLogits if self.tied else UntiedLogits), self.dense_width or width
         dense = nn.Linear(width, scored, self.bias)
-        return Transformed(
-            nn.Sequential(dense, BENDS[self.activation](), self.norm.build(scored)),
-            kind(scored, vocabulary, self.score_bias, multiplier=1.0),
+        return PredictionHead(
+            nn.Sequential(dense, ACTIVATIONS[self.activation](), self.norm.build(scored)),
+            kind(scored, vocabulary, self.logit_bias, multiplier=1.0),
         )
 
     def parameters(self, width: int, vocabulary: int) -> int:
-        scored = self.narrow or width
-        scores = vocabulary * ((not self.tied) * scored + self.score_bias)
+        scored = self.dense_width or width
+        scores = vocabulary * ((not self.tied) * scored + self.logit_bias)
         return scored * (width + self.bias) + self.norm.parameters(scored) + scores
 
     def multiplications(self, width: int, vocabulary: int) -> int:
-        return (self.narrow or width) * (width + vocabulary)
+        return (self.dense_width or width) * (width + vocabulary)
 
     def kept(self, width: int) -> int:
-        scored = self.narrow or width
+        scored = self.dense_width or width
         return width + 2 * scored + self.norm.kept(scored)
 
 
@@ -170,14 +170,14 @@ class TextVector(Config):
     kind: Literal["text_vector"] = "text_vector"
     pooling: Pooling = Mean()
     dense: bool = False
-    unit: bool = True
+    normalize: bool = True
 
     def fit(self, width: int, embedding_width: int) -> None:
         """Any width will do."""
 
     def build(self, width: int, vocabulary: int) -> nn.Module:
         change = nn.Sequential(nn.Linear(width, width), nn.Tanh()) if self.dense else nn.Identity()
-        return Pooled(self.pooling, change, Unit() if self.unit else nn.Identity())
+        return PooledOutput(self.pooling, change, UnitLength() if self.normalize else nn.Identity())
 
     def parameters(self, width: int, vocabulary: int) -> int:
         return self.dense * width * (width + 1)
@@ -200,7 +200,7 @@ class Classify(Config):
     pooling: Pooling = Mean()
     hidden: Size | None = None
     hidden_bias: bool = True
-    activation: Bend = "tanh"
+    activation: ActivationName = "tanh"
     norm: Norm | None = None
     dropout: Fraction = 0.0
 
@@ -220,8 +220,8 @@ class Classify(Config):
         if self.hidden is not None:
             dense = nn.Linear(width, self.hidden, self.hidden_bias)
             norm = () if self.norm is None else (build_norm(self.norm, self.hidden),)
-            change = nn.Sequential(dense, BENDS[self.activation](), *norm)
-        return Pooled(self.pooling, change, nn.Sequential(Dropout(self.dropout), last))
+            change = nn.Sequential(dense, ACTIVATIONS[self.activation](), *norm)
+        return PooledOutput(self.pooling, change, nn.Sequential(Dropout(self.dropout), last))
 
     def parameters(self, width: int, vocabulary: int) -> int:
         inner, first = self.hidden or width, 0
@@ -238,12 +238,12 @@ class Classify(Config):
 
 Output = Annotated[NextToken | MaskedToken | TextVector | Classify, Field(discriminator="kind")]
 
-LossAndSlopes = tuple[Tensor, Tensor, Tensor, Tensor | None]
+LossAndGrads = tuple[Tensor, Tensor, Tensor, Tensor | None]
 
 """A summed loss, and its slopes by states, table and bias."""
 
 
-class Factors(NamedTuple):
+class LazyLogits(NamedTuple):
     """What scores are made of, for a loss that multiplies them in parts.
 
     quicker: a quicker way to the summed cross-entropy of targets (N,), all real, with a smoothing
@@ -254,9 +254,9 @@ class Factors(NamedTuple):
     table: Tensor
     bias: Tensor | None
     cap: float | None
-    quicker: "Callable[[Factors, Tensor, float, float], LossAndSlopes] | None" = None
+    fused_loss: "Callable[[LazyLogits, Tensor, float, float], LossAndGrads] | None" = None
 
-    def scores(self) -> Tensor:
+    def logits(self) -> Tensor:
         """states · tableᵀ + bias, capped if there is a cap."""
         plain = F.linear(self.states, self.table, self.bias)
         return plain if self.cap is None else soft_cap(plain, self.cap)
@@ -279,10 +279,10 @@ class TiedLogits(nn.Module):
         self.cap = cap
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
-        return self.factors(states, table).scores()
+        return self.lazy(states, table).logits()
 
-    def factors(self, states: Tensor, table: Tensor) -> Factors:
-        return Factors(self.scale(states), table, self.bias, self.cap)
+    def lazy(self, states: Tensor, table: Tensor) -> LazyLogits:
+        return LazyLogits(self.scale(states), table, self.bias, self.cap)
 
 
 class UntiedLogits(TiedLogits):
@@ -299,11 +299,11 @@ class UntiedLogits(TiedLogits):
         super().__init__(width, vocabulary, bias, multiplier, cap)
         self.weight = nn.Parameter(torch.empty(vocabulary, width))
 
-    def factors(self, states: Tensor, table: Tensor) -> Factors:
-        return super().factors(states, self.weight)
+    def lazy(self, states: Tensor, table: Tensor) -> LazyLogits:
+        return super().lazy(states, self.weight)
 
 
-class Transformed(nn.Module):
+class PredictionHead(nn.Module):
     """Each state changed before it is scored."""
 
     def __init__(self, change: nn.Module, output: TiedLogits) -> None:
@@ -313,11 +313,11 @@ class Transformed(nn.Module):
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
         return self.output(self.change(states), lengths, table)
 
-    def factors(self, states: Tensor, table: Tensor) -> Factors:
-        return self.output.factors(self.change(states), table)
+    def lazy(self, states: Tensor, table: Tensor) -> LazyLogits:
+        return self.output.lazy(self.change(states), table)
 
 
-class Pooled(nn.Module):
+class PooledOutput(nn.Module):
     """One answer a text, from the pooled states."""
 
     def __init__(self, pooling: Pooling, change: nn.Module, output: nn.Module) -> None:
@@ -325,7 +325,7 @@ class Pooled(nn.Module):
         self.pooling, self.change, self.output = pooling, change, output
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
-        return self.answer(self.pool(states, lengths))
+        return self.from_pooled(self.pool(states, lengths))
 
     def pool(self, states: Tensor, lengths: Tensor) -> Tensor:
         """The states of each text as one vector, (B, D)."""
@@ -333,12 +333,12 @@ class Pooled(nn.Module):
             states = F.pad(states, (0, 0, 0, 1))
         return self.pooling.pool(states, lengths)
 
-    def answer(self, vectors: Tensor) -> Tensor:
+    def from_pooled(self, vectors: Tensor) -> Tensor:
         """What is said of texts whose pooled states (B, D) are known already."""
         return self.output(self.change(vectors))
 
 
-class Unit(nn.Module):
+class UnitLength(nn.Module):
     """Length 1, so that a dot product is a cosine."""
 
     def forward(self, x: Tensor) -> Tensor:

@@ -174,7 +174,7 @@ _JOBS: dict[str, Callable[[str], ModelConfig]] = {
 _PRESETS: dict[str, Callable[[], ModelConfig]] = {
     "paper-base": lambda: _paper(512, 8, 2048, dropout=0.1),
     "paper-big": lambda: _paper(1024, 16, 4096, dropout=0.3),
-    "bert-base": lambda: _bert(12, 768, TextVector(pooling=First(), dense=True, unit=False)),
+    "bert-base": lambda: _bert(12, 768, TextVector(pooling=First(), dense=True, normalize=False)),
     "minilm-l6": lambda: _bert(6, 384, TextVector(pooling=Mean())),
     "gpt2": _gpt2,
     "t5-small": _t5_small,

@@ -7,7 +7,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from qkv.attention import NO_CACHE, SEE_ALL, KVCache, Mask
+from qkv.attention import FULL_MASK, NO_CACHE, KVCache, Mask
 from qkv.errors import CacheError, ConfigError, ShapeError
 from qkv.model.attention import AttentionChoice
 from qkv.model.config import Config, Count, Fraction, Size
@@ -15,11 +15,11 @@ from qkv.model.feed_forward import FeedForwardChoice
 from qkv.model.norm import (
     ArrangementChoice,
     Dropout,
-    Joint,
-    Keep,
     LayerNorm,
     Norm,
+    PassThrough,
     PreNorm,
+    SublayerConnection,
     build_norm,
     norm_parameters,
 )
@@ -86,8 +86,8 @@ class NoCrossAttention(nn.Module):
         return None
 
 
-def _around_nothing() -> Joint:
-    return Joint(nn.Identity(), Keep(), nn.Identity())
+def _around_nothing() -> SublayerConnection:
+    return SublayerConnection(nn.Identity(), PassThrough(), nn.Identity())
 
 
 class AttentionPattern(NamedTuple):
@@ -177,7 +177,9 @@ class Stack(Config):
     def parameters(self, length: int, cross: bool = False) -> int:
         attention = self.attention.parameters(self.width) * (2 if cross else 1)
         block = attention + self.feed_forward.parameters(self.width)
-        norms = self.norm_placement.norms(self.blocks, cross) * self.norm.parameters(self.width)
+        norms = self.norm_placement.norm_count(self.blocks, cross) * self.norm.parameters(
+            self.width
+        )
         ends = norm_parameters(self.input_norm, self.input_width) + self.position.parameters(
             self.sizes(length)
         )
@@ -229,12 +231,12 @@ class Layers(nn.Module):
                 i == 0,
             )
             self.add_module(str(i), block)
-        self.norm_out = s.norm_placement.final(s.norm, s.width)
+        self.norm_out = s.norm_placement.final_norm(s.norm, s.width)
         self.count = s.layers
         self.block_of = [
             i * s.blocks // s.layers for i in range(s.layers)
         ]  # the block of each layer
-        self.patterns = [AttentionPattern(SEE_ALL, self.position)]  # to look around
+        self.patterns = [AttentionPattern(FULL_MASK, self.position)]  # to look around
         self.pattern_of = [0] * s.layers
         if s.local is not None:
             self.patterns.append(s.local.pattern(self.position, s.sizes(length)))
@@ -268,7 +270,7 @@ class Layers(nn.Module):
                 cache=NO_CACHE,
                 cross_cache=NO_CACHE,
                 memory=memory,
-                memory_mask=SEE_ALL if memory_mask is None else memory_mask,
+                memory_mask=FULL_MASK if memory_mask is None else memory_mask,
             )
             for way in self.patterns
         ]

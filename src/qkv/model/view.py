@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 
 from qkv.attention import (
+    FULL_MASK,
     NO_CACHE,
-    SEE_ALL,
-    UNTURNED,
+    NO_ROPE,
     CrossLayerCache,
     KVCache,
     LayerCache,
     Mask,
     NoLayerCache,
-    Rotation,
-    Unturned,
+    NoRope,
+    RopeRotation,
 )
 from qkv.errors import CacheError, ShapeError
 
@@ -27,12 +27,12 @@ from qkv.errors import CacheError, ShapeError
 class View:
     """The same for all layers of a stack but for the slots of the cache."""
 
-    mask: Mask = SEE_ALL
-    rope: Rotation | Unturned = UNTURNED
+    mask: Mask = FULL_MASK
+    rope: RopeRotation | NoRope = NO_ROPE
     cache: LayerCache | NoLayerCache = NO_CACHE
     cross_cache: CrossLayerCache | NoLayerCache = NO_CACHE
     memory: Tensor | None = None  # (B, S, D), the encoder's output
-    memory_mask: Mask = SEE_ALL
+    memory_mask: Mask = FULL_MASK
 
     def of_layer(self, layer: int, cache: KVCache | None) -> "View":
         """This view with that layer's slots of the cache."""

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qkv.model.output import Factors, LossAndSlopes
+from qkv.model.output import LazyLogits, LossAndGrads
 from qkv.shapes import expect
 
 # FOLDED task/r_drop: R-Drop: two passes with other dropout should give the same answer (Wu
@@ -89,7 +89,7 @@ def cross_entropy(scores: Tensor, targets: Tensor, label_smoothing: float = 0.0)
 
 
 def scored_cross_entropy(
-    factors: Factors,
+    factors: LazyLogits,
     targets: Tensor,
     label_smoothing: float = 0.0,
     chunk: int | None = None,
@@ -114,11 +114,11 @@ def scored_cross_entropy(
             agreeing(r_drop)(scores.float(), targets[p], label_smoothing)[0]
             if r_drop
             else cross_entropy(scores, targets[p], label_smoothing)
-            for p, scores in ((p, factors._replace(states=states[p]).scores()) for p in parts)
+            for p, scores in ((p, factors._replace(states=states[p]).logits()) for p in parts)
         ]
         return torch.stack(losses).sum() if losses else states.new_zeros(())
 
-    def made(given: Factors) -> LossAndSlopes:
+    def made(given: LazyLogits) -> LossAndGrads:
         if quicker is not None:
             return quicker(given, targets, label_smoothing, r_drop)
         judge = agreeing(r_drop) if r_drop else _loss_and_slope
@@ -138,9 +138,9 @@ class _Scored(torch.autograd.Function):
         table: Tensor,
         bias: Tensor | None,
         cap: float | None,
-        made: Callable[[Factors], LossAndSlopes],
+        made: Callable[[LazyLogits], LossAndGrads],
     ) -> Tensor:
-        total, *slopes = made(Factors(states, table, bias, cap))
+        total, *slopes = made(LazyLogits(states, table, bias, cap))
         context.save_for_backward(*slopes)
         return total
 
@@ -151,8 +151,8 @@ class _Scored(torch.autograd.Function):
 
 
 def _in_parts(
-    factors: Factors, targets: Tensor, label_smoothing: float, rows: int, judge: Judge
-) -> LossAndSlopes:
+    factors: LazyLogits, targets: Tensor, label_smoothing: float, rows: int, judge: Judge
+) -> LossAndGrads:
     """The loss and its slopes, so many rows at a time."""
     states, table, bias, cap, _ = factors
     total = torch.zeros((), dtype=torch.float32, device=states.device)
@@ -160,7 +160,7 @@ def _in_parts(
     to_bias = None if bias is None else torch.zeros_like(bias)
     for start in range(0, len(states), rows):
         part = slice(start, start + rows)
-        scores = factors._replace(states=states[part]).scores().float()  # (rows, V)
+        scores = factors._replace(states=states[part]).logits().float()  # (rows, V)
         loss, slope = judge(scores, targets[part], label_smoothing)
         if cap is not None:  # the slope of cap·tanh(x ÷ cap) is 1 − tanh²
             slope *= 1.0 - (scores / cap) ** 2

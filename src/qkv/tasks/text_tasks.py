@@ -11,8 +11,8 @@ from torch import Tensor
 from qkv.engine.batching import PaddedBatch
 from qkv.errors import ConfigError
 from qkv.model import Encoder
-from qkv.model.config import Config, Fraction, NotNegative
-from qkv.model.output import Pooled
+from qkv.model.config import Config, Fraction, NonNegative
+from qkv.model.output import PooledOutput
 from qkv.tasks.loss import disagreement, twice
 
 # FOLDED task/embed: Vectors that are near each other where texts mean the same: contrast, or
@@ -84,15 +84,15 @@ class ClassifyTask(Config):
     kind: Literal["classify"] = "classify"
     frozen: bool = False
     label_smoothing: Fraction = 0.0
-    balance: NotNegative = 0.5
-    r_drop: NotNegative = 0.0
+    balance: NonNegative = 0.5
+    r_drop: NonNegative = 0.0
     word_dropout: Fraction = 0.0
     distillation_weight: Fraction = 0.0
-    cutmix: NotNegative = 0.0
+    cutmix: NonNegative = 0.0
 
     def loss(self, model: Encoder, batch: LabelledTexts | LabelledVectors) -> Tensor:
         if isinstance(batch, LabelledVectors):
-            return self._judge(head(model).answer(batch.vectors), batch)
+            return self._judge(head(model).from_pooled(batch.vectors), batch)
         ids, lengths = batch.texts.ids, batch.texts.lengths
         if not self.r_drop:
             return self._judge(model(ids, lengths), batch)
@@ -110,9 +110,9 @@ class ClassifyTask(Config):
         return (losses * batch.weights).sum()
 
 
-def head(model: Encoder) -> Pooled:
+def head(model: Encoder) -> PooledOutput:
     """The small network on the pooled states."""
-    if not isinstance(model.output, Pooled):
+    if not isinstance(model.output, PooledOutput):
         raise ConfigError("to learn labels, a model needs the output Classify")
     return model.output
 

@@ -14,8 +14,8 @@ from qkv.data.encoded import Encoded
 from qkv.engine.batching import PaddedBatch
 from qkv.errors import ConfigError, DataError
 from qkv.model import Decoder, Encoder, Translator
-from qkv.model.config import Config, Fraction, NotNegative
-from qkv.model.output import Factors, TiedLogits, Transformed
+from qkv.model.config import Config, Fraction, NonNegative
+from qkv.model.output import LazyLogits, PredictionHead, TiedLogits
 from qkv.tasks.loss import IGNORED, scored_cross_entropy, side_by_side, twice
 
 # FOLDED task/language: The next token: documents packed into windows that do not see each
@@ -139,9 +139,9 @@ class LanguageTask(Config):
         mask = None if batch.documents is None else Mask.documents(batch.documents)
         states = model.states(batch.ids, mask=mask, positions=batch.positions)
         score = model.output
-        if not isinstance(score, TiedLogits | Transformed):
+        if not isinstance(score, TiedLogits | PredictionHead):
             raise ConfigError("to learn the next token, a model needs the output NextToken")
-        factors = score.factors(states.flatten(0, 1), model.embedding.weight)
+        factors = score.lazy(states.flatten(0, 1), model.embedding.weight)
         return scored_cross_entropy(factors, batch.following.flatten(), self.label_smoothing)
 
 
@@ -213,17 +213,17 @@ class MaskedTask(Config):
     def evaluate(self, model: Encoder, batch: Hidden) -> tuple[float, int]:
         """The loss, and how many hidden tokens are the model's first choice."""
         factors = self._scored(model, batch)
-        best = factors.scores().argmax(dim=-1)
+        best = factors.logits().argmax(dim=-1)
         hits = int((best == batch.wanted).sum())
         return float(scored_cross_entropy(factors, batch.wanted)), hits
 
-    def _scored(self, model: Encoder, batch: Hidden) -> Factors:
+    def _scored(self, model: Encoder, batch: Hidden) -> LazyLogits:
         output, w = model.output, batch.windows
-        if not isinstance(output, TiedLogits | Transformed):
+        if not isinstance(output, TiedLogits | PredictionHead):
             raise ConfigError("to learn hidden tokens, a model needs the output MaskedToken")
         mask = None if w.documents is None else Mask.documents(w.documents)
         states = model.encode(w.ids, mask=mask, positions=w.positions)
-        return output.factors(states.flatten(0, 1)[batch.places], model.embedding.weight)
+        return output.lazy(states.flatten(0, 1)[batch.places], model.embedding.weight)
 
 
 @dataclass(frozen=True)
@@ -275,17 +275,17 @@ class TranslateTask(Config):
 
     kind: Literal["translate"] = "translate"
     label_smoothing: Fraction = 0.1
-    r_drop: NotNegative = 0.0
+    r_drop: NonNegative = 0.0
 
     def loss(self, model: Translator, batch: PairBatch) -> Tensor:
         source, target, wanted = batch.source, batch.target, batch.following.flatten()
         if not self.r_drop:
             states = _states(model, source.ids, source.lengths, target.ids, target.lengths)
-            factors = _scores(model).factors(states.flatten(0, 1), model.embedding.weight)
+            factors = _scores(model).lazy(states.flatten(0, 1), model.embedding.weight)
             return scored_cross_entropy(factors, wanted, self.label_smoothing)
         given = source.ids, source.lengths, target.ids, target.lengths
         states = side_by_side(_states(model, *map(twice, given)).flatten(0, 1))  # type: ignore[arg-type]
-        factors = _scores(model).factors(states, model.embedding.weight)
+        factors = _scores(model).lazy(states, model.embedding.weight)
         both = wanted.repeat_interleave(2)
         return scored_cross_entropy(factors, both, self.label_smoothing, r_drop=self.r_drop)
 

@@ -13,8 +13,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from qkv.attention import NO_CACHE, KVCache, Mask, Rotation
-from qkv.attention.mask import Causal, Documents, Ending, Padding, Part
+from qkv.attention import NO_CACHE, KVCache, Mask, RopeRotation
+from qkv.attention.mask import Causal, Documents, MaskPart, Padding, QueryLengths
 from qkv.attention.reference import scale_factor
 from qkv.engine.optimized.fused import same_weights
 from qkv.engine.optimized.kernel_modules import activation_number
@@ -22,7 +22,7 @@ from qkv.kernels.training import LANES, NEVER, Chance, Heads, training_kernels
 from qkv.model import Layers, Model
 from qkv.model.attention import Attention, CrossAttention, HeadProjection
 from qkv.model.feed_forward import FeedForward
-from qkv.model.norm import Add, Dropout
+from qkv.model.norm import Dropout, ResidualAdd
 from qkv.model.output import TiedLogits, UntiedLogits
 from qkv.model.stack import NoCrossAttention
 from qkv.model.view import View
@@ -50,7 +50,7 @@ from qkv.training.optimizer import QUINTIC, Muon
 
 
 @dataclass(frozen=True, eq=False)
-class Row(Part):
+class Row(MaskPart):
     """Which tokens of a row are one text: text b has counts[b] of them, from starts[b] on.
 
     As a part of a mask it says that texts see only themselves; `causal`, only what came before.
@@ -68,12 +68,12 @@ class Row(Part):
         """The texts of x (B, T, D), if this mask only tells texts apart."""
         B, T = x.shape[:2]
         kinds = {type(part) for part in mask.parts}
-        if not kinds <= {Causal, Padding, Ending, Documents} or not B * T:
+        if not kinds <= {Causal, Padding, QueryLengths, Documents} or not B * T:
             return None
         causal = Causal in kinds
-        ends = [part for part in mask.parts if isinstance(part, Padding | Ending)]
+        ends = [part for part in mask.parts if isinstance(part, Padding | QueryLengths)]
         documents = [part for part in mask.parts if isinstance(part, Documents)]
-        if Ending in kinds and not causal:
+        if QueryLengths in kinds and not causal:
             return None
         if documents:
             whole = positions is not None and positions.dim() == 2  # so each token has its own turn
@@ -131,7 +131,7 @@ class VarlenAttention(Attention):
         if row is None:
             return super().forward(x, view)
         together = _projected(x, [self.query, self.key, self.value])
-        turn = view.rope if isinstance(view.rope, Rotation) else None
+        turn = view.rope if isinstance(view.rope, RopeRotation) else None
         out: Tensor = self.output(mixed(_heads(self, row, row, turn), together[0], None)[None])
         return out
 
@@ -186,7 +186,7 @@ def _projected(x: Tensor, parts: list[nn.Module]) -> Tensor:
     return multiplied(x, [p.weight for p in parts], [p.bias for p in parts])  # type: ignore[misc]
 
 
-def _heads(plain: Attention, queries: Row, keys: Row, turn: Rotation | None) -> Heads:
+def _heads(plain: Attention, queries: Row, keys: Row, turn: RopeRotation | None) -> Heads:
     query, key = plain.query, plain.key
     assert isinstance(query, HeadProjection)
     assert isinstance(key, HeadProjection)
@@ -220,10 +220,10 @@ class VarlenLayers(Layers):
     def fits(plain: Layers) -> bool:
         """Whether its positions and all its attention are such as the passes know."""
         turn = plain.position.rope(torch.zeros(1, dtype=torch.int64), torch.float32)
-        turned = turn.cos.shape[-1] if isinstance(turn, Rotation) else 0
+        turned = turn.cos.shape[-1] if isinstance(turn, RopeRotation) else 0
         if len(plain.patterns) > 1 or plain.position.mask(torch.float32).parts:
             return False
-        if isinstance(turn, Rotation) and turn.adjacent:
+        if isinstance(turn, RopeRotation) and turn.interleaved:
             return False
         parts = [part for block in plain.blocks() for part in (block.attention, block.cross)]
         return all(isinstance(part, NoCrossAttention) or knows(part, turned) for part in parts)
@@ -275,10 +275,10 @@ class FusedDropout(Dropout):
 
     def draw(self) -> Chance:
         """Whom it drops this time: nobody but in training."""
-        return Chance.draw(self.dropped) if self.training else NEVER
+        return Chance.draw(self.threshold) if self.training else NEVER
 
 
-class FusedDropoutAdd(Add):
+class FusedDropoutAdd(ResidualAdd):
     dropout: FusedDropout
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -306,7 +306,7 @@ ATTENTIONS = FUSED_POSITIONS
 Kind = TypeVar("Kind", bound=Model)
 
 FUSED_CLASSES: dict[type[nn.Module], type[nn.Module]] = {
-    Add: FusedDropoutAdd,
+    ResidualAdd: FusedDropoutAdd,
     Dropout: FusedDropout,
     UntiedLogits: FusedUntiedLogits,
     TiedLogits: FusedTiedLogits,

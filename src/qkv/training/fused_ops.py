@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from qkv.kernels.training import LANES, Chance, Heads, training_kernels
-from qkv.model.output import Factors, LossAndSlopes, TiedLogits, UntiedLogits
+from qkv.model.output import LazyLogits, LossAndGrads, TiedLogits, UntiedLogits
 
 # FOLDED train/looped/scores: Scores whose loss and slopes are made together, a few rows at a
 #   time.
@@ -157,23 +157,25 @@ def _side_by_side(weights: list[Tensor], biases: list[Tensor | None]) -> Tensor:
 
 
 class FusedTiedLogits(TiedLogits):
-    def factors(self, states: Tensor, table: Tensor) -> Factors:
-        return _quicker(super().factors(states, table))
+    def lazy(self, states: Tensor, table: Tensor) -> LazyLogits:
+        return _quicker(super().lazy(states, table))
 
 
 class FusedUntiedLogits(UntiedLogits):
-    def factors(self, states: Tensor, table: Tensor) -> Factors:
-        return _quicker(super().factors(states, table))
+    def lazy(self, states: Tensor, table: Tensor) -> LazyLogits:
+        return _quicker(super().lazy(states, table))
 
 
-def _quicker(factors: Factors) -> Factors:
+def _quicker(factors: LazyLogits) -> LazyLogits:
     """With a quicker loss, if the passes know these."""
     if factors.cap is not None or factors.table.shape[1] % LANES:
         return factors
-    return factors._replace(quicker=scored)
+    return factors._replace(fused_loss=scored)
 
 
-def scored(factors: Factors, targets: Tensor, smoothing: float, agreement: float) -> LossAndSlopes:
+def scored(
+    factors: LazyLogits, targets: Tensor, smoothing: float, agreement: float
+) -> LossAndGrads:
     """The summed cross-entropy and its slopes; the scores of a few rows are all that is held."""
     states, table = factors.states.contiguous(), factors.table.contiguous()
     losses, to_states, to_table, to_bias = training_kernels().scored(

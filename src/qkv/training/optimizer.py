@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
-from qkv.model.config import Config, Count, Fraction, NotNegative
+from qkv.model.config import Config, Count, Fraction, NonNegative
 from qkv.model.embedding import TokenEmbedding
 from qkv.model.output import TiedLogits
 
@@ -114,7 +114,7 @@ class AdamW(Config):
     lr: PositiveFloat = 1e-3
     beta1: Fraction = 0.9
     beta2: Fraction = 0.95
-    weight_decay: NotNegative = 0.1
+    weight_decay: NonNegative = 0.1
 
     def build(self, model: nn.Module) -> list[torch.optim.Optimizer]:
         matrices, tables, rest = _groups(model)
@@ -128,11 +128,11 @@ class MuonAdamW(Config):
     kind: Literal["muon"] = "muon"
     matrix_lr: PositiveFloat = 0.02
     momentum: Fraction = 0.95
-    matrix_weight_decay: NotNegative = 0.1
+    matrix_weight_decay: NonNegative = 0.1
     lr: PositiveFloat = 5e-3
     beta1: Fraction = 0.9
     beta2: Fraction = 0.95
-    weight_decay: NotNegative = 0.0
+    weight_decay: NonNegative = 0.0
 
     def build(self, model: nn.Module) -> list[torch.optim.Optimizer]:
         matrices, tables, rest = _groups(model)

@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat, ValidationError
 from qkv.errors import TrainingError, UsageError, unknown
 from qkv.legacy import upgrade
 from qkv.model import DecoderOnly, EncoderDecoder, EncoderOnly
-from qkv.model.config import Config, Count, Fraction, Size, one_line
+from qkv.model.config import Config, Count, Fraction, Size, validation_message
 from qkv.model.stack import Stack
 from qkv.tasks.text_tasks import ClassifyTask, EmbedTask
 from qkv.tasks.token_tasks import LanguageTask, MaskedTask, TranslateTask
@@ -109,7 +109,7 @@ def make_recipe(fields: dict[str, Any]) -> Recipe:
     try:
         return Recipe.model_validate(fields)
     except ValidationError as error:
-        raise TrainingError(one_line(error)) from None
+        raise TrainingError(validation_message(error)) from None
 
 
 def read_toml(text: str) -> dict[str, Any]:

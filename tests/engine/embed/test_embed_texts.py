@@ -21,10 +21,10 @@ PLAIN, MARKED = tokenizer(), tokenizer(marked=True)
 MODEL = encoder()
 OUTPUTS = [
     TextVector(),
-    TextVector(unit=False),
+    TextVector(normalize=False),
     TextVector(pooling=First(), dense=True),
-    TextVector(pooling=Max(), unit=False),
-    TextVector(pooling=Last(), dense=True, unit=False),
+    TextVector(pooling=Max(), normalize=False),
+    TextVector(pooling=Last(), dense=True, normalize=False),
 ]
 
 
@@ -93,7 +93,7 @@ def test_truncate_is_the_vector_of_the_beginning() -> None:
 
 @pytest.mark.parametrize("raw", [False, True])
 def test_average_weighs_each_window_by_its_tokens(raw: bool) -> None:
-    model, ids, room = encoder(TextVector(unit=not raw)), MARKED.encode(LONG), LENGTH - 2
+    model, ids, room = encoder(TextVector(normalize=not raw)), MARKED.encode(LONG), LENGTH - 2
     windows = [ids[i : i + room] for i in range(0, len(ids), room)]
     assert len(windows) >= 3
     assert len(windows[-1]) < room

@@ -19,7 +19,7 @@ from qkv.engine.batching import batched_outputs
 from qkv.engine.engine import purpose_of
 from qkv.errors import DataError, QkvError, UsageError, unknown
 from qkv.model import Classify, Encoder, Mean, Model, TextVector
-from qkv.model.output import Pooled
+from qkv.model.output import PooledOutput
 from qkv.text import Tokenizer
 from qkv.text.vocab_training import check_no_surrogates
 
@@ -67,13 +67,13 @@ def with_vectors(model: Model, raw: bool) -> Encoder:
         raise UsageError(f"this model is {it_is}, so it has no vector for a text; use {command}")
     output = model.config.output
     if isinstance(output, TextVector):
-        if not (raw and output.unit):
+        if not (raw and output.normalize):
             return model
-        plain = output.model_copy(update={"unit": False})
-        assert isinstance(model.output, Pooled)
+        plain = output.model_copy(update={"normalize": False})
+        assert isinstance(model.output, PooledOutput)
         return _answering(model, plain, model.output.change)
     pooling = output.pooling if isinstance(output, Classify) else Mean()
-    return _answering(model, TextVector(pooling=pooling, unit=False), nn.Identity())
+    return _answering(model, TextVector(pooling=pooling, normalize=False), nn.Identity())
 
 
 def borrowed(model: Model) -> str | None:
@@ -86,7 +86,7 @@ def borrowed(model: Model) -> str | None:
 
 def _answering(model: Encoder, output: TextVector, change: nn.Module) -> Encoder:
     other = copy(model)
-    pooled = Pooled(output.pooling, change, nn.Identity()).train(model.training)
+    pooled = PooledOutput(output.pooling, change, nn.Identity()).train(model.training)
     other._modules = {**model._modules, "output": pooled}
     other.config = model.config.model_copy(update={"output": output})
     return other

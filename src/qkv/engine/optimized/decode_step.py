@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from qkv.attention import KVCache, LayerCache, Mask, Rotation, Unturned
+from qkv.attention import KVCache, LayerCache, Mask, NoRope, RopeRotation
 from qkv.attention.reference import scale_factor
 from qkv.engine.optimized.fused import (
     FastRMSNorm,
@@ -111,11 +111,11 @@ class Line:
     narrow: Product
     wide_norm: FastRMSNorm
 
-    def attended(self, x: Tensor, slot: LayerCache, rotation: Rotation | Unturned) -> Tensor:
+    def attended(self, x: Tensor, slot: LayerCache, rotation: RopeRotation | NoRope) -> Tensor:
         part = self.attention
         H, K, _ = part.heads
         asked, v = torch.split(_normed(self.norm, x, self.project), part.asked_and_values)
-        turned = rotation.turn(asked.view(H + K, -1))  # (H + K, E)
+        turned = rotation.rotate(asked.view(H + K, -1))  # (H + K, E)
         k, v = slot.append(turned[H:].view(1, K, 1, -1), v.view(1, K, 1, -1))  # (1, K, S, E)
         q = turned[:H].view(1, H, 1, -1)
         seen = scaled_dot_product_attention(q, k, v, scale=part.core.scale, enable_gqa=H != K)
@@ -237,19 +237,19 @@ class KernelDecodeStepLayers(DecodeStepLayers):
         return Shape(
             width=len(line.norm.gain), heads=heads, kv_heads=kv_heads, head_width=E,
             hidden=_matrix(line.widen).rows // 2, turned=position.turned,
-            adjacent=position.choice.interleaved, activation=activation_number(line.activation),
+            adjacent=position.config.interleaved, activation=activation_number(line.activation),
             scale=scale_factor(E, line.attention.core.scale), last=_norm(self.norm_out),
         )  # fmt: skip
 
     def _turns(self, position: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines of all positions up to this one, and some more: (positions, R) each."""
-        known: Rotation | None = self.__dict__.get("table")
+        known: RopeRotation | None = self.__dict__.get("table")
         if known is None or position >= len(known.cos):
             places = torch.arange((position // TABLE + 1) * TABLE)
             made = self.position.rope(places, torch.float32)
-            assert isinstance(made, Rotation)
-            known = self.__dict__["table"] = Rotation(
-                floats(made.cos.float()), floats(made.sin.float()), made.adjacent
+            assert isinstance(made, RopeRotation)
+            known = self.__dict__["table"] = RopeRotation(
+                floats(made.cos.float()), floats(made.sin.float()), made.interleaved
             )
         return known.cos, known.sin
 

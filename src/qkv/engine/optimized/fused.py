@@ -9,7 +9,7 @@ from qkv.attention import join_heads, soft_cap, split_heads
 from qkv.engine.optimized.linear import Applied, Build, Packed
 from qkv.model.attention import Attention, HeadProjection
 from qkv.model.feed_forward import FeedForward, GatedFeedForward, SquaredReLU
-from qkv.model.norm import Add, RMSNormAroundOne
+from qkv.model.norm import ResidualAdd, UnitOffsetRMSNorm
 from qkv.model.output import TiedLogits
 from qkv.model.stack import Block, NoCrossAttention
 from qkv.model.view import View
@@ -47,8 +47,8 @@ class FusedQKVAttention(nn.Module):
                 torch.split(self.project(x), self.widths, -1), self.heads, strict=True
             )
         )
-        q = view.rope.turn(self.query_norm(q))  # (B, H, T, E)
-        k = view.rope.turn(self.key_norm(k))  # (B, K, T, E)
+        q = view.rope.rotate(self.query_norm(q))  # (B, H, T, E)
+        k = view.rope.rotate(self.key_norm(k))  # (B, K, T, E)
         k, v = view.cache.append(k, v)  # (B, K, S, E)
         return self.output(join_heads(self.core(q, k, v, view.mask)))
 
@@ -59,7 +59,7 @@ class FusedQKVRopeAttention(FusedQKVAttention):
     def forward(self, x: Tensor, view: View) -> Tensor:
         H, K, _ = self.heads
         asked, v = torch.split(self.project(x), self.asked_and_values, -1)
-        q, k = torch.split(view.rope.turn(split_heads(asked, H + K)), [H, K], dim=1)
+        q, k = torch.split(view.rope.rotate(split_heads(asked, H + K)), [H, K], dim=1)
         k, v = view.cache.append(k, split_heads(v, K))  # (B, K, S, E)
         return self.output(join_heads(self.core(q, k, v, view.mask)))
 
@@ -121,7 +121,7 @@ def plain_kind(block: Block) -> type[Block]:
     def all_are(kind: type[nn.Module], place: str) -> bool:
         return all(type(getattr(block, f"{name}_{place}")) is kind for name in names)
 
-    if type(block) is not Block or not all_are(Add, "join"):
+    if type(block) is not Block or not all_are(ResidualAdd, "join"):
         return type(block)
     if all_are(nn.Identity, "out"):
         return PreNormCrossBlock if cross else PreNormBlock
@@ -201,7 +201,7 @@ class FastRMSNorm(nn.Module):
     def __init__(self, plain: nn.RMSNorm) -> None:
         super().__init__()
         gain = plain.weight.detach()
-        self.register_buffer("gain", gain + 1.0 if isinstance(plain, RMSNormAroundOne) else gain)
+        self.register_buffer("gain", gain + 1.0 if isinstance(plain, UnitOffsetRMSNorm) else gain)
         self.gain: Tensor
         self.eps = torch.finfo(gain.dtype).eps if plain.eps is None else plain.eps
 

@@ -181,10 +181,10 @@ class KernelAttentionCore(AttentionCore):
                 if more.parts
                 else inference_kernels().attend_texts(q, k, v, texts.lengths, scale)
             )
-        tile = Tile.whole(q.shape[2], k.shape[2], q.device)
+        tile = Tile.full(q.shape[2], k.shape[2], q.device)
         if q.shape[2] > QUERIES or mask.bias_in(tile) is not None:
             return None
-        return inference_kernels().attend(q, k, v, mask.seen_in(tile), scale)
+        return inference_kernels().attend(q, k, v, mask.allowed_in(tile), scale)
 
 
 def summed(fresh: Tensor, x: Tensor, norm: nn.Module) -> Tensor:

@@ -45,7 +45,7 @@ from qkv.model import Encoder, Model
 from qkv.model.attention import Attention, HeadProjection
 from qkv.model.embedding import TokenEmbedding
 from qkv.model.feed_forward import FeedForward, GatedFeedForward
-from qkv.model.output import Pooled, TiedLogits, UntiedLogits
+from qkv.model.output import PooledOutput, TiedLogits, UntiedLogits
 from qkv.model.stack import Block, Layers
 
 Kind = TypeVar("Kind", bound=Model)
@@ -100,7 +100,7 @@ class OptimizedBuilder:
     def _quicker(self, part: nn.Module) -> nn.Module:
         """What can stand for the part itself; its own parts are looked at later."""
         match part:
-            case Pooled():  # small, and it decides
+            case PooledOutput():  # small, and it decides
                 return part
             case HeadProjection():
                 return LinearToHeads(self.build(part), part.heads)
@@ -138,7 +138,7 @@ class OptimizedBuilder:
 
     def _copy(self, part: nn.Module) -> nn.Module:
         """The part with the twins of its own parts; tensors are shared."""
-        if isinstance(part, Pooled):
+        if isinstance(part, PooledOutput):
             return part
         copy = same_weights(part, self._kind(part), self.of)
         if isinstance(copy, Layers) and fits(copy):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qkv.attention import Steps
+from qkv.attention import AttentionSteps
 from qkv.engine.batching import inference
 from qkv.engine.beam.survivors import Hypothesis
 from qkv.engine.translate.segments import Marking, Plan, joined
@@ -45,7 +45,7 @@ def cross_weights(
     """How much each target token looked at each source token, both without marks: (T, S)."""
     seen: list[Tensor] = []
 
-    def keep(tap: object, given: object, steps: Steps) -> None:
+    def keep(tap: object, given: object, steps: AttentionSteps) -> None:
         seen.append(steps.weights)
 
     blocks = list(model.decoder.blocks())

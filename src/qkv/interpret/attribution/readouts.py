@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from qkv.attention import Steps
+from qkv.attention import AttentionSteps
 from qkv.engine.batching import inference
 from qkv.engine.generate.request import last_token_logits, token_logits
 from qkv.errors import UsageError
@@ -208,7 +208,7 @@ def attention_received(model: Encoder, ids: tuple[int, ...]) -> FloatArray:
     """The fraction of attention each position receives, over layers, heads and queries: (T,)."""
     layers: list[FloatArray] = []
 
-    def record(tap: object, args: object, steps: Steps) -> None:
+    def record(tap: object, args: object, steps: AttentionSteps) -> None:
         layers.append(np.asarray(steps.weights[0].double().mean(dim=(0, 1)).cpu().numpy()))
 
     blocks = {id(block): block for block in model.encoder.blocks()}.values()

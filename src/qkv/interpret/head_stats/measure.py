@@ -50,7 +50,7 @@ def _pools(
     """Tokens that are no marks, for each sequence."""
     tables = {"text": model.embedding}
     if isinstance(model, Translator):
-        tables = {"source": model.source_table, "target": model.embedding}
+        tables = {"source": model.source_embedding, "target": model.embedding}
     found = {}
     for name, table in tables.items():
         size, special = table.weight.shape[0], frozenset[int]()

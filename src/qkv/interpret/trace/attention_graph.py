@@ -157,7 +157,7 @@ class _AttentionNodes:
             slopes = alibi_slopes(scheme.heads, torch.float64).tolist()
             return self._add_mask("bias", AlibiBias(tuple(slopes)), SCORES)
         if isinstance(scheme, RelativePositions):
-            operation = RelativeBias(scheme.choice.max_distance, scheme.choice.bidirectional)
+            operation = RelativeBias(scheme.config.max_distance, scheme.config.bidirectional)
             return self._add_mask(
                 "bias", operation, SCORES, f"{self.context.stack}.position.weight"
             )

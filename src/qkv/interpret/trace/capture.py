@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from qkv.attention import Mask, Steps, Tile
-from qkv.attention.reference import steps_in
+from qkv.attention import AttentionSteps, Mask, Tile
+from qkv.attention.reference import tile_steps
 from qkv.engine.batching import eval_mode
 from qkv.errors import UsageError, unknown
 from qkv.interpret.trace.attention_graph import positions_name
@@ -37,7 +37,7 @@ Rows = Sequence[int] | Mapping[str, Sequence[int]] | None
 ALL_VALUES = ("*",)
 LAYERS = "layers"  # a pattern of its own: what enters and leaves each layer
 MAX_BYTES = 2 * 2**30
-STEPS = tuple(step.name for step in fields(Steps))
+STEPS = tuple(step.name for step in fields(AttentionSteps))
 
 
 @dataclass(frozen=True)
@@ -246,9 +246,11 @@ class _CaptureHook:
         self.values = values
         self.rows = rows
         self.call = 0
-        self.edited_steps: Steps | None = None
+        self.edited_steps: AttentionSteps | None = None
 
-    def on_steps(self, module: nn.Module, arguments: tuple[Any, ...], steps: Steps) -> None:
+    def on_steps(
+        self, module: nn.Module, arguments: tuple[Any, ...], steps: AttentionSteps
+    ) -> None:
         """Remember the steps of attention as an edit changed them."""
         self.edited_steps = steps
 
@@ -291,7 +293,7 @@ def _explicit_attention(
     v: Tensor,
     mask: Mask,
     rows: Sequence[int] | None,
-    edited: Steps | None,
+    edited: AttentionSteps | None,
 ) -> dict[str, Tensor]:
     """Every step of attention by name for these queries, with the mask ("seen") and the bias.
 
@@ -303,14 +305,14 @@ def _explicit_attention(
     if rows is not None:
         spans = [range(row, row + 1) for row in rows]
     tiles = [Tile(span, range(S), S - T, q.device) for span in spans]
-    steps: list[Steps] = []
+    steps: list[AttentionSteps] = []
     for tile in tiles:
         if edited is not None:
-            steps.append(Steps(*(_queries(getattr(edited, step), tile) for step in STEPS)))
+            steps.append(AttentionSteps(*(_queries(getattr(edited, step), tile) for step in STEPS)))
         else:
-            steps.append(steps_in(_queries(q, tile), k, v, mask, tile, module.scale, module.cap))
+            steps.append(tile_steps(_queries(q, tile), k, v, mask, tile, module.scale, module.cap))
     values = {step: _concat([getattr(each, step) for each in steps], dim=2) for step in STEPS}
-    values["seen"] = _concat([_dense(mask.seen_in, tile, True) for tile in tiles], dim=-2)
+    values["seen"] = _concat([_dense(mask.allowed_in, tile, True) for tile in tiles], dim=-2)
     values["bias"] = _concat([_dense(mask.bias_in, tile, 0.0) for tile in tiles], dim=-2)
     return values
 

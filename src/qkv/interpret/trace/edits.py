@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from qkv.attention import Mask, Part, Rotation, Steps, Unturned, soft_cap, softmax
+from qkv.attention import AttentionSteps, Mask, MaskPart, NoRope, RopeRotation, soft_cap, softmax
 from qkv.attention.reference import scale_factor
 from qkv.errors import UsageError
 from qkv.interpret.trace.graph import Graph, Node
@@ -277,7 +277,9 @@ def change_step(model: nn.Module, node: Node, change: Change) -> Iterator[None]:
         q, _, v, _ = arguments
         calls.append((q, v))
 
-    def hook(module: nn.Module, arguments: tuple[Any, ...], steps: Steps) -> Steps | None:
+    def hook(
+        module: nn.Module, arguments: tuple[Any, ...], steps: AttentionSteps
+    ) -> AttentionSteps | None:
         if len(calls) - 1 != hook_point.call:
             return None
         q, v = calls[-1]
@@ -290,8 +292,8 @@ def change_step(model: nn.Module, node: Node, change: Change) -> Iterator[None]:
 
 
 def _recompute_steps(
-    steps: Steps, name: str, change: Change, factor: float, cap: float | None, v: Tensor
-) -> Steps:
+    steps: AttentionSteps, name: str, change: Change, factor: float, cap: float | None, v: Tensor
+) -> AttentionSteps:
     """The steps before the changed one as they were, those after it computed from it."""
     # Mask and bias are not passed in: they are what the masked scores differ by.
     hidden = steps.masked == -torch.inf
@@ -310,7 +312,7 @@ def _recompute_steps(
     for step in STEP_ORDER[STEP_ORDER.index(name) + 1 :]:
         x = formulas[step](x)
         values[step] = x
-    return Steps(**values)
+    return AttentionSteps(**values)
 
 
 def _skip_position(stack: Layers) -> list[RemovableHandle]:
@@ -329,18 +331,18 @@ def _skip_position(stack: Layers) -> list[RemovableHandle]:
     ]
 
 
-def _no_rotation(rotation: Rotation | Unturned) -> Rotation | Unturned:
+def _no_rotation(rotation: RopeRotation | NoRope) -> RopeRotation | NoRope:
     """A rotation by an angle of 0 everywhere."""
-    if isinstance(rotation, Unturned):
+    if isinstance(rotation, NoRope):
         return rotation
     cos = torch.ones_like(rotation.cos)
     sin = torch.zeros_like(rotation.sin)
-    return Rotation(cos, sin, rotation.adjacent)
+    return RopeRotation(cos, sin, rotation.interleaved)
 
 
-def _has_bias(part: Part) -> bool:
+def _has_bias(part: MaskPart) -> bool:
     """Whether this part of a mask adds to the scores; the others only hide keys."""
-    return type(part).bias is not Part.bias
+    return type(part).bias is not MaskPart.bias
 
 
 def _attention_cores(model: nn.Module) -> list[AttentionCore]:

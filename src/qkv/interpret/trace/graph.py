@@ -29,8 +29,8 @@ from qkv.interpret.trace.operations import (
 from qkv.model import attention as projection
 from qkv.model.embedding import Scale
 from qkv.model.feed_forward import SquaredReLU
-from qkv.model.norm import RMSNormAroundOne
-from qkv.model.output import Unit
+from qkv.model.norm import UnitOffsetRMSNorm
+from qkv.model.output import UnitLength
 
 Axes = tuple[str, ...]
 Sequences = dict[str, str]  # axis of positions -> the sequence it runs along
@@ -236,7 +236,7 @@ def _layer_norm(module: nn.LayerNorm) -> ModuleOperation:
 
 def _rms_norm(module: nn.RMSNorm) -> ModuleOperation:
     assert module.eps is not None
-    operation = RMSNormalization(module.eps, isinstance(module, RMSNormAroundOne))
+    operation = RMSNormalization(module.eps, isinstance(module, UnitOffsetRMSNorm))
     return ModuleOperation(operation, ("weight",))
 
 
@@ -255,5 +255,5 @@ _DESCRIPTIONS: dict[type[nn.Module], Callable[..., ModuleOperation]] = {
     nn.Tanh: lambda module: ModuleOperation(Activation("tanh")),
     SquaredReLU: lambda module: ModuleOperation(Activation("relu2")),
     Scale: lambda module: ModuleOperation(ScaleBy(module.factor)),
-    Unit: lambda module: ModuleOperation(L2Normalize()),
+    UnitLength: lambda module: ModuleOperation(L2Normalize()),
 }

@@ -64,7 +64,7 @@ def _add_translator(b: GraphBuilder, model: Translator) -> str:
     else:
         source_path = "source"
         target_call = 0
-    x = _add_embedding(b, "source", model.source_table, source_path, "source_ids", "source")
+    x = _add_embedding(b, "source", model.source_embedding, source_path, "source_ids", "source")
     memory = add_stack(b, "encoder", model.encoder, x, "source")
     x = _add_embedding(b, "embedding", model.embedding, "embedding", "ids", "target", target_call)
     x = add_stack(b, "decoder", model.decoder, x, "target", memory=memory, causal=True)
@@ -113,11 +113,11 @@ def _add_embedding(
 
 def _add_output(b: GraphBuilder, module: nn.Module, states: str, sequence: str) -> str:
     """The output head; returns the name of the logits, or of the vector."""
-    if isinstance(module, output.Pooled):
+    if isinstance(module, output.PooledOutput):
         return _add_pooled_output(b, module, states)
     sequences = {"T": sequence}
     path = "output"
-    if isinstance(module, output.Transformed):
+    if isinstance(module, output.PredictionHead):
         states = _add_chain(b, "output.change", module.change, states, sequences)
         module = module.output
         path = "output.output"
@@ -134,7 +134,7 @@ def _add_output(b: GraphBuilder, module: nn.Module, states: str, sequence: str) 
     return b.add("output", operation, tuple(inputs), axes, sequences, HookPoint("output"))
 
 
-def _add_pooled_output(b: GraphBuilder, module: output.Pooled, states: str) -> str:
+def _add_pooled_output(b: GraphBuilder, module: output.PooledOutput, states: str) -> str:
     """One vector for the text, then a head on it."""
     hook_point = HookPoint("output.change", 0, "argument")
     x = b.add("output.pooled", Pool(module.pooling.kind), (states,), ("B", "D"), {}, hook_point)

@@ -15,7 +15,7 @@ from qkv.interpret.trace.operations import (
     RopeAngles,
 )
 from qkv.model.feed_forward import FeedForward, GatedFeedForward
-from qkv.model.norm import Add, AddNormed, Keep, Replace
+from qkv.model.norm import NoResidual, NormThenAdd, PassThrough, ResidualAdd
 from qkv.model.position import Position
 from qkv.model.position.rope import RopePosition
 from qkv.model.position.schemes import LearnedPositions, SinusoidalPositions
@@ -61,7 +61,7 @@ def add_stack(
             causal=causal,
             window=windows[0] if windows else None,
             rotation=rotations[pattern],
-            adjacent=isinstance(position, RopePosition) and position.choice.interleaved,
+            adjacent=isinstance(position, RopePosition) and position.config.interleaved,
             position=stack.position,
             memory=memory,
         )
@@ -91,7 +91,7 @@ class _LayerNodes:
             x = self._residual("attention", x, attention)
             return self._residual("feed_forward", x, feed_forward)
         x = self._residual("attention", x, self._attention("attention", x))
-        if not isinstance(self.block.cross_join, Keep):
+        if not isinstance(self.block.cross_join, PassThrough):
             x = self._residual("cross", x, self._attention("cross", x))
         return self._residual("feed_forward", x, self._feed_forward(x))
 
@@ -130,11 +130,11 @@ class _LayerNodes:
         """x + y with the norms around it that the model's norm placement asks for."""
         name = f"{part}_join"
         join = getattr(self.block, name)
-        if isinstance(join, AddNormed):
+        if isinstance(join, NormThenAdd):
             y = self._module(f"{name}.norm", y)
-        if isinstance(join, Replace):
+        if isinstance(join, NoResidual):
             x = y
-        elif isinstance(join, Add):
+        elif isinstance(join, ResidualAdd):
             x = self.b.add(
                 f"{self.name}.{name}",
                 ElementwiseAdd(),
@@ -164,7 +164,7 @@ def _add_position(b: GraphBuilder, name: str, position: Position, x: str, sequen
         operation = AddLearnedPositions(position.offset)
         inputs = (*inputs, f"{name}.position.weight")
     elif isinstance(position, SinusoidalPositions):
-        config = position.choice
+        config = position.config
         operation = AddSinusoids(config.base, config.interleaved, config.endpoint, config.offset)
     else:
         return x
@@ -179,12 +179,12 @@ def _add_rotation(
     """The cosines and sines of RoPE; returns their prefix, or None where nothing is rotated."""
     if not isinstance(position, RopePosition):
         return None
-    config = position.choice
+    config = position.config
     cpu = torch.device("cpu")
-    frequencies = config.scaling.speeds(config.base, position.turned, torch.float64, cpu)
+    frequencies = config.scaling.frequencies(config.base, position.turned, torch.float64, cpu)
     for function in ("cos", "sin"):
         operation = RopeAngles(
-            function, tuple(frequencies.tolist()), config.interleaved, config.scaling.lengthening()
+            function, tuple(frequencies.tolist()), config.interleaved, config.scaling.amplitude()
         )
         b.add(
             f"{prefix}.{function}",

@@ -7,12 +7,12 @@ import torch
 from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor
 
-from qkv.attention import Rotation, frequencies, rotation
+from qkv.attention import RopeRotation, frequencies, rope_rotation
 from qkv.attention.positions import (
-    stretch_base,
-    stretch_by_turns,
-    stretch_by_wavelength,
-    stretch_linear,
+    ntk_base,
+    scale_linear,
+    scale_llama3,
+    scale_yarn,
 )
 from qkv.errors import ConfigError
 from qkv.model.config import Config, Size
@@ -22,7 +22,7 @@ from qkv.model.position.schemes import Position, PositionScheme, Sizes, angle_dt
 class _Stretch(Config):
     """How fast each pair turns, and how much longer turning makes it."""
 
-    def lengthening(self) -> float:
+    def amplitude(self) -> float:
         return 1.0
 
 
@@ -31,7 +31,9 @@ class NoScaling(_Stretch):
 
     kind: Literal["none"] = "none"
 
-    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def frequencies(
+        self, base: float, width: int, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         """Radians per position of each pair, (width/2,)."""
         return frequencies(width, base, device, dtype)
 
@@ -42,8 +44,10 @@ class LinearScaling(_Stretch):
     kind: Literal["linear"] = "linear"
     factor: PositiveFloat
 
-    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return stretch_linear(frequencies(width, base, device, dtype), self.factor)
+    def frequencies(
+        self, base: float, width: int, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
+        return scale_linear(frequencies(width, base, device, dtype), self.factor)
 
 
 class NtkScaling(_Stretch):
@@ -52,8 +56,10 @@ class NtkScaling(_Stretch):
     kind: Literal["ntk"] = "ntk"
     factor: PositiveFloat
 
-    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return frequencies(width, stretch_base(base, self.factor, width), device, dtype)
+    def frequencies(
+        self, base: float, width: int, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
+        return frequencies(width, ntk_base(base, self.factor, width), device, dtype)
 
 
 class Llama3Scaling(_Stretch):
@@ -61,19 +67,26 @@ class Llama3Scaling(_Stretch):
 
     kind: Literal["llama3"] = "llama3"
     factor: PositiveFloat
-    low: PositiveFloat = 1.0
-    high: PositiveFloat = 4.0
+    low_freq_factor: PositiveFloat = 1.0
+    high_freq_factor: PositiveFloat = 4.0
     trained_length: Size
 
     @model_validator(mode="after")
     def _ordered(self) -> "Llama3Scaling":
-        if self.low >= self.high:
-            raise ValueError(f"low={self.low} must be below high={self.high}")
+        if self.low_freq_factor >= self.high_freq_factor:
+            raise ValueError(
+                f"low_freq_factor={self.low_freq_factor} must be below "
+                f"high_freq_factor={self.high_freq_factor}"
+            )
         return self
 
-    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def frequencies(
+        self, base: float, width: int, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         plain = frequencies(width, base, device, dtype)
-        return stretch_by_wavelength(plain, self.factor, self.low, self.high, self.trained_length)
+        return scale_llama3(
+            plain, self.factor, self.low_freq_factor, self.high_freq_factor, self.trained_length
+        )
 
 
 class YarnScaling(_Stretch):
@@ -84,18 +97,22 @@ class YarnScaling(_Stretch):
 
     kind: Literal["yarn"] = "yarn"
     factor: PositiveFloat
-    fast: PositiveFloat = 32.0
-    slow: PositiveFloat = 1.0
+    beta_fast: PositiveFloat = 32.0
+    beta_slow: PositiveFloat = 1.0
     trained_length: Size
-    length: PositiveFloat | None = None
+    attention_factor: PositiveFloat | None = None
 
-    def speeds(self, base: float, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def frequencies(
+        self, base: float, width: int, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         plain = frequencies(width, base, device, dtype)
-        return stretch_by_turns(plain, base, self.factor, self.fast, self.slow, self.trained_length)
+        return scale_yarn(
+            plain, base, self.factor, self.beta_fast, self.beta_slow, self.trained_length
+        )
 
-    def lengthening(self) -> float:
-        if self.length is not None:
-            return self.length
+    def amplitude(self) -> float:
+        if self.attention_factor is not None:
+            return self.attention_factor
         return 1.0 if self.factor <= 1.0 else 0.1 * math.log(self.factor) + 1.0
 
 
@@ -114,14 +131,14 @@ class Rope(PositionScheme):
     fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     scaling: Stretch = NoScaling()
 
-    def turned(self, room: Sizes) -> int:
+    def rotated_width(self, room: Sizes) -> int:
         """How many features of a head turn."""
         return int(room.head_width * self.fraction)
 
     def fit(self, room: Sizes) -> None:
         if isinstance(self.scaling, YarnScaling) and self.base <= 1.0:
             raise ConfigError(f"base={self.base} turns all pairs alike; YaRN needs one above 1")
-        turned = self.turned(room)
+        turned = self.rotated_width(room)
         fewest = (
             4 if isinstance(self.scaling, NtkScaling) else 2
         )  # a base stretches between two pairs
@@ -133,15 +150,15 @@ class Rope(PositionScheme):
             )
 
     def build(self, room: Sizes) -> Position:
-        return RopePosition(self, self.turned(room))
+        return RopePosition(self, self.rotated_width(room))
 
 
 class RopePosition(Position):
     def __init__(self, choice: Rope, turned: int) -> None:
         super().__init__()
-        self.choice, self.turned = choice, turned
+        self.config, self.turned = choice, turned
 
-    def rope(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
-        c = self.choice
-        speeds = c.scaling.speeds(c.base, self.turned, angle_dtype(dtype), positions.device)
-        return rotation(positions, speeds, c.interleaved, c.scaling.lengthening())
+    def rope(self, positions: Tensor, dtype: torch.dtype) -> RopeRotation:
+        c = self.config
+        speeds = c.scaling.frequencies(c.base, self.turned, angle_dtype(dtype), positions.device)
+        return rope_rotation(positions, speeds, c.interleaved, c.scaling.amplitude())

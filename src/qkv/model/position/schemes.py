@@ -10,13 +10,13 @@ from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 
 from qkv.attention import (
-    SEE_ALL,
-    UNTURNED,
-    AlibiBias,
-    BucketBias,
+    FULL_MASK,
+    NO_ROPE,
+    AlibiMask,
+    BucketMask,
     Mask,
-    Rotation,
-    Unturned,
+    NoRope,
+    RopeRotation,
     alibi_slopes,
     sinusoids,
 )
@@ -46,13 +46,13 @@ class Position(nn.Module):
         """x (B, T, D) with its positions (T,) or (B, T) in it."""
         return x
 
-    def rope(self, positions: Tensor, dtype: torch.dtype) -> Rotation | Unturned:
+    def rope(self, positions: Tensor, dtype: torch.dtype) -> RopeRotation | NoRope:
         """How queries and keys at these positions are turned."""
-        return UNTURNED
+        return NO_ROPE
 
     def mask(self, dtype: torch.dtype) -> Mask:
         """What is added to the scores."""
-        return SEE_ALL
+        return FULL_MASK
 
 
 class PositionScheme(Config):
@@ -118,10 +118,10 @@ class Sinusoidal(PositionScheme):
 class SinusoidalPositions(Position):
     def __init__(self, choice: Sinusoidal) -> None:
         super().__init__()
-        self.choice = choice
+        self.config = choice
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        c, width, dtype = self.choice, x.shape[-1], angle_dtype(x.dtype)
+        c, width, dtype = self.config, x.shape[-1], angle_dtype(x.dtype)
         places = positions + c.offset
         return x + sinusoids(places, width, c.base, c.interleaved, c.endpoint, dtype).to(x.dtype)
 
@@ -141,7 +141,7 @@ class AlibiPositions(Position):
         self.heads = heads
 
     def mask(self, dtype: torch.dtype) -> Mask:
-        return Mask((AlibiBias(alibi_slopes(self.heads, angle_dtype(dtype))),))
+        return Mask((AlibiMask(alibi_slopes(self.heads, angle_dtype(dtype))),))
 
 
 class RelativeBuckets(PositionScheme):
@@ -175,7 +175,7 @@ class RelativePositions(Position):
     def __init__(self, choice: RelativeBuckets, heads: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(choice.buckets, heads))
-        self.choice = choice
+        self.config = choice
 
     def mask(self, dtype: torch.dtype) -> Mask:
-        return Mask((BucketBias(self.weight, self.choice.max_distance, self.choice.bidirectional),))
+        return Mask((BucketMask(self.weight, self.config.max_distance, self.config.bidirectional),))

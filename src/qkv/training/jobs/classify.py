@@ -121,7 +121,7 @@ class Classifying(Job[Parts[Labelled]]):
         output = config.output
         if isinstance(output, Classify):
             changed = output.model_copy(update={"labels": labels})
-        elif isinstance(output, TextVector) and output.unit:
+        elif isinstance(output, TextVector) and output.normalize:
             # An encoder of sentences: what is pooled well for a vector is so for a label.
             changed = Classify(labels=labels, pooling=output.pooling)
         else:

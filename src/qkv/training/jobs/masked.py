@@ -37,7 +37,7 @@ class Masked(OnRunningText):
         if not isinstance(output, MaskedToken) and isinstance(config, EncoderOnly):
             stack = config.encoder
             narrow = None if stack.embedding_width is None else stack.input_width
-            output = MaskedToken(norm=stack.norm, narrow=narrow)
+            output = MaskedToken(norm=stack.norm, dense_width=narrow)
         return with_output(self.name, config, vocabulary, output)
 
     def data_module(self, parts: Corpus, tokenizer: Tokenizer, recipe: Recipe) -> DataModule:
