@@ -1,4 +1,4 @@
-"""Every operation of a model as a value that can be written down and computed again in NumPy."""
+"""Every step of a model as an operation: equation, LaTeX, NumPy definition, and cells by hand."""
 
 from typing import Any
 
@@ -7,39 +7,50 @@ from qkv.interpret.trace.operations.attention_steps import (
     AlibiBias,
     AttentionMask,
     ConcatHeads,
-    FactoredLinearToHeads,
-    Linear,
-    LinearToHeads,
+    HeadScores,
+    HeadWeightedSum,
     MaskScores,
     RelativeBias,
     Rotate,
     ScaleScores,
     Scores,
-    SlicedLinearToHeads,
     SoftCap,
     Softmax,
-    TokenLogits,
     WeightedSum,
 )
-from qkv.interpret.trace.operations.pointwise import (
-    KINDS,
-    Activation,
+from qkv.interpret.trace.operations.embedding_steps import (
     AddLearnedPositions,
     AddSinusoids,
     AddTokenType,
-    Array,
-    ElementwiseAdd,
-    ElementwiseMultiply,
     EmbeddingLookup,
+    RopeAngles,
+)
+from qkv.interpret.trace.operations.operation import (
+    KINDS,
+    Arithmetic,
+    Array,
+    DisplayMatrix,
     InputValue,
-    L2Normalize,
-    LayerNormalization,
     Opaque,
     Operation,
+)
+from qkv.interpret.trace.operations.pointwise import (
+    Activation,
+    ElementwiseAdd,
+    ElementwiseMultiply,
+    L2Normalize,
+    LayerNormalization,
     Pool,
     RMSNormalization,
-    RopeAngles,
     ScaleBy,
+)
+from qkv.interpret.trace.operations.projections import (
+    FactoredLinearToHeads,
+    Linear,
+    LinearToHeads,
+    MatMul,
+    SlicedLinearToHeads,
+    TokenLogits,
 )
 from qkv.legacy import upgrade
 
@@ -50,19 +61,24 @@ __all__ = [
     "AddSinusoids",
     "AddTokenType",
     "AlibiBias",
+    "Arithmetic",
     "Array",
     "AttentionMask",
     "ConcatHeads",
+    "DisplayMatrix",
     "ElementwiseAdd",
     "ElementwiseMultiply",
     "EmbeddingLookup",
     "FactoredLinearToHeads",
+    "HeadScores",
+    "HeadWeightedSum",
     "InputValue",
     "L2Normalize",
     "LayerNormalization",
     "Linear",
     "LinearToHeads",
     "MaskScores",
+    "MatMul",
     "Opaque",
     "Operation",
     "Pool",

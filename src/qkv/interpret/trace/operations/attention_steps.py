@@ -1,17 +1,35 @@
-"""The steps of one attention, from turned queries to mixed values."""
+"""The steps of scaled dot-product attention, from rotated queries and keys to joined heads.
+
+Each works on a whole layer, (B, H, T, E), and on the matrices of a single head, (T, E): a
+worksheet and a walk through one head use the second form. Attention itself is from Vaswani et al.
+2017, "Attention Is All You Need".
+"""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from qkv.interpret.trace.operations.pointwise import Array, ConstantFormula, Operation, number, wide
-
-# FOLDED explain/trace/operation/matrices: Matrix products, and how heads are split and joined.
+from qkv.interpret.matrix import format_number, format_term, round_half_away, round_matrix
+from qkv.interpret.trace.operations.operation import (
+    Arithmetic,
+    Array,
+    ConstantFormula,
+    DisplayMatrix,
+    Operation,
+    as_float64,
+    dot_product,
+    format_factor,
+)
+from qkv.interpret.trace.operations.pointwise import ScaleBy
 
 
 @dataclass(frozen=True)
 class Rotate(Operation):
-    """(x, cos, sin): each pair of features turned by the angle of its position."""
+    """(x, cos, sin): RoPE, each pair of features rotated by the angle of its position.
+
+    A pair is two neighbouring features if `adjacent`, else features i and i + width / 2. Features
+    beyond the width of cos and sin stay as they are (partial rotation).
+    """
 
     adjacent: bool = False
 
@@ -24,103 +42,185 @@ class Rotate(Operation):
         return r"R_{\theta} X"
 
     def compute(self, *inputs: Array) -> Array:
-        x, cos, sin = wide(*inputs)
-        width, half = cos.shape[-1], cos.shape[-1] // 2
+        x, cos, sin = as_float64(*inputs)
+        width = cos.shape[-1]
+        half = width // 2
         first = slice(0, width, 2) if self.adjacent else slice(0, half)
         second = slice(1, width, 2) if self.adjacent else slice(half, width)
-        turned = x.copy()  # features beyond the width stay as they are
-        a, b = x[..., first], x[..., second]
-        turned[..., first] = a * cos[..., first] - b * sin[..., first]
-        turned[..., second] = b * cos[..., second] + a * sin[..., second]
-        return turned
+        a = x[..., first]
+        b = x[..., second]
+        result = x.copy()
+        result[..., first] = a * cos[..., first] - b * sin[..., first]
+        result[..., second] = b * cos[..., second] + a * sin[..., second]
+        return result
+
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        x, cos, sin = inputs
+        feature = x.value[row, column]
+        width = cos.value.shape[1]
+        if column >= width:
+            return Arithmetic(f"{x.number(row, column)}, which is not turned", feature)
+        partner, sign = self._partner(column, width)
+        operator = "+" if sign > 0 else "−"
+        text = (
+            f"{x.term(row, column)} × {cos.term(row, column)} {operator} "
+            f"{x.term(row, partner)} × {sin.term(row, column)}"
+        )
+        along = feature * cos.value[row, column]
+        across = sign * x.value[row, partner] * sin.value[row, column]
+        return Arithmetic(text, along + across)
+
+    def _partner(self, column: int, width: int) -> tuple[int, int]:
+        """The other feature of the pair, and the sign of its sine term."""
+        if self.adjacent:
+            is_first = column % 2 == 0
+            distance = 1
+        else:
+            is_first = column < width // 2
+            distance = width // 2
+        return (column + distance, -1) if is_first else (column - distance, 1)
 
 
 @dataclass(frozen=True)
 class Scores(ConstantFormula):
-    """(q, k): every query with every key; where heads share keys, each group takes its own."""
+    """(q, k): the dot product of every query with every key.
+
+    With grouped-query attention each key head serves a group of query heads.
+    """
 
     as_text = "q · kᵀ"
     as_latex = r"Q K^{\top}"
 
     def compute(self, *inputs: Array) -> Array:
-        q, k = wide(*inputs)
-        return np.asarray(q @ spread(k, q.shape[1]).swapaxes(-1, -2))
+        q, k = as_float64(*inputs)
+        return np.asarray(q @ repeat_kv(k, q).swapaxes(-1, -2))
+
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        q, k = inputs
+        return dot_product(q.row(row), k.row(column), precision)
 
 
 @dataclass(frozen=True)
-class ScaleScores(Operation):
-    """(scores): × 1/√d_k, or whatever the model takes instead."""
+class HeadScores(Scores):
+    """(q, k): the same for the columns `start` to `stop` of q and k, which belong to one head."""
 
-    factor: float = 1.0
+    start: int = 0
+    stop: int = 0
+
+    def compute(self, *inputs: Array) -> Array:
+        q, k = inputs
+        return super().compute(q[:, self.start : self.stop], k[:, self.start : self.stop])
+
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        slices = (matrix.columns(self.start, self.stop) for matrix in inputs)
+        return super().arithmetic(row, column, precision, *slices)
+
+
+@dataclass(frozen=True)
+class ScaleScores(ScaleBy):
+    """(scores): times 1 ÷ √d_k, or the factor a model uses instead."""
+
     d_k: int = 1
 
     @property
-    def _usual(self) -> bool:
+    def divides_by_root(self) -> bool:
+        """Whether the factor is the usual 1 ÷ √d_k."""
         return bool(np.isclose(self.factor, self.d_k**-0.5, rtol=1e-9))
 
     @property
     def equation(self) -> str:
-        return f"scores ÷ √{self.d_k}" if self._usual else f"scores × {number(self.factor)}"
+        if self.divides_by_root:
+            return f"scores ÷ √{self.d_k}"
+        return f"scores × {format_factor(self.factor)}"
 
     @property
     def latex(self) -> str:
-        if self._usual:
+        if self.divides_by_root:
             return rf"\frac{{Q K^{{\top}}}}{{\sqrt{{{self.d_k}}}}}"
         return rf"{self.factor:.6g}\,Q K^{{\top}}"
 
-    def compute(self, *inputs: Array) -> Array:
-        return np.asarray(wide(*inputs)[0] * self.factor)
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        if not self.divides_by_root:
+            return super().arithmetic(row, column, precision, *inputs)
+        score = inputs[0].number(row, column)
+        root = round_half_away(float(np.sqrt(self.d_k)), precision)
+        text = f"{score} ÷ √{self.d_k} = {score} ÷ {format_number(root, precision)}"
+        return Arithmetic(text, inputs[0].value[row, column] / root)
 
 
 @dataclass(frozen=True)
 class SoftCap(Operation):
-    """(scaled): none larger than the cap, along a tanh."""
+    """(scores): kept below the cap in size by cap · tanh(x ÷ cap), as in Gemma 2."""
 
     cap: float = 1.0
 
     @property
     def equation(self) -> str:
-        return f"{number(self.cap)}·tanh(scaled ÷ {number(self.cap)})"
+        return f"{format_factor(self.cap)}·tanh(scaled ÷ {format_factor(self.cap)})"
 
     @property
     def latex(self) -> str:
         return rf"{self.cap:g}\tanh(\cdot/{self.cap:g})"
 
     def compute(self, *inputs: Array) -> Array:
-        return np.tanh(wide(*inputs)[0] / self.cap) * self.cap
+        return np.tanh(as_float64(*inputs)[0] / self.cap) * self.cap
+
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        score = inputs[0].value[row, column]
+        text = f"{self.cap:g} × tanh({inputs[0].number(row, column)} ÷ {self.cap:g})"
+        return Arithmetic(text, float(np.tanh(score / self.cap) * self.cap))
 
 
 @dataclass(frozen=True)
 class AttentionMask(Operation):
-    """(query positions, key positions): True where the query may look."""
+    """(query positions, key positions): True where the query may attend to the key."""
 
     causal: bool = False
-    before: int | None = None
+    before: int | None = None  # how far back a window reaches
     after: int | None = None
 
     @property
     def equation(self) -> str:
-        far = "" if self.before is None else f" and at most {self.before} before"
-        far += "" if self.after is None or self.causal else f", {self.after} after"
-        return ("key ≤ query" if self.causal else "key near query") + far
+        equation = "key ≤ query" if self.causal else "key near query"
+        if self.before is not None:
+            equation += f" and at most {self.before} before"
+        if self.after is not None and not self.causal:
+            equation += f", {self.after} after"
+        return equation
 
     @property
     def latex(self) -> str:
         return r"j \le i" if self.causal else r"|i-j| \le w"
 
     def compute(self, *inputs: Array) -> Array:
-        distance = inputs[1][None, :] - inputs[0][:, None]  # (T, S)
-        seen = distance <= 0 if self.causal else np.ones_like(distance, dtype=bool)
+        queries, keys = inputs
+        distance = keys[None, :] - queries[:, None]  # (T, S)
+        mask = np.ones_like(distance, dtype=bool)
+        if self.causal:
+            mask &= distance <= 0
         if self.before is not None:
-            seen &= distance >= -self.before
+            mask &= distance >= -self.before
         if self.after is not None:
-            seen &= distance <= self.after
-        return np.asarray(seen)
+            mask &= distance <= self.after
+        return np.asarray(mask)
 
 
 @dataclass(frozen=True)
 class AlibiBias(Operation):
-    """(query positions, key positions): what each head loses for a distance (ALiBi)."""
+    """(query positions, key positions): ALiBi, a penalty per head that grows with distance.
+
+    Press et al. 2022, "Train Short, Test Long".
+    """
 
     slopes: tuple[float, ...] = ()
 
@@ -133,13 +233,14 @@ class AlibiBias(Operation):
         return r"-m_h |i-j|"
 
     def compute(self, *inputs: Array) -> Array:
-        distance = np.abs(inputs[1][None, :] - inputs[0][:, None])
+        queries, keys = inputs
+        distance = np.abs(keys[None, :] - queries[:, None])
         return np.asarray(-np.array(self.slopes)[None, :, None, None] * distance)
 
 
 @dataclass(frozen=True)
 class RelativeBias(Operation):
-    """(query positions, key positions, table): a learned number a range of distances (T5)."""
+    """(query positions, key positions, table): T5's learned bias for each bucket of distances."""
 
     max_distance: int = 128
     bidirectional: bool = True
@@ -155,9 +256,10 @@ class RelativeBias(Operation):
     def compute(self, *inputs: Array) -> Array:
         queries, keys, table = inputs
         bucket = self._bucket(keys[None, :] - queries[:, None], len(table))
-        return wide(table)[0][bucket].transpose(2, 0, 1)[None]
+        return as_float64(table)[0][bucket].transpose(2, 0, 1)[None]
 
     def _bucket(self, distance: Array, buckets: int) -> Array:
+        """One bucket per distance up to half of them, then logarithmically wider ones."""
         first = np.zeros_like(distance)
         if self.bidirectional:
             buckets //= 2
@@ -166,16 +268,19 @@ class RelativeBias(Operation):
         else:
             distance = np.maximum(-distance, 0)
         exact = buckets // 2
-        far = np.log(np.maximum(distance, 1).astype(np.float32) / exact)
-        far = exact + (far / np.log(self.max_distance / exact) * (buckets - exact)).astype(int)
-        return np.asarray(
-            first + np.where(distance < exact, distance, np.minimum(far, buckets - 1))
-        )
+        # float32, as T5 computes it: another precision would move distances at a boundary.
+        log = np.log(np.maximum(distance, 1).astype(np.float32) / exact)
+        far = exact + (log / np.log(self.max_distance / exact) * (buckets - exact)).astype(int)
+        near_or_far = np.where(distance < exact, distance, np.minimum(far, buckets - 1))
+        return np.asarray(first + near_or_far)
 
 
 @dataclass(frozen=True)
 class MaskScores(Operation):
-    """(scores), then a bias and what is seen, if there are such: −∞ where not seen."""
+    """(scores), then a bias and a mask, if there are such.
+
+    The mask is boolean, True where a query may attend, or additive, 0 or −∞.
+    """
 
     bias: bool = False
     mask: bool = False
@@ -193,133 +298,143 @@ class MaskScores(Operation):
         scores, *rest = inputs
         if self.bias:
             scores = scores + rest.pop(0)
-        return np.where(rest[0], scores, -np.inf) if self.mask else np.asarray(scores)
+        if not self.mask:
+            return np.asarray(scores)
+        mask = rest[0]
+        if mask.dtype == np.bool_:
+            return np.where(mask, scores, -np.inf)
+        return np.asarray(scores + mask)
+
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        scores, *rest = inputs
+        text = scores.number(row, column)
+        result = scores.value[row, column]
+        if self.bias:
+            bias = rest.pop(0)
+            text += f" + {bias.term(row, column)}"
+            result = result + bias.value[row, column]
+        if self.mask:
+            hidden = rest[0].value[row, column]
+            if rest[0].value.dtype == np.bool_:
+                hidden = 0.0 if hidden else -np.inf
+            text += f" + {format_term(hidden, 0)}"
+            result = result + hidden
+        return Arithmetic(text, result)
 
 
 @dataclass(frozen=True)
 class Softmax(ConstantFormula):
-    """(masked): each row as shares that sum to 1; zeros for a row of nothing but −∞."""
+    """(scores): weights that sum to 1 in each row; zeros in a row of nothing but −∞."""
 
     as_text = "softmax of each row"
     as_latex = r"\mathrm{softmax}(\cdot)"
 
     def compute(self, *inputs: Array) -> Array:
-        (x,) = wide(*inputs)
+        (x,) = as_float64(*inputs)
         largest = x.max(axis=-1, keepdims=True)
+        # Subtracting the maximum changes no weight and keeps exp from overflowing.
         powers = np.exp(x - np.where(np.isneginf(largest), 0.0, largest))
         total = powers.sum(axis=-1, keepdims=True)
         return np.asarray(powers / np.where(total == 0.0, 1.0, total))
 
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        scores = inputs[0].value[row]
+        decimals = inputs[0].decimals
+        largest = scores.max()
+        if np.isneginf(largest):
+            return Arithmetic("nothing is seen", 0.0)
+        # Exponents of moderate size are readable as they are; others have the maximum subtracted.
+        shift = 0.0 if -5 < largest < 20 else largest
+        exponents = [_exponential(score, shift, decimals) for score in scores]
+        powers = round_matrix(np.exp(scores - shift)[None], precision)[0]
+        denominator = " + ".join(format_number(power, precision) for power in powers)
+        text = (
+            f"{exponents[column]} ÷ ({' + '.join(exponents)}) = "
+            f"{format_number(powers[column], precision)} ÷ ({denominator})"
+        )
+        return Arithmetic(text, powers[column] / powers.sum())
+
 
 @dataclass(frozen=True)
 class WeightedSum(ConstantFormula):
-    """(weights, v): the mean of the values, weighted."""
+    """(weights, v): the mean of the values, weighted by attention."""
 
     as_text = "weights · v"
     as_latex = r"A V"
 
     def compute(self, *inputs: Array) -> Array:
-        weights, v = wide(*inputs)
-        return np.asarray(weights @ spread(v, weights.shape[1]))
+        weights, v = as_float64(*inputs)
+        return np.asarray(weights @ repeat_kv(v, weights))
 
-
-def spread(shared: Array, heads: int) -> Array:
-    """Keys or values for every query head: (B, K, S, E) -> (B, H, S, E)."""
-    return np.repeat(shared, heads // shared.shape[1], axis=1)
-
-
-@dataclass(frozen=True)
-class Linear(Operation):
-    """(x, weight) or (x, weight, bias)."""
-
-    bias: bool = True
-
-    @property
-    def equation(self) -> str:
-        return "x · Wᵀ + b" if self.bias else "x · Wᵀ"
-
-    @property
-    def latex(self) -> str:
-        return r"X W^{\top} + b" if self.bias else r"X W^{\top}"
-
-    def compute(self, *inputs: Array) -> Array:
-        x, weight, *bias = wide(*inputs)
-        return np.asarray(x @ weight.T + (bias[0] if self.bias else 0.0))
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        weights, v = inputs
+        return dot_product(weights.row(row), v.column(column), precision)
 
 
 @dataclass(frozen=True)
-class LinearToHeads(Linear):
-    """The same, shared out among the heads: (B, T, D) -> (B, H, T, E)."""
+class HeadWeightedSum(WeightedSum):
+    """(weights, v): the same for the columns `start` to `stop` of v, which belong to one head."""
 
-    heads: int = 1
-
-    @property
-    def equation(self) -> str:
-        return f"{super().equation}, in {self.heads} heads"
+    start: int = 0
+    stop: int = 0
 
     def compute(self, *inputs: Array) -> Array:
-        return split(super().compute(*inputs), self.heads)
+        weights, v = inputs
+        return super().compute(weights, v[:, self.start : self.stop])
 
-
-@dataclass(frozen=True)
-class SlicedLinearToHeads(ConstantFormula):
-    """(x, weight): each head's slice of x times that head's own square matrix."""
-
-    as_text = "xₕ · Wₕ for the slice of each head"
-    as_latex = r"X_h W_h"
-
-    def compute(self, *inputs: Array) -> Array:
-        x, weight = wide(*inputs)
-        return np.asarray(split(x, len(weight)) @ weight)
-
-
-@dataclass(frozen=True)
-class FactoredLinearToHeads(Operation):
-    """(x, down, up): through a narrow space, shared out among the heads."""
-
-    heads: int = 1
-
-    @property
-    def equation(self) -> str:
-        return f"x · V_down · V_up, in {self.heads} heads"
-
-    @property
-    def latex(self) -> str:
-        return r"X V_{\downarrow} V_{\uparrow}"
-
-    def compute(self, *inputs: Array) -> Array:
-        x, down, up = wide(*inputs)
-        return split(x @ down @ up, self.heads)
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        weights, v = inputs
+        values = v.columns(self.start, self.stop)
+        return super().arithmetic(row, column, precision, weights, values)
 
 
 @dataclass(frozen=True)
 class ConcatHeads(ConstantFormula):
-    """(mixed): the heads side by side, (B, H, T, E) -> (B, T, H·E)."""
+    """(output): the heads next to each other, (B, H, T, E) -> (B, T, H·E).
+
+    A worksheet has a matrix for each head instead: (T, E), (T, E), … -> (T, H·E).
+    """
 
     as_text = "head after head, side by side"
     as_latex = r"[\mathrm{head}_1; \ldots; \mathrm{head}_H]"
 
     def compute(self, *inputs: Array) -> Array:
-        (x,) = wide(*inputs)
+        if len(inputs) > 1:
+            return np.concatenate(as_float64(*inputs), axis=-1)
+        (x,) = as_float64(*inputs)
         return x.swapaxes(1, 2).reshape(x.shape[0], x.shape[2], -1)
 
-
-@dataclass(frozen=True)
-class TokenLogits(Linear):
-    """(states, table) or (states, table, bias): how well each token of the vocabulary fits."""
-
-    cap: float | None = None
-
-    @property
-    def equation(self) -> str:
-        plain = "states · tableᵀ + b" if self.bias else "states · tableᵀ"
-        return plain if self.cap is None else f"{number(self.cap)}·tanh(({plain}) ÷ {self.cap:g})"
-
-    def compute(self, *inputs: Array) -> Array:
-        plain = super().compute(*inputs)
-        return plain if self.cap is None else np.tanh(plain / self.cap) * self.cap
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        for number, head in enumerate(inputs, start=1):
+            width = head.value.shape[1]
+            if column < width:
+                # The worksheet's steps are called head1.output, head2.output, …
+                text = f"column {column + 1} of head{number}.output, {head.number(row, column)}"
+                return Arithmetic(text, head.value[row, column])
+            column -= width
+        raise IndexError(column)
 
 
-def split(x: Array, heads: int) -> Array:
-    """(B, T, H·E) -> (B, H, T, E)"""
-    return x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
+def repeat_kv(shared: Array, per_head: Array) -> Array:
+    """Keys or values for every query head: (B, K, S, E) -> (B, H, S, E); those of one head stay."""
+    if shared.ndim < 4:
+        return shared
+    return np.repeat(shared, per_head.shape[1] // shared.shape[1], axis=1)
+
+
+def _exponential(score: float, shift: float, decimals: int) -> str:
+    """e^0.61, or e^(40.00 − 39.00) where the maximum of the row is subtracted."""
+    exponent = format_number(score, decimals)
+    if not shift:
+        return f"e^{exponent}"
+    return f"e^({exponent} − {format_term(shift, decimals)})"

@@ -1,106 +1,23 @@
-"""What one step of a model does to its inputs: in words, and once more in plain NumPy."""
+"""What is done to each number, or to each position by itself: sums, activations, norms, pooling."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+import re
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-# FOLDED explain/trace/operation/pointwise: What is done to each number, or to each position by
-#   itself.
-# FOLDED explain/trace/operation/pooling: One vector for a text.
-# FOLDED explain/trace/operation/tables: From ids and positions to vectors.
+from qkv.interpret.matrix import format_number, format_term
+from qkv.interpret.trace.operations.operation import (
+    Arithmetic,
+    Array,
+    ConstantFormula,
+    DisplayMatrix,
+    Operation,
+    as_float64,
+    format_factor,
+)
 
-Array = NDArray[Any]
-
-KINDS: dict[str, type["Operation"]] = {}  # every operation by the name it has in files
-
-
-@dataclass(frozen=True)
-class Operation:
-    """A value, so that it can be written down; `compute` is the definition, without torch."""
-
-    recomputable: ClassVar[bool] = True  # whether `compute` gives the value from its inputs
-
-    @property
-    def equation(self) -> str:
-        """On one line, as people write it."""
-        raise NotImplementedError
-
-    @property
-    def latex(self) -> str:
-        raise NotImplementedError
-
-    def compute(self, *inputs: Array) -> Array:
-        """The result from the inputs, in their order."""
-        raise NotImplementedError
-
-    def __init_subclass__(cls) -> None:
-        KINDS[cls.__name__] = cls
-
-    def json(self) -> dict[str, Any]:
-        return {"kind": type(self).__name__, **asdict(self)}
-
-
-@dataclass(frozen=True)
-class ConstantFormula(Operation):
-    """One that is always written the same way."""
-
-    as_text: ClassVar[str]
-    as_latex: ClassVar[str]
-
-    @property
-    def equation(self) -> str:
-        return self.as_text
-
-    @property
-    def latex(self) -> str:
-        return self.as_latex
-
-
-@dataclass(frozen=True)
-class InputValue(Operation):
-    """Not computed: it comes from outside, as `what` says."""
-
-    what: str = "given"
-    recomputable: ClassVar[bool] = False
-
-    @property
-    def equation(self) -> str:
-        return self.what
-
-    @property
-    def latex(self) -> str:
-        return rf"\text{{{self.what}}}"
-
-
-@dataclass(frozen=True)
-class Opaque(Operation):
-    """Computed by a module that brings no operation of its own: shown, but not opened."""
-
-    module: str = ""  # the name of its class
-    recomputable: ClassVar[bool] = False
-
-    @property
-    def equation(self) -> str:
-        return f"computed by {self.module}, not opened"
-
-    @property
-    def latex(self) -> str:
-        return rf"\mathrm{{{self.module}}}(\cdot)"
-
-
-def wide(*arrays: Array) -> tuple[Array, ...]:
-    """In float64, so that the order of a sum does not show."""
-    return tuple(np.asarray(array, dtype=np.float64) for array in arrays)
-
-
-def number(value: float) -> str:
-    """A factor as people write it: enough digits, no more."""
-    return f"{value:.6g}".replace("-", "−")
-
-
-BENDS = {
+# name: equation, LaTeX
+ACTIVATIONS = {
     "relu": ("max(0, x)", r"\max(0, X)"),
     "relu2": ("max(0, x)²", r"\max(0, X)^2"),
     "gelu": ("x·Φ(x)", r"X\,\Phi(X)"),
@@ -109,82 +26,120 @@ BENDS = {
     "tanh": ("tanh(x)", r"\tanh(X)"),
 }
 
+POOLINGS = {
+    "mean": ("mean over the positions", r"\frac{1}{T}\sum_t x_t"),
+    "first": ("the first position", r"x_1"),
+    "last": ("the last position", r"x_T"),
+    "max": ("the largest value of each feature", r"\max_t x_t"),
+}
+
 
 @dataclass(frozen=True)
 class ElementwiseAdd(ConstantFormula):
-    """(x, y): what came in, and what the part adds to it."""
+    """(x, y): a residual connection, or scores and their bias."""
 
     as_text = "x + y"
     as_latex = r"X + Y"
 
     def compute(self, *inputs: Array) -> Array:
-        x, y = wide(*inputs)
+        x, y = as_float64(*inputs)
         return np.asarray(x + y)
+
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        x, y = inputs
+        text = f"{x.number(row, column)} + {y.term(row, column)}"
+        return Arithmetic(text, x.value[row, column] + y.value[row, column])
 
 
 @dataclass(frozen=True)
 class ElementwiseMultiply(ConstantFormula):
-    """(gate, up): number by number."""
+    """(gate, up): the gate of a gated feed-forward layer."""
 
     as_text = "gate × up"
     as_latex = r"G \odot U"
 
     def compute(self, *inputs: Array) -> Array:
-        x, y = wide(*inputs)
+        x, y = as_float64(*inputs)
         return np.asarray(x * y)
+
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        gate, up = inputs
+        text = f"{gate.number(row, column)} × {up.term(row, column)}"
+        return Arithmetic(text, gate.value[row, column] * up.value[row, column])
 
 
 @dataclass(frozen=True)
 class ScaleBy(Operation):
-    """(x): times one number."""
+    """(x): times a constant."""
 
     factor: float = 1.0
 
     @property
     def equation(self) -> str:
-        return f"x × {number(self.factor)}"
+        return f"x × {format_factor(self.factor)}"
 
     @property
     def latex(self) -> str:
         return rf"{self.factor:.6g}\,X"
 
     def compute(self, *inputs: Array) -> Array:
-        return np.asarray(wide(*inputs)[0] * self.factor)
+        return np.asarray(as_float64(*inputs)[0] * self.factor)
+
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        text = f"{inputs[0].number(row, column)} × {format_number(self.factor, 6)}"
+        return Arithmetic(text, inputs[0].value[row, column] * self.factor)
 
 
 @dataclass(frozen=True)
 class Activation(Operation):
-    """(x): through an activation."""
+    """(x): through a nonlinear function."""
 
     function: str = "relu"
 
     @property
     def equation(self) -> str:
-        return BENDS[self.function][0]
+        return ACTIVATIONS[self.function][0]
 
     @property
     def latex(self) -> str:
-        return BENDS[self.function][1]
+        return ACTIVATIONS[self.function][1]
 
     def compute(self, *inputs: Array) -> Array:
-        (x,) = wide(*inputs)
-        if self.function in ("relu", "relu2"):
-            return np.maximum(x, 0.0) ** (2 if self.function == "relu2" else 1)
-        if self.function == "gelu":
-            from scipy.special import erf  # type: ignore[import-untyped]
+        (x,) = as_float64(*inputs)
+        match self.function:
+            case "relu":
+                return np.maximum(x, 0.0)
+            case "relu2":
+                return np.maximum(x, 0.0) ** 2
+            case "gelu":
+                from scipy.special import erf  # type: ignore[import-untyped]
 
-            return np.asarray(x * 0.5 * (1.0 + erf(x / np.sqrt(2.0))))
-        if self.function == "gelu_tanh":
-            inner = np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)
-            return np.asarray(0.5 * x * (1.0 + np.tanh(inner)))
-        if self.function == "silu":
-            return np.asarray(x / (1.0 + np.exp(-x)))
-        return np.tanh(x)
+                return np.asarray(x * 0.5 * (1.0 + erf(x / np.sqrt(2.0))))
+            case "gelu_tanh":
+                inner = np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)
+                return np.asarray(0.5 * x * (1.0 + np.tanh(inner)))
+            case "silu":
+                return np.asarray(x / (1.0 + np.exp(-x)))
+            case _:
+                return np.tanh(x)
+
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        # Only the letter on its own: max(0, x) has another x in its name.
+        text = re.sub(r"\bx\b", inputs[0].term(row, column), self.equation)
+        return Arithmetic(text, float(self.compute(inputs[0].value[row, column])))
 
 
 @dataclass(frozen=True)
 class LayerNormalization(Operation):
-    """(x, gain) or (x, gain, shift)."""
+    """(x, gain) or (x, gain, shift): mean 0 and variance 1 in each row, then gain and shift."""
 
     eps: float = 1e-5
     shift: bool = True
@@ -198,15 +153,38 @@ class LayerNormalization(Operation):
         return r"\frac{X-\mu}{\sqrt{\sigma^2+\epsilon}}\,\gamma" + (r" + \beta" * self.shift)
 
     def compute(self, *inputs: Array) -> Array:
-        x, gain, *shift = wide(*inputs)
+        x, gain, *shift = as_float64(*inputs)
         centred = x - x.mean(axis=-1, keepdims=True)
-        size = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + self.eps)
-        return np.asarray(centred / size * gain + (shift[0] if self.shift else 0.0))
+        deviation = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + self.eps)
+        result = centred / deviation * gain
+        if self.shift:
+            result = result + shift[0]
+        return np.asarray(result)
+
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        x, gain, *shift = inputs
+        mean = float(x.value[row].mean())
+        deviation = float(np.sqrt(((x.value[row] - mean) ** 2).mean() + self.eps))
+        factor = gain.value[0, column]
+        text = (
+            f"({x.term(row, column)} − {format_term(mean, precision)}) ÷ "
+            f"{format_number(deviation, precision)} × {format_term(factor, gain.decimals)}"
+        )
+        result = (x.value[row, column] - mean) / deviation * factor
+        if self.shift:
+            text += f" + {shift[0].term(0, column)}"
+            result += shift[0].value[0, column]
+        return Arithmetic(text, float(result))
 
 
 @dataclass(frozen=True)
 class RMSNormalization(Operation):
-    """(x, gain)."""
+    """(x, gain): each row divided by its root mean square, then times the gain.
+
+    unit_offset: the factor is 1 + gain, as in Gemma.
+    """
 
     eps: float = 1e-6
     unit_offset: bool = False
@@ -221,142 +199,70 @@ class RMSNormalization(Operation):
         return rf"\frac{{X}}{{\sqrt{{\overline{{X^2}}+\epsilon}}}}\,{gain}"
 
     def compute(self, *inputs: Array) -> Array:
-        x, gain = wide(*inputs)
-        size = np.sqrt((x**2).mean(axis=-1, keepdims=True) + self.eps)
-        return np.asarray(x / size * (1.0 + gain if self.unit_offset else gain))
+        x, gain = as_float64(*inputs)
+        if self.unit_offset:
+            gain = 1.0 + gain
+        return np.asarray(x / self._root_mean_square(x) * gain)
 
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        x, gain = inputs
+        size = float(self._root_mean_square(x.value[row])[0])
+        factor = gain.value[0, column] + self.unit_offset
+        text = (
+            f"{x.term(row, column)} ÷ {format_number(size, precision)} × "
+            f"{format_term(factor, gain.decimals)}"
+        )
+        return Arithmetic(text, float(x.value[row, column] / size * factor))
 
-WAYS = {
-    "mean": ("mean over the positions", r"\frac{1}{T}\sum_t x_t"),
-    "first": ("the first position", r"x_1"),
-    "last": ("the last position", r"x_T"),
-    "max": ("the largest value of each feature", r"\max_t x_t"),
-}
+    def _root_mean_square(self, x: Array) -> Array:
+        return np.asarray(np.sqrt((x**2).mean(axis=-1, keepdims=True) + self.eps))
 
 
 @dataclass(frozen=True)
 class Pool(Operation):
-    """(states): (B, T, D) -> (B, D)."""
+    """(states): one vector for a text, (B, T, D) -> (B, D)."""
 
     pooling: str = "mean"
 
     @property
     def equation(self) -> str:
-        return WAYS[self.pooling][0]
+        return POOLINGS[self.pooling][0]
 
     @property
     def latex(self) -> str:
-        return WAYS[self.pooling][1]
+        return POOLINGS[self.pooling][1]
 
     def compute(self, *inputs: Array) -> Array:
-        (x,) = wide(*inputs)
-        if self.pooling in ("first", "last"):
-            return x[:, 0 if self.pooling == "first" else -1]
-        return np.asarray(x.mean(axis=1) if self.pooling == "mean" else x.max(axis=1))
+        (x,) = as_float64(*inputs)
+        match self.pooling:
+            case "first":
+                return x[:, 0]
+            case "last":
+                return x[:, -1]
+            case "mean":
+                return np.asarray(x.mean(axis=1))
+            case _:
+                return np.asarray(x.max(axis=1))
 
 
 @dataclass(frozen=True)
 class L2Normalize(ConstantFormula):
-    """(x): brought to length 1."""
+    """(x): scaled to length 1."""
 
     as_text = "x ÷ |x|"
     as_latex = r"\frac{x}{\lVert x \rVert}"
 
     def compute(self, *inputs: Array) -> Array:
-        (x,) = wide(*inputs)
-        return np.asarray(x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12))
+        (x,) = as_float64(*inputs)
+        norm = np.linalg.norm(x, axis=-1, keepdims=True)
+        return np.asarray(x / np.maximum(norm, 1e-12))  # a vector of zeros stays one
 
-
-@dataclass(frozen=True)
-class EmbeddingLookup(ConstantFormula):
-    """(ids, table): the row of each id."""
-
-    as_text = "table[ids]"
-    as_latex = r"W_E[\text{ids}]"
-
-    def compute(self, *inputs: Array) -> Array:
-        ids, table = inputs
-        return wide(table)[0][ids]
-
-
-@dataclass(frozen=True)
-class AddTokenType(ConstantFormula):
-    """(x, types): plus the vector of the first type, which every token is of if nothing is said."""
-
-    as_text = "x + types[0]"
-    as_latex = r"X + T_0"
-
-    def compute(self, *inputs: Array) -> Array:
-        x, types = wide(*inputs)
-        return np.asarray(x + types[0])
-
-
-@dataclass(frozen=True)
-class AddLearnedPositions(Operation):
-    """(x, positions, table): plus the learned vector of each position."""
-
-    offset: int = 0
-
-    @property
-    def equation(self) -> str:
-        return f"x + table[position{f' + {self.offset}' if self.offset else ''}]"
-
-    @property
-    def latex(self) -> str:
-        return r"X + P"
-
-    def compute(self, *inputs: Array) -> Array:
-        x, positions, table = inputs
-        return np.asarray(x + wide(table)[0][positions + self.offset])
-
-
-@dataclass(frozen=True)
-class AddSinusoids(Operation):
-    """(x, positions): plus sines and cosines of growing wavelengths."""
-
-    base: float = 10_000.0
-    interleaved: bool = True
-    endpoint: bool = False
-    offset: int = 0
-
-    @property
-    def equation(self) -> str:
-        return "x + sin, cos(position ÷ wavelength)"
-
-    @property
-    def latex(self) -> str:
-        return r"X + \mathrm{PE}"
-
-    def compute(self, *inputs: Array) -> Array:
-        x, positions = inputs
-        width = x.shape[-1]
-        count = (width + 1) // 2
-        steps = max(count - 1, 1) if self.endpoint else width / 2
-        speeds = self.base ** -(np.arange(count) / steps)
-        angles = (positions + self.offset)[:, None] * speeds
-        waves = np.stack([np.sin(angles), np.cos(angles)], axis=-1)  # (T, count, 2)
-        order = waves if self.interleaved else waves.swapaxes(-1, -2)
-        return np.asarray(x + order.reshape(len(positions), -1)[:, :width])
-
-
-@dataclass(frozen=True)
-class RopeAngles(Operation):
-    """(positions): the cosine or sine of how far each pair of features turns at each position."""
-
-    function: str = "cos"
-    frequencies: tuple[float, ...] = ()  # radians per position of each pair
-    adjacent: bool = False
-    factor: float = 1.0
-
-    @property
-    def equation(self) -> str:
-        return f"{self.function}(position × speed)"
-
-    @property
-    def latex(self) -> str:
-        return rf"\{self.function}(p\,\theta)"
-
-    def compute(self, *inputs: Array) -> Array:
-        angles = inputs[0][:, None] * np.array(self.frequencies)  # (T, R/2)
-        both = np.repeat(angles, 2, -1) if self.adjacent else np.concatenate([angles, angles], -1)
-        return np.asarray((np.cos if self.function == "cos" else np.sin)(both) * self.factor)
+    def arithmetic(
+        self, row: int, column: int, precision: int, *inputs: DisplayMatrix
+    ) -> Arithmetic:
+        (x,) = inputs
+        norm = max(float(np.linalg.norm(x.value[row])), 1e-12)
+        text = f"{x.number(row, column)} ÷ {format_number(norm, precision)}"
+        return Arithmetic(text, float(x.value[row, column] / norm))
