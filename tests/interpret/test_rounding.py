@@ -11,7 +11,7 @@ import pytest
 from qkv.interpret.examples import EXAMPLES, POEM
 from qkv.interpret.render.sections import WalkView, cell_lines, sections
 from qkv.interpret.render.terminal_text import render_text
-from qkv.interpret.walk import drifts, walk
+from qkv.interpret.walk import rounding_differences, walk
 from qkv.interpret.worksheet import Worksheet
 
 Table = list[list[str]]
@@ -112,7 +112,8 @@ def test_the_arithmetic_of_every_cell_ends_in_its_value(name: str, precision: in
     """
     walked = walk(EXAMPLES[name])
     differ = {
-        step.name: {(d.row, d.column) for d in drifts(walked, step, precision)} for step in walked
+        step.name: {(d.row, d.column) for d in rounding_differences(walked, step, precision)}
+        for step in walked
     }
     for step in walked:
         for i, row in enumerate(step.rows):

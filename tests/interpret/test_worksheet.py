@@ -108,12 +108,12 @@ def test_the_template_is_the_poem_and_its_answers_are_right() -> None:
 def test_the_notes_have_exactly_three_slips() -> None:
     sheet = notes_worksheet()
     slips = check_answers(walk(sheet), sheet.answers)
-    assert [(slip.cell_name, slip.written) for slip in slips] == [
+    assert [(slip.cell_name, slip.answer) for slip in slips] == [
         ("q(poem, q1)", 0.11),
         ("k(write, k2)", -0.36),
         ("k(a, k1)", -0.1),
     ]
-    assert [round(slip.right, 2) for slip in slips] == [1.11, -0.30, 0.10]
+    assert [round(slip.expected, 2) for slip in slips] == [1.11, -0.30, 0.10]
 
 
 @pytest.mark.parametrize(

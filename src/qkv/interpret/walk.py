@@ -1,4 +1,10 @@
-"""From a worksheet to every step of its attention, with numbers from the attention kernel."""
+"""From a worksheet to every step of its attention, with numbers from the attention kernel.
+
+The kernel's numbers are printed rounded. A reader who recomputes a step with a calculator only
+has the printed figures, so wherever those lead to another last digit, the cell is marked and both
+numbers are given (`rounding_differences`). Answers written into a worksheet are checked cell by
+cell (`check_answers`).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,68 +24,70 @@ from qkv.interpret.matrix import (
     round_matrix,
     unique_labels,
 )
-from qkv.interpret.operation import (
-    DividedByRoot,
-    Given,
-    Joined,
-    Masked,
-    Mixed,
+from qkv.interpret.step import Step, Walk
+from qkv.interpret.trace.operations import (
+    ConcatHeads,
+    DisplayMatrix,
+    HeadScores,
+    HeadWeightedSum,
+    InputValue,
+    MaskScores,
+    MatMul,
     Operation,
-    Product,
-    Shown,
-    Similarity,
+    ScaleScores,
     Softmax,
-    Step,
-    Walk,
 )
 from qkv.interpret.worksheet import AnswerMatrix, Worksheet
 
-# FOLDED explain/rounding: Do the printed figures reproduce each other? A reader with a
-#   calculator should not be misled.
-#
-#   A step is computed from all digits, but a reader only has the shown ones. Wherever the
-#   shown
-#   figures would lead to another last digit, the cell is marked and both numbers are told.
-# FOLDED explain/answers: Somebody's results held against the right ones, cell by cell.
+MIN_ANSWER_DECIMALS = 2  # answers written with fewer decimals are still checked to this many
 
 
 def walk(sheet: Worksheet) -> Walk:
     """X, weights, Q, K, V, scores, scaled, mask, weights, output: each as a labelled matrix.
 
-    Every step is computed twice, by the attention kernel and by hand, and must agree.
+    Every step is computed twice, by the attention kernel and by its operation, and must agree.
     """
-    walked = _Walker(sheet).walk()
-    for step in walked:
+    result = _WorksheetWalk(sheet).build()
+    for step in result:
         _check_finite(step)
         if not step.is_input:
-            by_hand = step.operation.compute(*walked.inputs(step))
-            np.testing.assert_allclose(step.value, by_hand, rtol=1e-9, atol=1e-12)
-    return walked
+            expected = step.operation.compute(*result.inputs(step))
+            np.testing.assert_allclose(step.value, expected, rtol=1e-9, atol=1e-12)
+    return result
 
 
-class _Walker:
+class _WorksheetWalk:
     """Builds the steps in order; the words of queries and keys label the rows and columns."""
 
     def __init__(self, sheet: Worksheet) -> None:
         self.sheet = sheet
-        self.queries, self.keys = unique_labels(sheet.tokens), unique_labels(sheet.keys)
+        self.queries = unique_labels(sheet.tokens)
+        self.keys = unique_labels(sheet.keys)
         self.steps: dict[str, Step] = {}
 
-    def walk(self) -> Walk:
-        self._given()
-        q, k, v = (self._projected(letter) for letter in "qkv")
-        attention = self._attention(q, k, v)
+    def build(self) -> Walk:
+        self._add_inputs()
+        q = self._project("q")
+        k = self._project("k")
+        v = self._project("v")
+        attention = self._attend(q, k, v)
         for head in range(self.sheet.heads):
-            self._head(head, attention, q.shape[1], v.shape[1])
-        self._join(attention)
+            self._add_head(head, attention, q.shape[1], v.shape[1])
+        self._join_heads(attention)
         title = self.sheet.title or f'Attention for "{" ".join(self.queries)}"'
         return Walk(title, tuple(self.steps.values()))
 
-    def _given(self) -> None:
-        """What the reader wrote down: the words' numbers, then the weights."""
-        for name, rows, letter in (
+    def _add_inputs(self) -> None:
+        """The matrices of the worksheet: embeddings with a word per row, then the weights."""
+        for name, words, letter in (
             ("x", self.queries, "x"),
             ("source_x", self.keys, "x"),
+        ):
+            if name in self.sheet.matrices:
+                value = self.sheet.matrices[name]
+                columns = column_labels(letter, value.shape[1])
+                self._add(name, words, columns, value, InputValue())
+        for name, row_letter, letter in (
             ("w_q", "x", "q"),
             ("w_k", "x", "k"),
             ("w_v", "x", "v"),
@@ -88,177 +96,207 @@ class _Walker:
         ):
             if name in self.sheet.matrices:
                 value = self.sheet.matrices[name]
-                words = column_labels(rows, len(value)) if isinstance(rows, str) else rows
-                self._add(name, words, column_labels(letter, value.shape[1]), value, Given())
+                rows = column_labels(row_letter, len(value))
+                columns = column_labels(letter, value.shape[1])
+                self._add(name, rows, columns, value, InputValue())
 
-    def _projected(self, letter: str) -> Matrix:
-        """Q, K or V: given, or the input times its weights."""
-        m, cross = self.sheet.matrices, self.sheet.source is not None
+    def _project(self, letter: str) -> Matrix:
+        """Q, K or V: taken from the worksheet, or the input times its weights."""
+        matrices = self.sheet.matrices
         words = self.queries if letter == "q" else self.keys
-        if letter in m:
-            self._add(letter, words, column_labels(letter, m[letter].shape[1]), m[letter], Given())
-            return m[letter]
-        inputs = "source_x" if cross and letter != "q" else "x"
-        if letter == "v" and "v_down" in m:
-            return self._factored(inputs)
+        if letter in matrices:
+            value = matrices[letter]
+            self._add(letter, words, column_labels(letter, value.shape[1]), value, InputValue())
+            return value
+        cross = self.sheet.source is not None
+        x = "source_x" if cross and letter != "q" else "x"
+        if letter == "v" and "v_down" in matrices:
+            return self._project_factored(x)
         weight = f"w_{letter}"
-        value = _numpy(_tensor(m[inputs]) @ _tensor(m[weight]))
-        self._add(
-            letter, words, column_labels(letter, value.shape[1]), value, Product((inputs, weight))
-        )
+        value = _to_numpy(_to_tensor(matrices[x]) @ _to_tensor(matrices[weight]))
+        columns = column_labels(letter, value.shape[1])
+        self._add(letter, words, columns, value, MatMul(), (x, weight))
         return value
 
-    def _factored(self, inputs: str) -> Matrix:
-        """V = X · V_down · V_up, by way of the narrow space between."""
-        m = self.sheet.matrices
-        down, up = m["v_down"], m["v_up"]
-        narrow, out = column_labels("r", down.shape[1]), column_labels("v", up.shape[1])
-        middle = _numpy(_tensor(m[inputs]) @ _tensor(down))
-        self._add("v_narrow", self.keys, narrow, middle, Product((inputs, "v_down")))
-        x, d, u = (_tensor(t) for t in (m[inputs], down, up))
-        value = _numpy(project_low_rank(x[None], d, u)[0])
-        self._add("v", self.keys, out, value, Product(("v_narrow", "v_up")))
+    def _project_factored(self, x: str) -> Matrix:
+        """V = X · V_down · V_up, with the low-rank product as a step of its own."""
+        inputs = _to_tensor(self.sheet.matrices[x])
+        down = _to_tensor(self.sheet.matrices["v_down"])
+        up = _to_tensor(self.sheet.matrices["v_up"])
+        narrow = _to_numpy(inputs @ down)
+        columns = column_labels("r", narrow.shape[1])
+        self._add("v_narrow", self.keys, columns, narrow, MatMul(), (x, "v_down"))
+        value = _to_numpy(project_low_rank(inputs[None], down, up)[0])
+        columns = column_labels("v", value.shape[1])
+        self._add("v", self.keys, columns, value, MatMul(), ("v_narrow", "v_up"))
         return value
 
-    def _attention(self, q: Matrix, k: Matrix, v: Matrix) -> AttentionSteps:
-        heads = self.sheet.heads
+    def _attend(self, q: Matrix, k: Matrix, v: Matrix) -> AttentionSteps:
+        """All heads at once, by the reference kernel."""
         mask = Mask.causal() if self.sheet.causal else Mask.full()
         scale = None if self.sheet.scaled else 1.0
-        heads_q, heads_k, heads_v = (split_heads(_tensor(t)[None], heads) for t in (q, k, v))
-        return reference(heads_q, heads_k, heads_v, mask, scale)
+        heads = self.sheet.heads
+        return reference(
+            split_heads(_to_tensor(q)[None], heads),
+            split_heads(_to_tensor(k)[None], heads),
+            split_heads(_to_tensor(v)[None], heads),
+            mask,
+            scale,
+        )
 
-    def _head(self, head: int, kernel: AttentionSteps, d_k: int, d_v: int) -> None:
-        """One head's scores, weights and output; with a single head the names need no number."""
-        sheet, prefix = self.sheet, f"head{head + 1}." if self.sheet.heads > 1 else ""
-        d_k, d_v = d_k // sheet.heads, d_v // sheet.heads
-        keys, values = (range(head * d, (head + 1) * d) for d in (d_k, d_v))
+    def _add_head(self, head: int, attention: AttentionSteps, q_width: int, v_width: int) -> None:
+        """One head's scores, weights and output; a single head needs no number in its names."""
+        sheet = self.sheet
+        prefix = f"head{head + 1}." if sheet.heads > 1 else ""
+        d_k = q_width // sheet.heads
+        d_v = v_width // sheet.heads
 
-        def grid(name: str, value: Tensor, made_by: Operation) -> str:
-            self._add(prefix + name, self.queries, self.keys, _numpy(value[0, head]), made_by)
+        def add_grid(name: str, value: Tensor, operation: Operation, *inputs: str) -> str:
+            grid = _to_numpy(value[0, head])
+            self._add(prefix + name, self.queries, self.keys, grid, operation, inputs)
             return prefix + name
 
-        last = grid("scores", kernel.scores, Similarity(("q", "k"), keys))
+        scores = HeadScores(head * d_k, (head + 1) * d_k)
+        last = add_grid("scores", attention.scores, scores, "q", "k")
         if sheet.scaled:
-            last = grid("scaled", kernel.scaled, DividedByRoot((last,), d_k))
+            last = add_grid("scaled", attention.scaled, ScaleScores(d_k**-0.5, d_k), last)
         if sheet.causal:
-            self._mask(kernel)
-            last = grid("masked", kernel.masked, Masked((last, "mask")))
-        weights = grid("weights", kernel.weights, Softmax((last,)))
-        named = column_labels("o", d_v * sheet.heads)[values.start : values.stop]
-        output = _numpy(kernel.output[0, head])
-        self._add(prefix + "output", self.queries, named, output, Mixed((weights, "v"), values))
+            self._add_mask(attention)
+            last = add_grid("masked", attention.masked, MaskScores(mask=True), last, "mask")
+        weights = add_grid("weights", attention.weights, Softmax(), last)
+        start = head * d_v
+        stop = start + d_v
+        columns = column_labels("o", v_width)[start:stop]
+        output = _to_numpy(attention.output[0, head])
+        operation = HeadWeightedSum(start, stop)
+        self._add(prefix + "output", self.queries, columns, output, operation, (weights, "v"))
 
-    def _mask(self, kernel: AttentionSteps) -> None:
+    def _add_mask(self, attention: AttentionSteps) -> None:
+        """The additive mask, which all heads share."""
         if "mask" not in self.steps:
-            hidden = torch.where(kernel.masked[0, 0] == -torch.inf, -torch.inf, 0.0)
-            self._add("mask", self.queries, self.keys, _numpy(hidden), Given())
+            mask = torch.where(attention.masked[0, 0] == -torch.inf, -torch.inf, 0.0)
+            self._add("mask", self.queries, self.keys, _to_numpy(mask), InputValue())
 
-    def _join(self, kernel: AttentionSteps) -> None:
-        m, heads = self.sheet.matrices, self.sheet.heads
-        joined = np.concatenate([_numpy(head) for head in kernel.output[0]], axis=1)
+    def _join_heads(self, attention: AttentionSteps) -> None:
+        heads = self.sheet.heads
+        joint = np.concatenate([_to_numpy(output) for output in attention.output[0]], axis=1)
         if heads > 1:
-            parts = tuple(f"head{head + 1}.output" for head in range(heads))
-            names = column_labels("o", joined.shape[1])
-            self._add("output", self.queries, names, joined, Joined(parts))
-        if "w_o" in m:
-            inner, out = m["w_o"].shape
-            self._add("w_o", column_labels("o", inner), column_labels("y", out), m["w_o"], Given())
-            projected = _numpy(_tensor(joined) @ _tensor(m["w_o"]))
-            made_by = Product(("output", "w_o"))
-            self._add("projected", self.queries, column_labels("y", out), projected, made_by)
+            outputs = tuple(f"head{head + 1}.output" for head in range(heads))
+            columns = column_labels("o", joint.shape[1])
+            self._add("output", self.queries, columns, joint, ConcatHeads(), outputs)
+        if "w_o" in self.sheet.matrices:
+            w_o = self.sheet.matrices["w_o"]
+            columns = column_labels("y", w_o.shape[1])
+            self._add("w_o", column_labels("o", len(w_o)), columns, w_o, InputValue())
+            value = _to_numpy(_to_tensor(joint) @ _to_tensor(w_o))
+            self._add("projected", self.queries, columns, value, MatMul(), ("output", "w_o"))
 
     def _add(
         self,
         name: str,
         rows: tuple[str, ...],
-        names: tuple[str, ...],
+        columns: tuple[str, ...],
         value: Matrix,
-        made_by: Operation,
+        operation: Operation,
+        inputs: tuple[str, ...] = (),
     ) -> None:
-        step = wording.word(name, rows, names, value, made_by, self.sheet)
+        step = wording.describe(name, rows, columns, value, operation, inputs, self.sheet)
         self.steps[name] = step
 
 
 def _check_finite(step: Step) -> None:
-    hidden = np.isneginf(step.value) if step.name.endswith(("mask", "masked")) else False
-    if not (np.isfinite(step.value) | hidden).all():
+    """A WorksheetError if a step overflowed; −∞ is allowed in the mask and what it is added to."""
+    allowed = np.isfinite(step.value)
+    if step.name.endswith(("mask", "masked")):
+        allowed |= np.isneginf(step.value)
+    if not allowed.all():
         raise WorksheetError(f"{step.name} is too large to compute; use smaller numbers")
 
 
-def _tensor(matrix: Matrix) -> Tensor:
+def _to_tensor(matrix: Matrix) -> Tensor:
     return torch.from_numpy(matrix)
 
 
-def _numpy(tensor: Tensor) -> Matrix:
+def _to_numpy(tensor: Tensor) -> Matrix:
     matrix: Matrix = tensor.numpy()
     return matrix
 
 
 @dataclass(frozen=True)
-class Drift:
-    """A cell whose last shown digit does not follow from the figures shown above it."""
+class RoundingDifference:
+    """A cell whose last printed digit does not follow from the figures printed above it."""
 
     row: int
     column: int
-    by_hand: float  # from the shown figures
+    recomputed: float  # what the printed figures give
 
 
-def shown_decimals(step: Step, precision: int) -> int:
-    """A given matrix is shown as it was written, if that is short enough."""
+def display_decimals(step: Step, precision: int) -> int:
+    """`precision`, or fewer for an input matrix that can be printed exactly with fewer."""
     return exact_decimals(step.value, precision) if step.is_input else precision
 
 
-def shown(
+def display_value(
     step: Step,
     precision: int,
     rows: Sequence[int] | None = None,
     columns: Sequence[int] | None = None,
 ) -> Matrix:
-    """The figures of the step as a reader sees them; of some rows and columns if not all."""
-    value = step.value if rows is None else step.value[list(rows)]
-    value = value if columns is None else value[:, list(columns)]
-    return round_matrix(value, shown_decimals(step, precision))
+    """The step's rounded numbers, of these rows and columns only if any are given."""
+    value = step.value
+    if rows is not None:
+        value = value[list(rows)]
+    if columns is not None:
+        value = value[:, list(columns)]
+    return round_matrix(value, display_decimals(step, precision))
 
 
-def shown_inputs(walk: Walk, step: Step, precision: int) -> list[Shown]:
-    steps = (walk[name] for name in step.operation.inputs)
-    return [Shown(shown(made, precision), shown_decimals(made, precision)) for made in steps]
+def display_inputs(walk: Walk, step: Step, precision: int) -> list[DisplayMatrix]:
+    """What a reader can recompute the step from."""
+    matrices = []
+    for name in step.inputs:
+        value = display_value(walk[name], precision)
+        matrices.append(DisplayMatrix(value, display_decimals(walk[name], precision)))
+    return matrices
 
 
-def drifts(walk: Walk, step: Step, precision: int) -> list[Drift]:
-    """Every cell of the step that a calculator gets differently from the figures shown."""
+def rounding_differences(walk: Walk, step: Step, precision: int) -> list[RoundingDifference]:
+    """Every cell of the step that a calculator gets differently from the printed figures."""
     if step.is_input:
         return []
-    inputs = shown_inputs(walk, step, precision)
-    by_hand = round_matrix(step.operation.compute(*(i.value for i in inputs)), precision)
-    differs = by_hand != shown(step, precision)
-    return [Drift(int(i), int(j), float(by_hand[i, j])) for i, j in np.argwhere(differs)]
+    inputs = display_inputs(walk, step, precision)
+    recomputed = step.operation.compute(*(matrix.value for matrix in inputs))
+    recomputed = round_matrix(recomputed, precision)
+    cells = np.argwhere(recomputed != display_value(step, precision))
+    return [RoundingDifference(int(i), int(j), float(recomputed[i, j])) for i, j in cells]
 
 
 def uneven_rows(step: Step, precision: int) -> list[tuple[int, float]]:
-    """Rows of weights whose shown figures do not add up to 1 exactly, with their sum."""
+    """Rows of attention weights whose printed figures do not sum to 1 exactly, with their sum.
+
+    A query that sees no key has weights of zero and is left out.
+    """
     if not step.name.endswith("weights"):
         return []
-    sums = round_matrix(shown(step, precision).sum(axis=1, keepdims=True), precision)[:, 0]
-    sees = (step.value != 0.0).any(axis=1).tolist()
-    return [(i, float(total)) for i, total in enumerate(sums) if sees[i] and total != 1.0]
-
-
-FEWEST_DECIMALS = 2  # an answer is never held to less
+    sums = display_value(step, precision).sum(axis=1, keepdims=True)
+    totals = round_matrix(sums, precision)[:, 0]
+    attends = (step.value != 0.0).any(axis=1)
+    uneven = np.flatnonzero(attends & (totals != 1.0))
+    return [(int(row), float(totals[row])) for row in uneven]
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A cell that is not right."""
+    """A cell of the answers that differs from the computed step."""
 
     step: Step
     row: int
     column: int
-    written: float
+    answer: float
     decimals: int
 
     @property
-    def right(self) -> float:
+    def expected(self) -> float:
         return float(self.step.value[self.row, self.column])
 
     @property
@@ -267,28 +305,32 @@ class Mistake:
 
 
 def check_answers(walk: Walk, answers: Mapping[str, AnswerMatrix]) -> list[Mistake]:
-    """Every wrong cell, in the order of the steps. A cell that cannot be read is not judged."""
-    names = {step.name for step in walk}
+    """Every wrong cell, in the order of the steps. Unreadable cells (NaN) are skipped."""
+    names = [step.name for step in walk]
     for name, answer in answers.items():
         if name not in names:
-            raise WorksheetError(unknown("step in answers", name, (step.name for step in walk)))
+            raise WorksheetError(unknown("step in answers", name, names))
         if answer.value.shape != walk[name].value.shape:
             raise WorksheetError(
                 f"answers.{name} is {format_shape(answer.value)} "
                 f"but {name} is {format_shape(walk[name].value)}"
             )
-    return [slip for step in walk if step.name in answers for slip in _slips(step, answers)]
+    mistakes = []
+    for step in walk:
+        if step.name in answers:
+            mistakes += _mistakes(step, answers[step.name])
+    return mistakes
 
 
-def _slips(step: Step, answers: Mapping[str, AnswerMatrix]) -> list[Mistake]:
-    answer = answers[step.name]
-    count = max(answer.decimals, FEWEST_DECIMALS)
-    half_a_digit = 0.5 * 10.0**-count * (1 + 1e-9)
+def _mistakes(step: Step, answer: AnswerMatrix) -> list[Mistake]:
+    decimals = max(answer.decimals, MIN_ANSWER_DECIMALS)
+    # Half a unit of the last digit, and a little more so that an exact half is accepted.
+    tolerance = 0.5 * 10.0**-decimals * (1 + 1e-9)
     with np.errstate(invalid="ignore"):
-        wrong = ~(np.abs(answer.value - step.value) <= half_a_digit)
-    wrong &= answer.value != step.value  # −∞ is −∞
+        wrong = ~(np.abs(answer.value - step.value) <= tolerance)
+    wrong &= answer.value != step.value  # −∞ − −∞ is NaN, but −∞ is the right answer
     wrong &= ~np.isnan(answer.value)
     return [
-        Mistake(step, int(i), int(j), float(answer.value[i, j]), count)
+        Mistake(step, int(i), int(j), float(answer.value[i, j]), decimals)
         for i, j in np.argwhere(wrong)
     ]

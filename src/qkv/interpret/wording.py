@@ -1,4 +1,7 @@
-"""What each step is called, its equation, and one plain sentence about its numbers."""
+"""The title, equation and sentence of each step of a worksheet.
+
+The sentences are for learners and keep to plain words.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from qkv.interpret.matrix import Matrix
-from qkv.interpret.operation import DividedByRoot, Operation, Sentence, Similarity, Step, UserWord
+from qkv.interpret.step import Sentence, Step, UserWord
+from qkv.interpret.trace.operations import HeadScores, Operation, ScaleScores
 from qkv.interpret.worksheet import Worksheet
 
 # name: title, equation, the same in LaTeX
@@ -32,165 +36,192 @@ _NAMES = {
     "projected": ("Output through W_O", "Output · W_O", r"\mathrm{Output}\; W_O"),
 }
 
-
-def word(
-    name: str,
-    rows: tuple[str, ...],
-    columns: tuple[str, ...],
-    value: Matrix,
-    made_by: Operation,
-    sheet: Worksheet,
-) -> Step:
-    """The step with its title, equation and sentence."""
-    head, _, base = name.rpartition(".")
-    title, equation, latex = _NAMES[base]
-    equation, latex = _equations(base, equation, latex, made_by, sheet)
-    if head:
-        title = f"Head {head.removeprefix('head')}: {title.lower()}"
-    elif base == "output" and sheet.heads > 1:
-        title, equation, latex = _joined(sheet.heads)
-    sentence = _SENTENCES[base](_Said(rows, columns, value, made_by, sheet))
-    grid = base in ("scores", "scaled", "mask", "masked", "weights")
-    by_word = rows and base not in ("w_q", "w_k", "w_v", "v_down", "v_up", "w_o")
-    axes = ("query", "key") if grid else ("word" if by_word else "", "")
-    return Step(name, title, equation, latex, rows, columns, value, made_by, sentence, axes)
+_GRIDS = ("scores", "scaled", "mask", "masked", "weights")  # a row per query, a column per key
+_PARAMETERS = ("w_q", "w_k", "w_v", "v_down", "v_up", "w_o")
 
 
-class _Said(NamedTuple):
-    """What a sentence may speak of."""
+class _Context(NamedTuple):
+    """What a sentence may refer to."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     value: Matrix
-    made_by: Operation
+    operation: Operation
     sheet: Worksheet
 
 
-def _equations(
-    base: str, equation: str, latex: str, made_by: Operation, sheet: Worksheet
-) -> tuple[str, str]:
-    """The step's equation in both notations, for this worksheet's way of computing it."""
-    if base in ("q", "k", "v") and not made_by.inputs:
+def describe(
+    name: str,
+    rows: tuple[str, ...],
+    columns: tuple[str, ...],
+    value: Matrix,
+    operation: Operation,
+    inputs: tuple[str, ...],
+    sheet: Worksheet,
+) -> Step:
+    """The step with its title, equation and sentence."""
+    head, _, base = name.rpartition(".")
+    title = _NAMES[base][0]
+    equation, latex = _equations(base, not inputs, sheet)
+    if head:
+        title = f"Head {head.removeprefix('head')}: {title.lower()}"
+    elif base == "output" and sheet.heads > 1:
+        title, equation, latex = _concatenation(sheet.heads)
+    if base in _GRIDS:
+        axes = ("query", "key")
+    elif rows and base not in _PARAMETERS:
+        axes = ("word", "")
+    else:
+        axes = ("", "")
+    return Step(
+        name=name,
+        title=title,
+        equation=equation,
+        latex=latex,
+        rows=rows,
+        columns=columns,
+        value=value,
+        operation=operation,
+        inputs=inputs,
+        sentence=_SENTENCES[base](_Context(rows, columns, value, operation, sheet)),
+        axes=axes,
+    )
+
+
+def _equations(base: str, is_input: bool, sheet: Worksheet) -> tuple[str, str]:
+    """The step's equation as text and as LaTeX, for the way this worksheet computes it."""
+    _, equation, latex = _NAMES[base]
+    if base in ("q", "k", "v") and is_input:
         return base.upper(), base.upper()
     if base == "v" and sheet.has("v_down"):
-        equation, latex = "V = X · V_down · V_up", r"V = X V_{\text{down}} V_{\text{up}}"
+        equation = "V = X · V_down · V_up"
+        latex = r"V = X V_{\text{down}} V_{\text{up}}"
     if base in ("k", "v", "v_narrow") and sheet.source is not None:
         equation = equation.replace("X", "X_source")
         latex = latex.replace("X", r"X_{\text{source}}")
     if base in ("masked", "weights"):
-        plain, math = _NAMES["scaled" if sheet.scaled else "scores"][1:]
-        hidden = " + M" if base == "weights" and sheet.causal else ""
-        equation, latex = (
-            equation.format(scores=plain + hidden),
-            latex.format(scores=math + hidden),
-        )
+        _, scores, scores_latex = _NAMES["scaled" if sheet.scaled else "scores"]
+        mask = " + M" if base == "weights" and sheet.causal else ""
+        equation = equation.format(scores=scores + mask)
+        latex = latex.format(scores=scores_latex + mask)
     return equation, latex
 
 
-def _joined(heads: int) -> tuple[str, str, str]:
-    names = ", ".join(f"head {i + 1}" for i in range(heads))
-    math = ", ".join(rf"\mathrm{{head}}_{i + 1}" for i in range(heads))
-    return "Output, all heads side by side", f"concat({names})", rf"\mathrm{{concat}}({math})"
+def _concatenation(heads: int) -> tuple[str, str, str]:
+    """Title, equation and LaTeX of several heads next to each other."""
+    numbers = range(1, heads + 1)
+    names = ", ".join(f"head {number}" for number in numbers)
+    latex = ", ".join(rf"\mathrm{{head}}_{number}" for number in numbers)
+    return "Output, all heads side by side", f"concat({names})", rf"\mathrm{{concat}}({latex})"
 
 
-def _x(said: _Said) -> Sentence:
-    return (f"Each word is a row of {_numbers(len(said.columns))}.",)
+def _x(context: _Context) -> Sentence:
+    return (f"Each word is a row of {_numbers(len(context.columns))}.",)
 
 
-def _weights_matrix(said: _Said) -> Sentence:
-    n, m = len(said.rows), len(said.columns)
-    return (f"Turns the {_numbers(n)} of a word into {m}.",)
+def _weight_matrix(context: _Context) -> Sentence:
+    width = _numbers(len(context.rows))
+    return (f"Turns the {width} of a word into {len(context.columns)}.",)
 
 
-def _q(said: _Said) -> Sentence:
-    return (f"Each row is the question a word asks, in {_numbers(len(said.columns))}.",)
+def _q(context: _Context) -> Sentence:
+    return (f"Each row is the question a word asks, in {_numbers(len(context.columns))}.",)
 
 
-def _k(said: _Said) -> Sentence:
-    return (f"Each row is what a word answers to, in {_numbers(len(said.columns))}.",)
+def _k(context: _Context) -> Sentence:
+    return (f"Each row is what a word answers to, in {_numbers(len(context.columns))}.",)
 
 
-def _v(said: _Said) -> Sentence:
-    return (f"Each row is what a word passes on, in {_numbers(len(said.columns))}.",)
+def _v(context: _Context) -> Sentence:
+    return (f"Each row is what a word passes on, in {_numbers(len(context.columns))}.",)
 
 
-def _v_up(said: _Said) -> Sentence:
-    down, up = said.sheet.matrices["v_down"], said.sheet.matrices["v_up"]
-    wide, rank, out = down.shape[0], down.shape[1], up.shape[1]
+def _v_up(context: _Context) -> Sentence:
+    down = context.sheet.matrices["v_down"]
+    up = context.sheet.matrices["v_up"]
+    width, rank = down.shape
+    out = up.shape[1]
     return (
-        f"The two factors hold {wide}·{rank} + {rank}·{out} = {down.size + up.size} numbers; "
-        f"one matrix W_V would hold {wide}·{out} = {wide * out}.",
+        f"The two factors hold {width}·{rank} + {rank}·{out} = {down.size + up.size} numbers; "
+        f"one matrix W_V would hold {width}·{out} = {width * out}.",
     )
 
 
-def _v_narrow(said: _Said) -> Sentence:
-    rank = len(said.columns)
-    return (f"Every word is squeezed into {_numbers(rank)} before it is widened again.",)
+def _v_narrow(context: _Context) -> Sentence:
+    rank = _numbers(len(context.columns))
+    return (f"Every word is squeezed into {rank} before it is widened again.",)
 
 
-def _scores(said: _Said) -> Sentence:
-    assert isinstance(said.made_by, Similarity)
-    head = said.made_by.head
-    split = f"Columns {head.start + 1} to {head.stop} of Q and K. " if said.sheet.heads > 1 else ""
-    best = int(np.argmax(said.value[0]))
-    query, key = said.rows[0], said.columns[best]
-    other: Sentence = ("itself",) if query == key else (UserWord(key),)
-    start = f"{split}How well each query matches each key; "
-    return (start, UserWord(query), " matches ", *other, " best.")
+def _scores(context: _Context) -> Sentence:
+    start = "How well each query matches each key; "
+    if context.sheet.heads > 1:
+        assert isinstance(context.operation, HeadScores)
+        first = context.operation.start + 1
+        start = f"Columns {first} to {context.operation.stop} of Q and K. {start}"
+    query = context.rows[0]
+    key = context.columns[int(np.argmax(context.value[0]))]
+    return (start, UserWord(query), " matches ", _word_or_itself(key, query), " best.")
 
 
-def _scaled(said: _Said) -> Sentence:
-    assert isinstance(said.made_by, DividedByRoot)
-    d_k = said.made_by.d_k
+def _scaled(context: _Context) -> Sentence:
+    assert isinstance(context.operation, ScaleScores)
+    d_k = context.operation.d_k
     return (f"Every score is divided by √d_k = √{d_k}, so that its spread does not grow with d_k.",)
 
 
-def _mask(said: _Said) -> Sentence:
-    if said.sheet.source is not None:
+def _mask(context: _Context) -> Sentence:
+    if context.sheet.source is not None:
         return ("0 where a query may look, −∞ where not; the last query stands at the last key.",)
     return ("0 where a query may look, −∞ where it may not: no word sees a later one.",)
 
 
-def _masked(said: _Said) -> Sentence:
+def _masked(context: _Context) -> Sentence:
     return ("A hidden score becomes −∞, and e^−∞ = 0: it will get no weight at all.",)
 
 
-def _weights(said: _Said) -> Sentence:
-    sees = said.value.any(axis=1)
-    if not sees.any():
+def _weights(context: _Context) -> Sentence:
+    """The first query that sees a key: its weight on itself, or its largest one."""
+    attends = context.value.any(axis=1)
+    if not attends.any():
         return ("No query sees any key, so no weight is given.",)
-    first = int(np.argmax(sees))
-    query, row = said.rows[first], said.value[first]
-    own = said.columns.index(query) if query in said.columns else int(np.argmax(row))
-    to: Sentence = ("itself",) if said.columns[own] == query else (UserWord(said.columns[own]),)
-    rest = "every row sums to 1." if sees.all() else "every row that sees a key sums to 1."
+    first = int(np.argmax(attends))
+    query = context.rows[first]
+    weights = context.value[first]
+    key = int(np.argmax(weights))
+    if query in context.columns:
+        key = context.columns.index(query)
+    sums = "every row sums to 1." if attends.all() else "every row that sees a key sums to 1."
     return (
         UserWord(query),
-        f" gives {100 * row[own]:.0f} % of its attention to ",
-        *to,
-        f"; {rest}",
+        f" gives {100 * weights[key]:.0f} % of its attention to ",
+        _word_or_itself(context.columns[key], query),
+        f"; {sums}",
     )
 
 
-def _output(said: _Said) -> Sentence:
+def _output(context: _Context) -> Sentence:
     return ("Each word is now the mean of the values, weighted by its attention.",)
 
 
-def _projected(said: _Said) -> Sentence:
-    return (f"What was found, turned into {_numbers(len(said.columns))} a word.",)
+def _projected(context: _Context) -> Sentence:
+    return (f"What was found, turned into {_numbers(len(context.columns))} a word.",)
+
+
+def _word_or_itself(word: str, query: str) -> str:
+    return "itself" if word == query else UserWord(word)
 
 
 def _numbers(count: int) -> str:
     return "1 number" if count == 1 else f"{count} numbers"
 
 
-_SENTENCES: dict[str, Callable[[_Said], Sentence]] = {
+_SENTENCES: dict[str, Callable[[_Context], Sentence]] = {
     "x": _x,
     "source_x": _x,
-    "w_q": _weights_matrix,
-    "w_k": _weights_matrix,
-    "w_v": _weights_matrix,
-    "v_down": _weights_matrix,
+    "w_q": _weight_matrix,
+    "w_k": _weight_matrix,
+    "w_v": _weight_matrix,
+    "v_down": _weight_matrix,
     "v_up": _v_up,
     "v_narrow": _v_narrow,
     "q": _q,
@@ -202,6 +233,6 @@ _SENTENCES: dict[str, Callable[[_Said], Sentence]] = {
     "masked": _masked,
     "weights": _weights,
     "output": _output,
-    "w_o": _weights_matrix,
+    "w_o": _weight_matrix,
     "projected": _projected,
 }

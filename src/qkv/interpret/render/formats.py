@@ -7,18 +7,18 @@ from typing import Any
 from qkv.interpret.examples import PRINTED_SHARE
 from qkv.interpret.glass_box import prediction_of
 from qkv.interpret.matrix import Matrix
-from qkv.interpret.operation import Sentence, UserWord, Walk
 from qkv.interpret.render.sections import (
-    ROUNDED,
-    WRONG,
+    MISTAKE_MARK,
+    ROUNDING_MARK,
     Section,
     TextTable,
     WalkView,
     cell_lines,
+    mistake_line,
     sections,
-    slip_line,
 )
 from qkv.interpret.render.terminal_text import plain_text
+from qkv.interpret.step import Sentence, UserWord, Walk
 from qkv.interpret.trace import Trace, TraceDifference
 from qkv.interpret.walk import Mistake
 from qkv.interpret.worksheet import Worksheet
@@ -43,7 +43,7 @@ def render_json(look: WalkView, judged: bool = False, cell: tuple[str, str] | No
                 "rows": list(step.rows),
                 "columns": list(step.columns),
                 "value": numbers(step.value),
-                "inputs": list(step.operation.inputs),
+                "inputs": list(step.inputs),
                 "sentence": plain_text(step.sentence),
             }
             for step in walk.select(look.steps)
@@ -78,9 +78,9 @@ def slip_object(walk: Walk, slip: Mistake, precision: int) -> dict[str, Any]:
         "step": slip.step.name,
         "row": slip.step.rows[slip.row],
         "column": slip.step.columns[slip.column],
-        "written": _number(slip.written),
-        "right": _number(slip.right),
-        "sentence": slip_line(walk, slip, precision),
+        "written": _number(slip.answer),
+        "right": _number(slip.expected),
+        "sentence": mistake_line(walk, slip, precision),
     }
 
 
@@ -144,7 +144,7 @@ def _latex_table(table: TextTable) -> list[str]:
 
 
 def _cell(cell: str) -> str:
-    marks = {ROUNDED: r"^{\sim}", WRONG: r"^{\times}"}
+    marks = {ROUNDING_MARK: r"^{\sim}", MISTAKE_MARK: r"^{\times}"}
     number = "".join(c for c in cell if c not in marks)
     raised = "".join(marks[c] for c in cell if c in marks)
     number = number.replace("−", "-").replace("∞", r"\infty ")
@@ -213,4 +213,4 @@ def notes_summary(look: WalkView, sheet: Worksheet) -> str:
 
 
 def _line(look: WalkView, slip: Mistake) -> str:
-    return f"  ✗ {slip_line(look.walk, slip, look.precision)}"
+    return f"  ✗ {mistake_line(look.walk, slip, look.precision)}"

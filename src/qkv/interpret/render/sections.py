@@ -1,51 +1,56 @@
-"""What every written format shows of a walk, decided once: tables, marks and footnotes."""
+"""What every text format shows of a walk, decided once: tables, marks and footnotes."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from qkv.interpret.matrix import format_number
-from qkv.interpret.operation import Step, Walk
+from qkv.interpret.step import Step, Walk
 from qkv.interpret.walk import (
-    Drift,
     Mistake,
-    drifts,
-    shown,
-    shown_decimals,
-    shown_inputs,
+    RoundingDifference,
+    display_decimals,
+    display_inputs,
+    display_value,
+    rounding_differences,
     uneven_rows,
 )
 
-ROUNDED, WRONG = "~", "✗"
-LISTED = 12  # footnotes name so many cells and count the rest
+ROUNDING_MARK = "~"
+MISTAKE_MARK = "✗"
+MAX_LISTED_CELLS = 12  # footnotes name this many cells and count the rest
+MAX_EXTRA_DECIMALS = 8  # for intermediate results, where fewer lead to another last digit
 
 
 @dataclass(frozen=True)
 class Crop:
-    """Which queries and keys are shown, and how many features of each; all if not given."""
+    """The queries and keys to show, and how many features of each; None shows all."""
 
     queries: tuple[int, ...] | None = None
     keys: tuple[int, ...] | None = None
     features: int | None = None
 
     def indices(self, axis: str, size: int) -> list[int]:
-        """The places along an axis that are shown."""
-        if axis in ("query", "key"):
-            places = self.queries if axis == "query" else self.keys
-            return list(range(size) if places is None else places)
-        return list(range(size if self.features is None else min(size, self.features)))
+        """The indices along an axis of this size that are shown."""
+        positions = {"query": self.queries, "key": self.keys}.get(axis)
+        if positions is not None:
+            return list(positions)
+        if axis in ("query", "key") or self.features is None:
+            return list(range(size))
+        return list(range(min(size, self.features)))
 
 
 @dataclass(frozen=True)
 class WalkView:
-    """A walk and how much of it is wanted.
+    """A walk and how much of it is shown.
 
-    by_hand: mark every figure that a calculator gets differently from the figures shown.
+    steps: their names, or all if empty. mark_rounding: mark every figure that a calculator gets
+    differently from the printed ones.
     """
 
     walk: Walk
     precision: int = 4
-    steps: tuple[str, ...] = ()  # all
+    steps: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     crop: Crop = Crop()
     mark_rounding: bool = True
@@ -71,114 +76,138 @@ class Section:
     footnotes: list[str]
 
 
-def sections(look: WalkView) -> list[Section]:
-    """The asked steps, numbered as in the whole walk."""
-    asked = look.walk.select(look.steps)
+def sections(view: WalkView) -> list[Section]:
+    """The selected steps, numbered as in the complete walk."""
+    selection = view.walk.select(view.steps)
     return [
-        _section(look, step, number)
-        for number, step in enumerate(look.walk, start=1)
-        if step in asked
+        _section(view, step, number)
+        for number, step in enumerate(view.walk, start=1)
+        if step in selection
     ]
 
 
-def cell_lines(look: WalkView, row: str, column: str) -> list[str]:
-    """The arithmetic of every asked step that has this cell."""
+def cell_lines(view: WalkView, row: str, column: str) -> list[str]:
+    """The arithmetic of this cell in every selected step that has it."""
     return [
-        f"{step.cell_name(i, j)} = {_arithmetic(look.walk, step, i, j, look.precision)}"
-        for step, i, j in look.walk.cells(row, column, look.steps)
+        f"{step.cell_name(i, j)} = {_arithmetic(view.walk, step, i, j, view.precision)}"
+        for step, i, j in view.walk.cells(row, column, view.steps)
     ]
 
 
-def slip_line(walk: Walk, slip: Mistake, precision: int) -> str:
-    """What is written, what is right, and how one gets there."""
-    step, i, j = slip.step, slip.row, slip.column
-    written = format_number(slip.written, slip.decimals)
-    right = _arithmetic(walk, step, i, j, precision)
-    return f"{slip.cell_name} is written {written} but is {right}"
+def mistake_line(walk: Walk, mistake: Mistake, precision: int) -> str:
+    """The answer, the right value, and the arithmetic that leads to it."""
+    answer = format_number(mistake.answer, mistake.decimals)
+    right = _arithmetic(walk, mistake.step, mistake.row, mistake.column, precision)
+    return f"{mistake.cell_name} is written {answer} but is {right}"
 
 
-def _section(look: WalkView, step: Step, number: int) -> Section:
-    walk, precision = look.walk, look.precision
-    slips = [slip for slip in look.mistakes if slip.step is step]
-    found = drifts(walk, step, precision) if look.mark_rounding else []
-    drifted = {(d.row, d.column): d for d in found}
-    wrong = {(slip.row, slip.column) for slip in slips}
-    digits = shown_decimals(step, precision)
-    rows, columns = (
-        look.crop.indices(axis, len(labels))
-        for axis, labels in zip(step.axes, (step.rows, step.columns), strict=True)
-    )
-    values = shown(step, precision, rows, columns)
-    cells = [
-        [
-            format_number(cell, digits) + ROUNDED * ((i, j) in drifted) + WRONG * ((i, j) in wrong)
-            for j, cell in zip(columns, line, strict=True)
-        ]
-        for i, line in zip(rows, values, strict=True)
-    ]
+def _section(view: WalkView, step: Step, number: int) -> Section:
+    mistakes = [mistake for mistake in view.mistakes if mistake.step is step]
+    differences: list[RoundingDifference] = []
+    if view.mark_rounding:
+        differences = rounding_differences(view.walk, step, view.precision)
+    rows = view.crop.indices(step.axes[0], len(step.rows))
+    columns = view.crop.indices(step.axes[1], len(step.columns))
+    marks = _marks(differences, mistakes)
+    table = _table(step, rows, columns, view.precision, marks)
+    footnotes = _omissions(step, rows, columns)
+    if view.mark_rounding:
+        footnotes += _rounding_notes(step, view.precision, differences)
+    for mistake in mistakes:
+        footnotes.append(f"{MISTAKE_MARK} {mistake_line(view.walk, mistake, view.precision)}")
+    return Section(number, step, table, footnotes)
+
+
+def _marks(
+    differences: list[RoundingDifference], mistakes: list[Mistake]
+) -> dict[tuple[int, int], str]:
+    """What is printed after the number of a cell."""
+    marks = {(each.row, each.column): ROUNDING_MARK for each in differences}
+    for mistake in mistakes:
+        cell = (mistake.row, mistake.column)
+        marks[cell] = marks.get(cell, "") + MISTAKE_MARK
+    return marks
+
+
+def _table(
+    step: Step,
+    rows: list[int],
+    columns: list[int],
+    precision: int,
+    marks: dict[tuple[int, int], str],
+) -> TextTable:
+    values = display_value(step, precision, rows, columns)
+    decimals = display_decimals(step, precision)
+    cells = []
+    for i, row in zip(rows, values, strict=True):
+        numbers = zip(columns, row, strict=True)
+        cells.append([format_number(cell, decimals) + marks.get((i, j), "") for j, cell in numbers])
     corner = f"{step.axes[0]} ↓ {step.axes[1]} →" if step.axes[1] else ""
-    named = tuple(step.rows[i] for i in rows), tuple(step.columns[j] for j in columns)
-    table = TextTable(corner, *named, cells)
-    notes = _left_out(step, rows, columns)
-    if look.mark_rounding:
-        notes += _rounding_notes(step, precision, drifted)
-    notes += [f"{WRONG} {slip_line(walk, s, precision)}" for s in slips]
-    return Section(number, step, table, notes)
+    row_labels = tuple(step.rows[i] for i in rows)
+    column_labels = tuple(step.columns[j] for j in columns)
+    return TextTable(corner, row_labels, column_labels, cells)
 
 
-def _left_out(step: Step, rows: list[int], columns: list[int]) -> list[str]:
-    """What of the matrix is not shown."""
-    hidden = len(step.rows) - len(rows), len(step.columns) - len(columns)
-    told = [
-        f"{count} {what}s"
-        for count, what in zip(hidden, ("row", "column"), strict=True)
-        if count > 0
-    ]
-    if not told:
+def _omissions(step: Step, rows: list[int], columns: list[int]) -> list[str]:
+    """A footnote on rows and columns that are not shown, and on the attention weight in them."""
+    hidden_rows = len(step.rows) - len(rows)
+    hidden_columns = len(step.columns) - len(columns)
+    parts = []
+    if hidden_rows > 0:
+        parts.append(f"{hidden_rows} rows")
+    if hidden_columns > 0:
+        parts.append(f"{hidden_columns} columns")
+    if not parts:
         return []
-    weight = step.name.endswith("weights") and hidden[1] > 0
-    rest = step.value[rows].sum(axis=1) - step.value[np.ix_(rows, columns)].sum(axis=1)
-    share = (
-        f"; these columns hold at most {format_number(float(rest.max(initial=0.0)), 4)} of a row"
-    )
-    return [f"… {' and '.join(told)} are not shown{share if weight else ''}."]
+    note = f"… {' and '.join(parts)} are not shown"
+    if step.name.endswith("weights") and hidden_columns > 0:
+        rest = step.value[rows].sum(axis=1) - step.value[np.ix_(rows, columns)].sum(axis=1)
+        weight = format_number(float(rest.max(initial=0.0)), 4)
+        note += f"; these columns hold at most {weight} of a row"
+    return [f"{note}."]
 
 
-def _rounding_notes(step: Step, precision: int, drifted: dict[tuple[int, int], Drift]) -> list[str]:
+def _rounding_notes(step: Step, precision: int, differences: list[RoundingDifference]) -> list[str]:
     notes = []
-    if drifted:
-        listed = [
-            f"{format_number(drift.by_hand, precision)} at ({step.rows[i]}, {step.columns[j]})"
-            for (i, j), drift in drifted.items()
+    if differences:
+        cells = [
+            f"{format_number(each.recomputed, precision)} at "
+            f"({step.rows[each.row]}, {step.columns[each.column]})"
+            for each in differences
         ]
         notes.append(
-            f"{ROUNDED} These come from unrounded numbers; the shown ones give {_some(listed)}."
+            f"{ROUNDING_MARK} These come from unrounded numbers; "
+            f"the shown ones give {_abridge(cells)}."
         )
     uneven = [
         f'{format_number(total, precision)} for "{step.rows[i]}"'
         for i, total in uneven_rows(step, precision)
     ]
     if uneven:
-        notes.append(f"The shown figures of a row add up to {_some(uneven)}.")
+        notes.append(f"The shown figures of a row add up to {_abridge(uneven)}.")
     return notes
 
 
-def _some(listed: list[str]) -> str:
-    rest = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
-    return ", ".join(listed[:LISTED]) + rest
+def _abridge(parts: list[str]) -> str:
+    text = ", ".join(parts[:MAX_LISTED_CELLS])
+    rest = len(parts) - MAX_LISTED_CELLS
+    return f"{text} and {rest} more" if rest > 0 else text
 
 
 def _arithmetic(walk: Walk, step: Step, i: int, j: int, precision: int) -> str:
-    """The cell's terms as shown and its value; where these part in the last digit, both."""
-    value = format_number(step.value[i, j], shown_decimals(step, precision))
+    """The cell worked out from printed numbers; with its exact value where the two differ."""
+    value = format_number(step.value[i, j], display_decimals(step, precision))
     if step.is_input:
-        return f"{value} ({'by definition' if step.name == 'mask' else 'given'})"
-    inputs = shown_inputs(walk, step, precision)
-    by_hand = format_number(
-        step.operation.compute(*(shown.value for shown in inputs))[i, j], precision
-    )
-    for between in range(precision, precision + 9):  # until the steps in between lead there
-        worked = step.operation.arithmetic(i, j, between, *inputs)
-        if format_number(worked.result, precision) == by_hand:
+        origin = "by definition" if step.name == "mask" else "given"
+        return f"{value} ({origin})"
+    inputs = display_inputs(walk, step, precision)
+    recomputed = step.operation.compute(*(matrix.value for matrix in inputs))
+    result = format_number(recomputed[i, j], precision)
+    # Rounding every intermediate result can shift the last digit of the sum. Then the intermediate
+    # results get as many more decimals as it takes for the line to end in its own result.
+    for decimals in range(precision, precision + MAX_EXTRA_DECIMALS + 1):
+        arithmetic = step.operation.arithmetic(i, j, decimals, *inputs)
+        if format_number(arithmetic.result, precision) == result:
             break
-    return f"{worked.text} = {by_hand}" + (f"; from all digits {value}" * (by_hand != value))
+    line = f"{arithmetic.text} = {result}"
+    return line if result == value else f"{line}; from all digits {value}"

@@ -3,8 +3,8 @@
 from rich.cells import cell_len
 
 from qkv.interpret.glass_box import Prediction, prediction_of
-from qkv.interpret.operation import Sentence, UserWord
 from qkv.interpret.render.sections import Section, TextTable, WalkView, sections
+from qkv.interpret.step import Sentence, UserWord
 from qkv.interpret.trace import Trace, TraceCheck, TraceDifference
 
 # FOLDED explain/render/model_text: A head of a model for the terminal: its walk, the model's

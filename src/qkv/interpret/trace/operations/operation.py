@@ -174,10 +174,10 @@ def dot_product(left: DisplayMatrix, right: DisplayMatrix, precision: int) -> Ar
         text = f"{_term(left, 0)} × {_term(right, 0)}"
         return Arithmetic(text, float(left.value[0] * right.value[0]))
     abridged = len(products) > MAX_TERMS
-    terms = np.arange(len(products))
+    terms = list(range(len(products)))
     if abridged:
         largest_first = np.argsort(-np.abs(products), kind="stable")
-        terms = np.sort(largest_first[:LARGEST_TERMS])
+        terms = sorted(largest_first[:LARGEST_TERMS].tolist())
     factors = " + ".join(f"{_term(left, i)} × {_term(right, i)}" for i in terms)
     summands = " + ".join(format_term(products[i], precision) for i in terms)
     if abridged:
