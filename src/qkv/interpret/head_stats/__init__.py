@@ -1,6 +1,13 @@
-"""What each head of a model looks at, how sharply, and whether it matters."""
+"""What each attention head of a model attends to, how sharply, and whether it matters."""
 
 from qkv.interpret.head_stats.measure import SAMPLE_TEXTS, measure_heads, measure_heads_on_ids
-from qkv.interpret.head_stats.patterns import HeadReport, Score, Twin
+from qkv.interpret.head_stats.patterns import HeadReport, PatternScore, SimilarHead
 
-__all__ = ["SAMPLE_TEXTS", "HeadReport", "Score", "Twin", "measure_heads", "measure_heads_on_ids"]
+__all__ = [
+    "SAMPLE_TEXTS",
+    "HeadReport",
+    "PatternScore",
+    "SimilarHead",
+    "measure_heads",
+    "measure_heads_on_ids",
+]

@@ -1,4 +1,8 @@
-"""The heads of a model judged by what they do with texts, and with random tokens twice over."""
+"""The heads of a model measured on texts, and on random tokens that occur twice.
+
+In a random sequence that is repeated, the second half can only be predicted by looking back at the
+first: that is where induction heads show.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -8,135 +12,84 @@ from qkv.engine.engine import Engine
 from qkv.engine.translate.segments import Marking
 from qkv.errors import UsageError
 from qkv.interpret.glass_box import read_text
-from qkv.interpret.head_stats.head_statistics import Tally, Watch, head_off, kind_of, scores_of
-from qkv.interpret.head_stats.patterns import HeadReport, Twin
+from qkv.interpret.head_stats.head_statistics import (
+    HeadAccumulator,
+    HeadRecorder,
+    classify_head,
+    head_ablation,
+    pattern_scores,
+)
+from qkv.interpret.head_stats.patterns import HeadReport, SimilarHead
 from qkv.interpret.trace import TokenizedInput
 from qkv.model import Decoder, Model, NextToken, Translator
 from qkv.text import Tokenizer
 
-# FOLDED explain/heads/repeats: Random tokens, twice over: what comes again can be foretold from
-#   nothing but the first time.
-# FOLDED explain/heads/samples: A few sentences to judge heads by when no text is given: short,
-#   plain English, with repeats.
-
-HALVES = (11, 13, 17, 19, 23)  # of different lengths: no fixed distance leads to the repeat
-
-
-def repeats(
-    model: Model,
-    tokenizer: Tokenizer | None,
-    met: Mapping[str, Collection[int]],
-    seed: int = 0,
-) -> Iterator[TokenizedInput]:
-    """Sequences as the model reads them, those that fit; no token comes twice in a half.
-
-    Drawn from the ids met in the texts of each sequence, which the model has likely learned; from
-    its whole vocabulary if these are too few.
-    """
-    pools = _pools(model, tokenizer, met)
-    generator = torch.Generator().manual_seed(seed)
-    for half in HALVES:
-        drawn = {name: _drawn(pool, half, generator) * 2 for name, pool in pools.items()}
-        if isinstance(model, Translator) and model.source is None:
-            drawn["target"] = drawn["source"]  # a head may look for the token it is at
-        reading = _marked(model, tokenizer, drawn)
-        if all(len(ids) <= model.config.length for ids in reading.ids.values()):
-            yield reading
-
-
-def _pools(
-    model: Model, tokenizer: Tokenizer | None, met: Mapping[str, Collection[int]]
-) -> dict[str, list[int]]:
-    """Tokens that are no marks, for each sequence."""
-    tables = {"text": model.embedding}
-    if isinstance(model, Translator):
-        tables = {"source": model.source_embedding, "target": model.embedding}
-    found = {}
-    for name, table in tables.items():
-        size, special = table.weight.shape[0], frozenset[int]()
-        if tokenizer is not None:
-            size, special = min(size, tokenizer.vocab_size), tokenizer.special_ids
-        every = [id for id in range(size) if id not in special]
-        known = sorted(met.get(name, ()))
-        found[name] = known if len(known) >= max(HALVES) else every
-    return found
-
-
-def _drawn(pool: Sequence[int], count: int, generator: torch.Generator) -> list[int]:
-    if len(pool) < count:  # then some come more often, and by chance as well
-        return [pool[i] for i in torch.randint(len(pool), (count,), generator=generator).tolist()]
-    return [pool[i] for i in torch.randperm(len(pool), generator=generator)[:count].tolist()]
-
-
-def _marked(
-    model: Model, tokenizer: Tokenizer | None, ids: Mapping[str, list[int]]
-) -> TokenizedInput:
-    """With the marks around them that the model was trained with."""
-    t = tokenizer
-    if t is None:
-        return TokenizedInput.from_ids(**ids)
-    if isinstance(model, Translator):
-        marking = Marking.of(t, model.config)
-        target = [*marking.start, *ids["target"]]
-        return TokenizedInput.from_ids(source=marking.source(ids["source"]), target=target)
-    if isinstance(model, Decoder) and isinstance(model.config.output, NextToken):
-        return TokenizedInput.from_ids(text=[*t.prefix_ids, *ids["text"]])
-    return TokenizedInput.from_ids(text=t.add_special_tokens(ids["text"]))
-
-
+# Short, plain English with repeats, for when no texts are given.
 SAMPLE_TEXTS = (
     "Once upon a time there was a little dog who lived in a big house with a red door.",
     "The man gave the book to the woman, and the woman gave the book back to the man.",
     "When it rains the streets are wet, but when the sun shines they soon are dry again.",
     "She opened the box, looked into it for a moment, and then slowly closed the box again.",
 )
-
-ALIKE = 0.05  # Jensen–Shannon distance: below it two heads look at the same
+HALF_LENGTHS = (11, 13, 17, 19, 23)  # all different, so no fixed distance leads to the repeat
+MAX_DUPLICATE_DISTANCE = 0.05  # Jensen–Shannon: closer heads attend to the same keys
+MAX_UNKNOWN_FRACTION = 0.25  # of the sample texts' tokens
 
 
 def measure_heads(
-    box: Engine,
+    engine: Engine,
     texts: Iterable[str] = SAMPLE_TEXTS,
     *,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[HeadReport, ...]:
-    """Every head of a loaded model, layer by layer, judged by these texts; blank ones are left out.
+    """A report on every head of a loaded model, layer by layer; blank texts are skipped.
 
-    An encoder–decoder translates them first. progress: is told how many texts are done.
+    An encoder–decoder translates the texts first. progress: called with the number of texts done.
     """
     if texts is SAMPLE_TEXTS:
-        _expect_english(box)
-    return measure_heads_on_ids(box.model, _readings(box, texts, progress), box.tokenizer, seed)
+        _expect_english(engine)
+    inputs = _tokenize_texts(engine, texts, progress)
+    return measure_heads_on_ids(engine.model, inputs, engine.tokenizer, seed)
 
 
 def measure_heads_on_ids(
     model: Model,
-    readings: Iterable[TokenizedInput],
+    inputs: Iterable[TokenizedInput],
     tokenizer: Tokenizer | None = None,
     seed: int = 0,
 ) -> tuple[HeadReport, ...]:
-    """The same for texts as ids, which may come one by one; the tokenizer says which are marks."""
-    watch = Watch(model, frozenset() if tokenizer is None else tokenizer.special_ids)
-    for reading in readings:
-        watch.read(reading)
-    if not all(tally.queries for tally in watch.tallies.values()) or not watch.tallies:
+    """The same for tokenized texts, which may be an iterator.
+
+    tokenizer: names the special tokens; without one there are none.
+    """
+    special_ids: frozenset[int] = frozenset()
+    if tokenizer is not None:
+        special_ids = tokenizer.special_ids
+    recorder = HeadRecorder(model, special_ids)
+    for text in inputs:
+        recorder.add_text(text)
+    accumulators = recorder.accumulators
+    if not accumulators or not all(one.queries for one in accumulators.values()):
         raise UsageError("heads are judged by where they look; give a text of 3 tokens or more")
-    for reading in repeats(model, tokenizer, watch.met, seed):
-        watch.read_repeats(reading)
-    return tuple(
-        _report(watch, name, tally, head)
-        for name, tally in watch.tallies.items()
-        for head in range(tally.heads)
-    )
+    for text in repeated_sequences(model, tokenizer, recorder.text_ids, seed):
+        recorder.add_repeat(text)
+    reports = []
+    for name, accumulator in accumulators.items():
+        for head in range(accumulator.heads):
+            reports.append(_report(recorder, name, accumulator, head))
+    return tuple(reports)
 
 
-def _report(watch: Watch, name: str, tally: Tally, head: int) -> HeadReport:
+def _report(
+    recorder: HeadRecorder, name: str, accumulator: HeadAccumulator, head: int
+) -> HeadReport:
     stack, layer, part = name.split(".")
-    scores, offset = scores_of(tally, head, part == "cross")
-    evenness = float(tally.evenness[head]) / tally.queries
-    kind = kind_of(scores, offset, evenness)
-    adds = float(tally.added[head] / tally.added.mean().clamp(min=1e-30))
+    scores, offset = pattern_scores(accumulator, head, part == "cross")
+    evenness = float(accumulator.evenness[head]) / accumulator.queries
+    kind = classify_head(scores, offset, evenness)
+    mean_norm = accumulator.output_norm.mean().clamp(min=1e-30)
+    ablation = head_ablation(name, head)
     return HeadReport(
         stack=stack,
         layer=int(layer),
@@ -148,58 +101,132 @@ def _report(watch: Watch, name: str, tally: Tally, head: int) -> HeadReport:
         chance=kind.score.chance,
         offset=kind.offset,
         scores=scores,
-        entropy=float(tally.entropy[head]) / tally.queries,
+        entropy=float(accumulator.entropy[head]) / accumulator.queries,
         evenness=evenness,
-        adds=adds,
-        effect=watch.effect(head_off(name, head)),
-        dead=not watch.matters(head_off(name, head)),
-        duplicates=_twins(tally, head),
+        adds=float(accumulator.output_norm[head] / mean_norm),
+        effect=recorder.effect(ablation),
+        dead=recorder.is_dead(ablation),
+        duplicates=_duplicates(accumulator, head),
     )
 
 
-def _twins(tally: Tally, head: int) -> tuple[Twin, ...]:
-    """Heads that look at nearly the same, the nearest first."""
-    apart = ((tally.apart + tally.apart.T)[head] / tally.compared).tolist()
-    found = [Twin(other, far) for other, far in enumerate(apart) if other != head and far < ALIKE]
-    return tuple(sorted(found, key=lambda twin: (twin.distance, twin.head)))
+def _duplicates(accumulator: HeadAccumulator, head: int) -> tuple[SimilarHead, ...]:
+    """Heads that attend to nearly the same keys, the closest first."""
+    symmetric = accumulator.js_distance + accumulator.js_distance.T
+    distances = (symmetric[head] / accumulator.compared_queries).tolist()
+    duplicates = []
+    for other, distance in enumerate(distances):
+        if other != head and distance < MAX_DUPLICATE_DISTANCE:
+            duplicates.append(SimilarHead(other, distance))
+    return tuple(sorted(duplicates, key=lambda one: (one.distance, one.head)))
 
 
-def _readings(
-    box: Engine, texts: Iterable[str], progress: Callable[[int], None] | None
+def repeated_sequences(
+    model: Model,
+    tokenizer: Tokenizer | None,
+    text_ids: Mapping[str, Collection[int]],
+    seed: int = 0,
+) -> Iterator[TokenizedInput]:
+    """Random sequences that occur twice, with special tokens, as far as they fit the model.
+
+    Tokens are sampled without replacement from those of the texts, by sequence, which the model has
+    probably learned; from the full vocabulary if there are too few of these.
+    """
+    pools = _token_pools(model, tokenizer, text_ids)
+    generator = torch.Generator().manual_seed(seed)
+    for length in HALF_LENGTHS:
+        ids = {name: _sample(pool, length, generator) * 2 for name, pool in pools.items()}
+        if isinstance(model, Translator) and model.source is None:
+            ids["target"] = ids["source"]  # a cross-attention head may look for the same token
+        text = _add_special_tokens(model, tokenizer, ids)
+        if all(len(row) <= model.config.length for row in text.ids.values()):
+            yield text
+
+
+def _token_pools(
+    model: Model, tokenizer: Tokenizer | None, text_ids: Mapping[str, Collection[int]]
+) -> dict[str, list[int]]:
+    """The ids to sample from, by sequence, without special tokens."""
+    tables = {"text": model.embedding}
+    if isinstance(model, Translator):
+        tables = {"source": model.source_embedding, "target": model.embedding}
+    pools = {}
+    for name, table in tables.items():
+        size = table.weight.shape[0]
+        special_ids: frozenset[int] = frozenset()
+        if tokenizer is not None:
+            size = min(size, tokenizer.vocab_size)
+            special_ids = tokenizer.special_ids
+        pool = sorted(text_ids.get(name, ()))
+        if len(pool) < max(HALF_LENGTHS):
+            pool = [id for id in range(size) if id not in special_ids]
+        pools[name] = pool
+    return pools
+
+
+def _sample(pool: Sequence[int], count: int, generator: torch.Generator) -> list[int]:
+    if len(pool) < count:  # too few for a sample without replacement
+        index = torch.randint(len(pool), (count,), generator=generator)
+    else:
+        index = torch.randperm(len(pool), generator=generator)[:count]
+    return [pool[i] for i in index.tolist()]
+
+
+def _add_special_tokens(
+    model: Model, tokenizer: Tokenizer | None, ids: Mapping[str, list[int]]
+) -> TokenizedInput:
+    """With the special tokens around them that the model was trained with."""
+    if tokenizer is None:
+        return TokenizedInput.from_ids(**ids)
+    if isinstance(model, Translator):
+        marking = Marking.of(tokenizer, model.config)
+        target = [*marking.start, *ids["target"]]
+        return TokenizedInput.from_ids(source=marking.source(ids["source"]), target=target)
+    if isinstance(model, Decoder) and isinstance(model.config.output, NextToken):
+        return TokenizedInput.from_ids(text=[*tokenizer.prefix_ids, *ids["text"]])
+    return TokenizedInput.from_ids(text=tokenizer.add_special_tokens(ids["text"]))
+
+
+def _tokenize_texts(
+    engine: Engine, texts: Iterable[str], progress: Callable[[int], None] | None
 ) -> Iterator[TokenizedInput]:
     for number, text in enumerate(texts):
         if not text.strip():
             continue
         if progress is not None:
             progress(number)
-        if isinstance(box.model, Translator):
-            yield _translated(box, box.model, text)
+        if isinstance(engine.model, Translator):
+            yield _translate(engine, engine.model, text)
         else:
-            yield read_text(box.model, box.tokenizer, text)
+            yield read_text(engine.model, engine.tokenizer, text)
 
 
-def _translated(box: Engine, model: Translator, text: str) -> TokenizedInput:
-    """A text with the model's own translation, as far as the model can read that.
+def _translate(engine: Engine, model: Translator, text: str) -> TokenizedInput:
+    """A text with the model's own translation, truncated to what the model can read.
 
-    What an ill-trained model wrote may be more tokens to read than it was to write.
+    The translation of an undertrained model may have more tokens when it is tokenized again.
     """
-    t, marking = box.tokenizer, Marking.of(box.tokenizer, model.config)
-    source = marking.source(t.encode(text))
+    tokenizer = engine.tokenizer
+    marking = Marking.of(tokenizer, model.config)
+    source = marking.source(tokenizer.encode(text))
     if len(source) > model.config.length:
         raise UsageError(
             f"a text has {len(source)} tokens but the model reads at most {model.config.length}"
         )
-    written = t.encode(box.translate([text])[0].text, target=True)
-    target = [*marking.start, *written][: model.config.length]
+    translation = tokenizer.encode(engine.translate([text])[0].text, target=True)
+    target = [*marking.start, *translation][: model.config.length]
     return TokenizedInput.from_ids(source=source, target=target)
 
 
-def _expect_english(box: Engine) -> None:
-    """Sentences that a model cannot read tell nothing of its heads."""
-    ids = [id for text in SAMPLE_TEXTS for id in box.tokenizer.encode(text)]
-    lost = 0 if box.tokenizer.special_tokens.unk is None else ids.count(box.tokenizer.unk_id)
-    if not ids or lost > len(ids) / 4:
+def _expect_english(engine: Engine) -> None:
+    """Raises if the sample texts are mostly unknown tokens to this model."""
+    tokenizer = engine.tokenizer
+    ids = [id for text in SAMPLE_TEXTS for id in tokenizer.encode(text)]
+    unknown = 0
+    if tokenizer.special_tokens.unk is not None:
+        unknown = ids.count(tokenizer.unk_id)
+    if not ids or unknown > MAX_UNKNOWN_FRACTION * len(ids):
         raise UsageError(
-            f"the built-in English sentences say little to {box.name}: {lost} of their {len(ids)} "
-            "tokens are unknown to it; give texts of its own"
+            f"the built-in English sentences say little to {engine.name}: {unknown} of their "
+            f"{len(ids)} tokens are unknown to it; give texts of its own"
         )

@@ -1,4 +1,4 @@
-"""Which keys of which queries make a pattern: the grids that a head's weights are held against."""
+"""Attention patterns: which keys belong to each, the scores of a head, and the printed report."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,83 +10,86 @@ from torch import Tensor
 
 from qkv.interpret.matrix import format_number
 
-# FOLDED explain/heads/report: What is said of one head.
-# FOLDED explain/heads/table: Reports of heads for people: one row a head, no wider than 80
-#   columns.
+PREVIOUS = "previous token"
+NEXT = "next token"
+ITSELF = "itself"
+FIRST = "first token"
+SPECIAL = "special tokens"
+SAME = "same token"
+INDUCTION = "induction"
+POSITION = "position"
+BROAD = "broad"
+MIXED = "mixed"
 
-PREVIOUS, NEXT, ITSELF = "previous token", "next token", "itself"
-
-FIRST, MARKS = "first token", "marks"
-
-SAME, INDUCTION, POSITION = "same token", "induction", "position"
-
-BROAD, MIXED = "broad", "mixed"
-
-BESIDE = {PREVIOUS: -1, ITSELF: 0, NEXT: 1}  # from query to key; "position" is any other distance
+ADJACENT = {PREVIOUS: -1, ITSELF: 0, NEXT: 1}  # key minus query; "position" is any other distance
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
-    """What one attention reads: ids of queries (T,) and keys (S,), marks, and who sees whom."""
+class AttentionContext:
+    """The input of one attention: ids of queries (T,) and keys (S,), and which key is visible.
+
+    special (S,): which keys are special tokens. visible (T, S): True where a query may attend.
+    shared_vocabulary: whether equal ids mean equal tokens on both sides.
+    """
 
     queries: Tensor
     keys: Tensor
-    marks: Tensor  # of the keys, (S,) bool
-    seen: Tensor  # (T, S) bool
+    special: Tensor
+    visible: Tensor
     cross: bool
-    shared: bool = True  # whether the same id means the same token on both sides
+    shared_vocabulary: bool = True
 
     @property
-    def chance(self) -> Tensor:
-        """The weights of a head that looks everywhere alike, (T, S)."""
-        return self.seen / self.seen.sum(dim=1, keepdim=True).clamp(min=1)
+    def uniform(self) -> Tensor:
+        """The weights of a head that attends to all visible keys equally, (T, S)."""
+        return self.visible / self.visible.sum(dim=1, keepdim=True).clamp(min=1)
 
     @property
-    def chosen(self) -> Tensor:
-        """Queries that have a choice, (T,): where one key is seen, every head looks there."""
-        return self.seen.sum(dim=1) > 1
+    def has_choice(self) -> Tensor:
+        """Queries that see more than one key, (T,); with one key all heads attend to it."""
+        return self.visible.sum(dim=1) > 1
 
     @property
     def distance(self) -> Tensor:
-        """From query to key, (T, S): −1 for the token before."""
-        T, S = self.seen.shape
+        """From query to key, (T, S): −1 for the previous token."""
+        T, S = self.visible.shape
         return torch.arange(S) - torch.arange(T)[:, None]
 
 
-def in_texts(sight: Sight) -> dict[str, Tensor]:
+def text_patterns(context: AttentionContext) -> dict[str, Tensor]:
     """Patterns that any text shows, each a grid (T, S) of the keys that belong to it."""
-    T, S = sight.seen.shape
+    T, S = context.visible.shape
     first = (torch.arange(S) == 0).expand(T, S)
-    found = {FIRST: first, MARKS: sight.marks.expand(T, S) & ~first}
-    if sight.cross:
-        return found
-    beside = {name: sight.distance == step for name, step in BESIDE.items()}
-    found = {name: grid & ~beside[ITSELF] for name, grid in found.items()}
-    return beside | found
+    patterns = {FIRST: first, SPECIAL: context.special.expand(T, S) & ~first}
+    if context.cross:
+        return patterns
+    adjacent = {name: context.distance == distance for name, distance in ADJACENT.items()}
+    others = {name: grid & ~adjacent[ITSELF] for name, grid in patterns.items()}
+    return adjacent | others
 
 
-def in_repeats(sight: Sight) -> dict[str, Tensor]:
-    """Patterns that need a token to come again.
+def repeat_patterns(context: AttentionContext) -> dict[str, Tensor]:
+    """Patterns that need a token to occur twice.
 
-    Induction is to look from a token at the one after an earlier occurrence of it, which foretells
-    what comes next if the text repeats itself (Olsson et al. 2022, "In-context Learning and
-    Induction Heads").
+    An induction head attends from a token to the one after an earlier occurrence of it, which
+    predicts the next token if the text repeats itself (Olsson et al. 2022, "In-context Learning
+    and Induction Heads").
     """
-    same = (sight.queries[:, None] == sight.keys) & ~sight.marks
-    if sight.cross:
-        return {SAME: same} if sight.shared else {}
-    same &= sight.distance != 0
-    earlier = same & (sight.distance < 0)
+    same = (context.queries[:, None] == context.keys) & ~context.special
+    if context.cross:
+        return {SAME: same} if context.shared_vocabulary else {}
+    same &= context.distance != 0
+    earlier = same & (context.distance < 0)
     after = torch.zeros_like(same)
     after[:, 1:] = earlier[:, :-1]
-    return {SAME: same, INDUCTION: after & (sight.distance != 0)}
+    return {SAME: same, INDUCTION: after & (context.distance != 0)}
 
 
 @dataclass(frozen=True)
-class Score:
-    """The mean weight on the keys of a pattern, and what a head that looks everywhere alike gets.
+class PatternScore:
+    """The mean attention weight on the keys of a pattern, and that of a uniform head (chance).
 
-    queries: how many had such a key to look at.
+    queries: how many had such a key.
     """
 
     weight: float
@@ -95,15 +98,17 @@ class Score:
 
     @property
     def excess(self) -> float:
-        """1 if all weight is on the pattern, 0 as by chance, less than 0 if it is avoided."""
-        return (self.weight - self.chance) / (1 - self.chance) if self.chance < 1 else 0.0
+        """1 if all weight is on the pattern, 0 at chance level, negative if it is avoided."""
+        if self.chance >= 1:
+            return 0.0
+        return (self.weight - self.chance) / (1 - self.chance)
 
 
 @dataclass(frozen=True)
-class Twin:
-    """A head of the same layer that looks at nearly the same, and how far the two are apart.
+class SimilarHead:
+    """A head of the same layer that attends to nearly the same keys.
 
-    distance: the mean Jensen–Shannon distance of their weights, 0 for the same and 1 for disjoint.
+    distance: the mean Jensen–Shannon distance of their weights, 0 if equal and 1 if disjoint.
     """
 
     head: int
@@ -112,16 +117,16 @@ class Twin:
 
 @dataclass(frozen=True)
 class HeadReport:
-    """One head; layers and heads count from 0, as in the names of a trace.
+    """The statistics of one head; layers and heads are numbered from 0, as in a trace.
 
     kind: the pattern that stands out, else "broad" or "mixed". weight and chance: of that pattern,
     or of the strongest; for "broad" the evenness, which is 1 by chance. scores: of every pattern
     that could be measured. offset: the distance of "position", −3 for three tokens back.
-    entropy: bits, the mean over queries; evenness: as a share of what is possible.
-    adds: length of what it adds to the residual, 1 being the mean of its layer's heads. effect: of
-    switching it off, the share of the probability that moves (for a model that gives vectors, how
-    far the vector moves as a share of its length). dead: switching it off changes next to nothing,
-    neither in the texts nor where tokens come again.
+    entropy: bits, the mean over queries; evenness: as a fraction of the maximum. adds: length of
+    what it adds to the residual stream, relative to the mean head of its layer. effect: of
+    ablating it, the fraction of the probability that moves (for a vector, the distance it moves
+    relative to its length). dead: ablating it changes next to nothing, neither in texts nor in
+    repeated sequences.
     """
 
     stack: str
@@ -133,83 +138,93 @@ class HeadReport:
     weight: float
     chance: float
     offset: int | None
-    scores: Mapping[str, Score]
+    scores: Mapping[str, PatternScore]
     entropy: float
     evenness: float
     adds: float
     effect: float
     dead: bool
-    duplicates: tuple[Twin, ...]
+    duplicates: tuple[SimilarHead, ...]
 
     @property
     def name(self) -> str:
-        """Of its attention in a trace, as in decoder.0.attention."""
+        """The name of its attention in a trace, for example decoder.0.attention."""
         return f"{self.stack}.{self.layer}.{self.part}"
 
     def json(self) -> dict[str, Any]:
-        """All of it, for one line of JSON."""
         return asdict(self) | {"scores": {name: asdict(s) for name, s in self.scores.items()}}
 
 
-TITLES = f"{'head':>4}  {'looks at':<21} {'weight':>6} {'chance':>6} {'bits':>5} {'even':>5}"
-
-TITLES += f" {'adds':>5} {'effect':>6}  remarks"
-
-MEANING = (
-    "weight: on what it looks at; chance: the same if it looked everywhere alike",
-    "bits: entropy of its weights; even: as a share of the most there can be",
-    "adds: length of what it adds, 1 for the mean head of its layer",
-    "effect: share of the {answer} that moves when it is switched off",
-    "dead: its absence changes nothing; as 3: it looks where head 3 of its layer does",
+HEADER = (
+    f"{'head':>4}  {'attends to':<21} {'weight':>6} {'chance':>6} {'bits':>5} {'even':>5}"
+    f" {'adds':>5} {'effect':>6}  remarks"
 )
-
-WARNING = "Attention says where a head looks, not why the model answers as it does."
+LEGEND = (
+    "weight: on what it attends to; chance: the same for uniform attention",
+    "bits: entropy of its weights; even: as a fraction of the maximum",
+    "adds: length of what it adds, 1 for the mean head of its layer",
+    "effect: fraction of the {output} that moves when it is ablated",
+    "dead: ablating it changes nothing; as 3: attends as head 3 of its layer does",
+)
+WARNING = "Attention shows where a head looks, not why the model answers as it does."
 
 
 def head_table(reports: Sequence[HeadReport], vectors: bool = False) -> Iterator[str]:
-    """Lines grouped by layer, then what the columns mean. vectors: the model answers with these."""
+    """Lines of at most 80 columns, grouped by layer, then the legend.
+
+    vectors: the model's output is an embedding.
+    """
     for name, group in groupby(reports, key=lambda report: report.name):
-        yield from (_title(name), TITLES)
-        yield from (_row(report).rstrip() for report in group)
+        yield _title(name)
+        yield HEADER
+        for report in group:
+            yield _row(report).rstrip()
         yield ""
-    answer = "vector" if vectors else "probability"
-    yield from (line.format(answer=answer) for line in MEANING)
+    output = "vector" if vectors else "probability"
+    for line in LEGEND:
+        yield line.format(output=output)
     yield WARNING
 
 
-def looks_at(report: HeadReport) -> str:
-    """In a word or three, as in "previous token" or "mixed: itself"."""
+def pattern_name(report: HeadReport) -> str:
+    """A short description, for example "previous token" or "mixed: itself"."""
     pattern = report.pattern
     if pattern == POSITION and report.offset is not None:
-        pattern = _step(report.offset)
+        pattern = _distance_name(report.offset)
     return f"{MIXED}: {pattern}" if report.kind == MIXED else pattern
 
 
 def _row(report: HeadReport) -> str:
-    chance = "" if report.kind == BROAD else format_number(report.chance, 2)
+    chance = ""
+    if report.kind != BROAD:
+        chance = format_number(report.chance, 2)
     return (
-        f"{report.head:>4}  {looks_at(report):<21} {format_number(report.weight, 2):>6} "
+        f"{report.head:>4}  {pattern_name(report):<21} {format_number(report.weight, 2):>6} "
         f"{chance:>6} {format_number(report.entropy, 2):>5} {format_number(report.evenness, 2):>5} "
         f"{format_number(report.adds, 2):>5} {format_number(report.effect, 3):>6}  "
-        f"{_remark(report)}"
+        f"{_remarks(report)}"
     )
 
 
-def _remark(report: HeadReport) -> str:
-    """The nearest of the heads that look at the same is named; … if there are more."""
-    said = ["dead"] * report.dead
+def _remarks(report: HeadReport) -> str:
+    """Whether it is dead, and the closest head that attends alike; … if there are more."""
+    remarks = []
+    if report.dead:
+        remarks.append("dead")
     if report.duplicates:
-        said.append(f"as {report.duplicates[0].head}{'…' * (len(report.duplicates) > 1)}")
-    return ", ".join(said)
+        more = "…" if len(report.duplicates) > 1 else ""
+        remarks.append(f"as {report.duplicates[0].head}{more}")
+    return ", ".join(remarks)
 
 
-def _step(offset: int) -> str:
+def _distance_name(offset: int) -> str:
     if offset == 0:
         return "same position"
-    way = "back" if offset < 0 else "ahead"
-    return f"{abs(offset)} {way}"
+    direction = "back" if offset < 0 else "ahead"
+    return f"{abs(offset)} {direction}"
 
 
 def _title(name: str) -> str:
     stack, layer, part = name.split(".")
-    return f"{stack} layer {layer}, {'cross attention' if part == 'cross' else 'attention'}"
+    attention = "cross attention" if part == "cross" else "attention"
+    return f"{stack} layer {layer}, {attention}"

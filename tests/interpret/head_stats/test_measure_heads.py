@@ -22,10 +22,10 @@ from qkv.text import Tokenizer
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[tuple[int, int], HeadReport]:
-    reports = measure_heads_on_ids(made_decoder(), [drawn(29, 1), drawn(23, 2), drawn(31, 3)])
-    assert len(reports) == 2 * len(MADE)
-    return {(report.layer, report.head): report for report in reports}
+def reports() -> dict[tuple[int, int], HeadReport]:
+    measured = measure_heads_on_ids(made_decoder(), [drawn(29, 1), drawn(23, 2), drawn(31, 3)])
+    assert len(measured) == 2 * len(MADE)
+    return {(report.layer, report.head): report for report in measured}
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def found() -> dict[tuple[int, int], HeadReport]:
         ("previous again", "previous token"),
     ],
 )
-def test_a_head_made_to_look_somewhere_is_called_by_it(found, head: str, kind: str) -> None:
-    report = found[0, MADE.index(head)]
+def test_a_head_made_to_look_somewhere_is_called_by_it(reports, head: str, kind: str) -> None:
+    report = reports[0, MADE.index(head)]
     assert report.kind == report.pattern == kind
     assert report.offset == (-2 if kind == "position" else None)
     if kind == "broad":
@@ -54,28 +54,29 @@ def test_a_head_made_to_look_somewhere_is_called_by_it(found, head: str, kind: s
         assert report.entropy < 0.05  # the second token has none two back
 
 
-def test_two_layers_made_for_it_are_an_induction_head(found) -> None:
-    report = found[1, 0]
+def test_two_layers_made_for_it_are_an_induction_head(reports) -> None:
+    report = reports[1, 0]
     assert report.kind == "induction"
     assert report.weight > 0.9
     assert report.chance < 0.1
-    assert all(found[1, head].kind == "broad" for head in range(1, len(MADE)))
+    assert all(reports[1, head].kind == "broad" for head in range(1, len(MADE)))
 
 
-def test_a_head_that_adds_nothing_is_dead_and_no_other(found) -> None:
+def test_a_head_that_adds_nothing_is_dead_and_no_other(reports) -> None:
     dead = MADE.index("dead")
-    assert found[0, dead].adds == found[0, dead].effect == 0.0
-    assert [place for place, report in found.items() if report.dead] == [(0, dead)]
-    assert min(r.effect for place, r in found.items() if place != (0, dead)) > 1e-4
+    assert reports[0, dead].adds == reports[0, dead].effect == 0.0
+    assert [index for index, report in reports.items() if report.dead] == [(0, dead)]
+    assert min(r.effect for index, r in reports.items() if index != (0, dead)) > 1e-4
 
 
-def test_heads_that_look_at_the_same_are_told_of_each_other(found) -> None:
-    one, other = MADE.index("previous"), MADE.index("previous again")
-    assert [twin.head for twin in found[0, one].duplicates] == [other]
-    assert [twin.head for twin in found[0, other].duplicates] == [one]
-    assert found[0, one].duplicates[0].distance < 1e-6
-    assert found[0, MADE.index("first")].duplicates == ()
-    assert len(found[1, 3].duplicates) == len(MADE) - 2  # all but itself and induction
+def test_heads_that_look_at_the_same_are_told_of_each_other(reports) -> None:
+    one = MADE.index("previous")
+    other = MADE.index("previous again")
+    assert [similar.head for similar in reports[0, one].duplicates] == [other]
+    assert [similar.head for similar in reports[0, other].duplicates] == [one]
+    assert reports[0, one].duplicates[0].distance < 1e-6
+    assert reports[0, MADE.index("first")].duplicates == ()
+    assert len(reports[1, 3].duplicates) == len(MADE) - 2  # all but itself and induction
 
 
 def test_the_next_token_and_marks_are_found_in_an_encoder() -> None:
@@ -86,7 +87,7 @@ def test_the_next_token_and_marks_are_found_in_an_encoder() -> None:
     ahead, marks = measure_heads_on_ids(
         model, [TokenizedInput.from_ids(text=[*letters, mark])], tokenizer
     )
-    assert (ahead.kind, marks.kind) == ("next token", "marks")
+    assert (ahead.kind, marks.kind) == ("next token", "special tokens")
     assert ahead.weight > 0.99
     assert marks.weight > 0.99
     assert marks.scores["first token"].weight < 0.01
@@ -125,7 +126,7 @@ def test_the_same_texts_give_the_same_reports() -> None:
 def test_weights_too_large_for_one_pass_give_the_same_in_several(monkeypatch) -> None:
     model, texts = made_decoder(), [drawn(17, 5)]
     at_once = measure_heads_on_ids(model, texts)
-    monkeypatch.setattr("qkv.interpret.head_stats.head_statistics.ROOM", 1)
+    monkeypatch.setattr("qkv.interpret.head_stats.head_statistics.MAX_WEIGHT_BYTES", 1)
     assert measure_heads_on_ids(model, texts) == at_once
 
 
@@ -141,10 +142,10 @@ def test_weights_too_large_for_one_pass_give_the_same_in_several(monkeypatch) ->
 )
 def test_heads_of_every_make_are_judged(name: str) -> None:
     model = build(ALL[name], seed=3)
-    reading = TokenizedInput.from_ids(text=[3, 1, 4, 1, 5, 9, 2, 6])
+    text = TokenizedInput.from_ids(text=[3, 1, 4, 1, 5, 9, 2, 6])
     if isinstance(model, Translator):
-        reading = TokenizedInput.from_ids(source=[3, 1, 4, 1, 5, 9, 2], target=[2, 7, 1, 8])
-    for report in measure_heads_on_ids(model, [reading]):
+        text = TokenizedInput.from_ids(source=[3, 1, 4, 1, 5, 9, 2], target=[2, 7, 1, 8])
+    for report in measure_heads_on_ids(model, [text]):
         assert 0.0 <= report.evenness <= 1.0 + 1e-6
         assert 0.0 < report.effect < 1.0
         assert report.adds > 0.0
@@ -158,10 +159,10 @@ def test_a_model_too_short_for_repeats_is_judged_without_them() -> None:
     assert "previous token" in reports[0].scores
 
 
-@pytest.mark.parametrize("readings", [[], [TokenizedInput.from_ids(text=[4])]])
-def test_without_a_choice_nothing_can_be_judged(readings: list[TokenizedInput]) -> None:
+@pytest.mark.parametrize("inputs", [[], [TokenizedInput.from_ids(text=[4])]])
+def test_without_a_choice_nothing_can_be_judged(inputs: list[TokenizedInput]) -> None:
     with pytest.raises(UsageError, match="3 tokens or more"):
-        measure_heads_on_ids(made_decoder(), readings)
+        measure_heads_on_ids(made_decoder(), inputs)
 
 
 def test_sizes_of_the_made_model_leave_room_for_every_repeat() -> None:
