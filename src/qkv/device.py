@@ -1,4 +1,4 @@
-"""Where tensors live: `auto` takes CUDA, then Apple's MPS, then the CPU."""
+"""Device selection: `auto` takes CUDA, then Apple's MPS, then the CPU."""
 
 import torch
 
@@ -6,18 +6,26 @@ from qkv.errors import UsageError
 
 
 def resolve_device(name: str | torch.device = "auto") -> torch.device:
-    """The device of that name, checked to exist on this machine."""
+    """The device of that name; raises UsageError if this machine does not have it."""
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if _mps() else "cpu"
+        return torch.device(_best_device())
     try:
         device = torch.device(name)
     except RuntimeError:
         raise UsageError(f'unknown device "{name}"; use auto, cpu, cuda or mps') from None
-    there = {"cuda": torch.cuda.is_available(), "mps": _mps()}
-    if not there.get(device.type, True):
+    available = {"cuda": torch.cuda.is_available(), "mps": _has_mps()}
+    if not available.get(device.type, True):
         raise UsageError(f'this torch sees no device "{device}"; use auto or cpu')
     return device
 
 
-def _mps() -> bool:
+def _best_device() -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    if _has_mps():
+        return "mps"
+    return "cpu"
+
+
+def _has_mps() -> bool:
     return torch.backends.mps.is_available()

@@ -1,8 +1,8 @@
-"""When Python looks for garbage.
+"""Pausing the garbage collector while many long-lived objects are created.
 
-It looks each time so many objects have been made. Importing torch and reading a vocabulary make
-hundreds of thousands that are all there to stay, and looking through them again and again takes a
-good part of the time until the first answer.
+CPython's cyclic collector runs whenever so many objects have been allocated. Importing torch and
+reading a vocabulary allocate hundreds of thousands that all stay alive, and scanning them again and
+again takes a good part of the time until the first answer.
 """
 
 import gc
@@ -12,11 +12,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Inside, nobody looks for garbage; what is made here is there to stay."""
-    looking = gc.isenabled()
+    """Disable the garbage collector inside; nested uses restore what they met."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if looking:
+        if was_enabled:
             gc.enable()

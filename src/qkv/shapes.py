@@ -1,4 +1,4 @@
-"""Check tensor sizes once, at the door, and name the axes."""
+"""Shape checks: tensor sizes are checked once, where they enter a public function."""
 
 from functools import cache
 
@@ -19,17 +19,16 @@ AXES = {
     "L": "layers",
 }
 
-
-_letters = cache(str.split)
+_letters = cache(str.split)  # the same few specifications are parsed over and over
 
 
 def expect(**tensors: tuple[Tensor, str]) -> dict[str, int]:
-    """The size of every named axis, after checking that each letter means one number.
+    """The size of every named axis, after checking that each letter has one size everywhere.
 
     expect(q=(q, "B H T E"), k=(k, "B K S E")) -> {"B": 2, "H": 6, "T": 5, "E": 11, ...}
     """
     sizes: dict[str, int] = {}
-    first: dict[str, str] = {}
+    first_tensor: dict[str, str] = {}
     for name, (tensor, axes) in tensors.items():
         letters = _letters(axes)
         if not isinstance(tensor, Tensor):
@@ -42,8 +41,8 @@ def expect(**tensors: tuple[Tensor, str]) -> dict[str, int]:
             if sizes.setdefault(letter, size) != size:
                 meaning = AXES.get(letter, letter)
                 raise ShapeError(
-                    f"{name} has {letter}={size} ({meaning}) but {first[letter]} has "
+                    f"{name} has {letter}={size} ({meaning}) but {first_tensor[letter]} has "
                     f"{letter}={sizes[letter]}; shape of {name}: {tuple(tensor.shape)} = ({axes})"
                 )
-            first.setdefault(letter, name)
+            first_tensor.setdefault(letter, name)
     return sizes

@@ -96,7 +96,7 @@ def test_a_full_disk_says_what_to_do_and_leaves_nothing_half_written(
 ) -> None:
     code, said = run(desk, "data", "classify", "-o", str(full / "new.tsv"))
     assert code == 2
-    assert said.endswith("No space left on device; free some room, or choose another place")
+    assert said.endswith("No space left on device; free some space, or choose another directory")
     assert list(full.iterdir()) == []
 
 
@@ -105,7 +105,7 @@ def test_a_place_that_is_closed_says_what_to_do(desk: Path) -> None:
     code, said = run(desk, "data", "classify", "-o", "/sys/kernel/new.tsv")
     assert code == 2
     assert said.startswith("qkv: cannot write /sys/kernel/new.tsv: ")
-    assert said.endswith("; choose a folder you may write to")
+    assert said.endswith("; choose a directory you may write to")
 
 
 @pytest.mark.slow

@@ -36,10 +36,10 @@ def test_a_refused_write_says_what_to_do() -> None:
     place = Path("a.npy")
     full = write_error_message(place, OSError(28, "No space left on device"))
     assert full == (
-        "cannot write a.npy: No space left on device; free some room, or choose another place"
+        "cannot write a.npy: No space left on device; free some space, or choose another directory"
     )
     rust = write_error_message(place, ValueError("I/O error: Permission denied (os error 13)"))
-    assert rust.endswith("; choose a folder you may write to")
+    assert rust.endswith("; choose a directory you may write to")
     assert write_error_message(place, OSError(5, "Input/output error")) == (
         "cannot write a.npy: Input/output error"
     )

@@ -1,4 +1,4 @@
-"""Files of strangers: ordinary ones, read whole, or refused in one line before they do harm."""
+"""Safe file access: bounded reads of untrusted files, strict JSON, atomic writes."""
 
 from qkv.files.safe_io import (
     MAX_CONFIG_BYTES,

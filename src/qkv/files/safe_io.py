@@ -1,11 +1,13 @@
-"""Ordinary files that others wrote: nothing that hangs, leads elsewhere or fills the memory.
+"""Reading files that others wrote, and replacing files atomically.
 
-Within a directory a link is followed only to a file of the same directory, or, as in the cache of
-Hugging Face, from `<model>/snapshots/<revision>/…` to `<model>/blobs/…`. Any other link could make
-a downloaded model show a private file of this machine. A file that the user names is the user's
-choice, wherever it leads: that is `anywhere`.
+Only regular files of limited size are read, so that nothing hangs or fills the memory. Within a
+model's directory a symlink is followed only to a file of the same directory, or, as in the Hugging
+Face cache, from `<model>/snapshots/<revision>/…` to `<model>/blobs/…`; any other link could make a
+downloaded model expose a private file of this machine. A file that the user names may be a link to
+anywhere: that is `follow_symlinks`.
 
-What is wrong is a BundleError, or the error the caller asks for.
+Problems raise a BundleError, or the error class the caller passes. What a message quotes from a
+file is put on one line and cut short, since it may be huge or hold unprintable characters.
 """
 
 import errno
@@ -19,57 +21,55 @@ from pathlib import Path
 
 from qkv.errors import BundleError, QkvError
 
-# FOLDED files/wording: How something found in a stranger's file is quoted in a message: on one
-#   line, and not too long.
-#
-#   A value may be huge, nested, or hold characters that move the cursor or cannot be printed
-#   at all.
-# FOLDED files/replacing: A file that is replaced as a whole.
-# FOLDED files/nearest: What somebody may have meant who named a file that is not there.
-# FOLDED files/cache: Where things are kept that can be made again.
+MAX_REPR_CHARACTERS = 80
+MAX_MESSAGE_CHARACTERS = 240  # of another program's message
 
-LONGEST = 80  # characters of a value
-
-MESSAGE = 240  # of what another program says
-
-WHAT_TO_DO = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some room, or choose another place"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose a folder you may write to"),
+REMEDIES = {
+    errno.ENOSPC: "free some space, or choose another directory",
+    errno.EDQUOT: "free some space, or choose another directory",
+    errno.EACCES: "choose a directory you may write to",
+    errno.EPERM: "choose a directory you may write to",
+    errno.EROFS: "choose a directory you may write to",
     errno.EFBIG: "it is larger than this system lets a file be",
 }
 
 
-def short_repr(found: object) -> str:
-    """The value as Python writes it."""
-    if isinstance(found, str):
-        found = found[: LONGEST + 1]  # repr would first make a copy of all of it
+def short_repr(value: object) -> str:
+    """The repr of a value, abbreviated if it is long."""
+    if isinstance(value, str):
+        value = value[: MAX_REPR_CHARACTERS + 1]  # repr would first copy all of it
     try:
-        text = repr(found)
-    except (ValueError, RecursionError):  # Python writes no number of more than 4,300 digits
-        text = f"{type(found).__name__} too large to show"
-    return _cut(text, LONGEST)
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python formats no integer of more than 4,300 digits
+        text = f"{type(value).__name__} too large to show"
+    return _truncate(text, MAX_REPR_CHARACTERS)
 
 
-def one_line(said: object) -> str:
-    """A text or the message of an error, without quotes."""
-    text = " ".join(str(said)[: 2 * MESSAGE].split()) or type(said).__name__
-    seen = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return _cut("".join(seen), MESSAGE)
+def one_line(message: object) -> str:
+    """A text, or the message of an error, on one line and without unprintable characters."""
+    text = " ".join(str(message)[: 2 * MAX_MESSAGE_CHARACTERS].split()) or type(message).__name__
+    printable = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return _truncate("".join(printable), MAX_MESSAGE_CHARACTERS)
 
 
 def summarize_names(names: Sequence[str]) -> str:
     """The first three names, and how many more there are."""
-    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(short_repr(name) for name in names[:3]) + rest
+    text = ", ".join(short_repr(name) for name in names[:3])
+    if len(names) > 3:
+        text += f" and {len(names) - 3} more"
+    return text
 
 
 def write_error_message(path: Path, error: Exception) -> str:
-    """The sentence for something that could not be written there, and what to do about it."""
-    number = getattr(error, "errno", None)
-    if number is None and (said := re.search(r"\(os error (\d+)\)", str(error))):
-        number = int(said[1])  # as libraries written in Rust say it
-    hint = WHAT_TO_DO.get(number) if number is not None else None
-    return f"cannot write {path}: {os_error_reason(error)}{f'; {hint}' if hint else ''}"
+    """One sentence about a path that could not be written, and what to do about it."""
+    code = getattr(error, "errno", None)
+    if code is None:
+        # Libraries written in Rust put the number into the message only.
+        match = re.search(r"\(os error (\d+)\)", str(error))
+        code = int(match[1]) if match else 0
+    message = f"cannot write {path}: {os_error_reason(error)}"
+    remedy = REMEDIES.get(code)
+    return f"{message}; {remedy}" if remedy else message
 
 
 def os_error_reason(error: Exception) -> str:
@@ -77,43 +77,49 @@ def os_error_reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or one_line(error)
 
 
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[:longest]}…"
+def _truncate(text: str, max_length: int) -> str:
+    return text if len(text) <= max_length else f"{text[:max_length]}…"
 
 
-MAX_CONFIG_BYTES = 20 * 1024 * 1024  # bytes of a file with settings
+MAX_CONFIG_BYTES = 20 * 1024 * 1024
+MAX_VOCAB_BYTES = 200 * 1024 * 1024
 
-MAX_VOCAB_BYTES = 200 * 1024 * 1024  # of a vocabulary
-
-# A pipe would otherwise wait until somebody writes to it. Windows knows no such flag.
-FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+# Opening a pipe would otherwise block until somebody writes to it. Windows has no such flag.
+OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def open_regular_file(path: Path, error: type[QkvError] = BundleError) -> int:
-    """The number of the open file. What was opened is looked at, not the name."""
+    """The descriptor of an opened regular file.
+
+    The check is on what was opened: a check of the name could be outdated by then.
+    """
     try:
-        number = os.open(path, FLAGS)
-    except (OSError, ValueError) as why:  # ValueError: a zero byte in the name
-        raise error(f"cannot read {path}: {os_error_reason(why)}") from why
-    mode = os.fstat(number).st_mode
+        descriptor = os.open(path, OPEN_FLAGS)
+    except (OSError, ValueError) as cause:  # ValueError: a zero byte in the name
+        raise error(f"cannot read {path}: {os_error_reason(cause)}") from cause
+    mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
-        os.close(number)
+        os.close(descriptor)
         kind = "a directory" if stat.S_ISDIR(mode) else "a device or a pipe"
         raise error(f"{path} is {kind}; give an ordinary file")
-    return number
+    return descriptor
 
 
 def check_inside_directory(path: Path, error: type[QkvError] = BundleError) -> Path:
-    """The same path, if it does not lead out of the model's own directory."""
+    """The same path; raises if it is a symlink that leads out of the model's directory."""
     try:
         target = path.resolve(strict=True)
-    except (OSError, RuntimeError, ValueError) as why:  # RuntimeError: links in a circle
+    except (OSError, RuntimeError, ValueError) as cause:  # RuntimeError: links in a circle
         if path.is_symlink():
             raise error(f"{path} is a link that leads nowhere; get the file again") from None
-        raise error(f"cannot read {path}: {os_error_reason(why)}") from why
-    home = path.parent.resolve()
-    caches = [folder.parent / "blobs" for folder in home.parents if folder.name == "snapshots"]
-    if not any(target.is_relative_to(folder) for folder in [home, *caches[:1]]):
+        raise error(f"cannot read {path}: {os_error_reason(cause)}") from cause
+    directory = path.parent.resolve()
+    allowed = [directory]
+    for parent in directory.parents:
+        if parent.name == "snapshots":
+            allowed.append(parent.parent / "blobs")
+            break
+    if not any(target.is_relative_to(folder) for folder in allowed):
         raise error(
             f"{path} is a link that leads out of the model's directory, to {target}; put the file "
             "itself there"
@@ -122,7 +128,7 @@ def check_inside_directory(path: Path, error: type[QkvError] = BundleError) -> P
 
 
 def lexists(path: Path) -> bool:
-    """Also a link that leads nowhere, which is refused when read rather than passed over."""
+    """Whether there is a file or a link; a dangling link is refused when read, not ignored."""
     return path.exists() or path.is_symlink()
 
 
@@ -132,20 +138,20 @@ def read_bytes(
     max_bytes: int = MAX_CONFIG_BYTES,
     follow_symlinks: bool = False,
 ) -> bytes:
-    """All of a file that is no larger than that many bytes."""
-    number = open_regular_file(
-        path if follow_symlinks else check_inside_directory(path, error), error
-    )
-    with os.fdopen(number, "rb") as file:
-        size = os.fstat(number).st_size
+    """The content of a regular file of at most `max_bytes`."""
+    if not follow_symlinks:
+        check_inside_directory(path, error)
+    descriptor = open_regular_file(path, error)
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
         if size > max_bytes:
             raise error(f"{path} has {size:,} bytes; at most {max_bytes:,} are read")
         try:
             content = file.read(size + 1)
-        except OSError as why:
-            raise error(f"cannot read {path}: {os_error_reason(why)}") from why
+        except OSError as cause:
+            raise error(f"cannot read {path}: {os_error_reason(cause)}") from cause
     if len(content) != size:
-        raise error(f"{path} was changed while it was read; try again once it is whole")
+        raise error(f"{path} changed while it was read; try again once it is complete")
     return content
 
 
@@ -155,65 +161,72 @@ def read_text(
     max_bytes: int = MAX_CONFIG_BYTES,
     follow_symlinks: bool = False,
 ) -> str:
+    """The content of a UTF-8 file of at most `max_bytes`."""
     try:
         return read_bytes(path, error, max_bytes, follow_symlinks).decode("utf-8")
-    except UnicodeDecodeError as why:
-        raise error(f"{path} is not UTF-8 text (byte {why.start})") from why
+    except UnicodeDecodeError as cause:
+        raise error(f"{path} is not UTF-8 text (byte {cause.start})") from cause
 
 
 def atomic_write(path: Path, content: bytes) -> None:
-    """A reader sees the old file or the whole new one, and a full disk leaves the old one."""
+    """Write a file so that readers see the old content or all of the new one.
+
+    If it fails, as on a full disk, the old file is untouched.
+    """
     target = path.resolve()
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
-    staged = Path(name)
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+    staging = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        staged.chmod(_mode(target))
-        staged.replace(target)
+        staging.chmod(_file_mode(target))
+        staging.replace(target)
     finally:
-        staged.unlink(missing_ok=True)
+        staging.unlink(missing_ok=True)
 
 
-def _mode(path: Path) -> int:
-    """What may be done with the file: as before, or what is usual for a new one."""
+def _file_mode(path: Path) -> int:
+    """The permissions of the existing file, or the default for a new one."""
     if path.exists():
         return stat.S_IMODE(path.stat().st_mode)
-    mask = os.umask(0)
+    mask = os.umask(0)  # the only way to read it is to set it
     os.umask(mask)
     return 0o666 & ~mask
 
 
 def closest_path(path: Path) -> Path | None:
-    """The entry of the same folder whose name is most alike, if one is; endings count for little.
+    """The entry of the same directory with the most similar name, if one is similar.
 
-    Two names are not alike because both end in .txt; but reviews.txt is meant for reviews.csv.
+    Stems are compared: two names are not similar because both end in .txt, but somebody who asks
+    for reviews.txt may mean reviews.csv.
     """
     try:
         entries = sorted(entry for entry in path.parent.iterdir() if entry.name[:1] != ".")
     except OSError:
         return None
-    stems: dict[str, Path] = {}
+    by_stem: dict[str, Path] = {}
     for entry in sorted(entries, key=lambda entry: entry.suffix != path.suffix):
-        stems.setdefault(entry.stem.lower(), entry)
-    near = get_close_matches(path.stem.lower(), stems, n=1, cutoff=0.7)
-    return path.with_name(stems[near[0]].name) if near else None
+        by_stem.setdefault(entry.stem.lower(), entry)
+    matches = get_close_matches(path.stem.lower(), by_stem, n=1, cutoff=0.7)
+    if not matches:
+        return None
+    return path.with_name(by_stem[matches[0]].name)
 
 
 def suggest_path(path: Path) -> str:
-    """The end of a sentence about a file that is not there: what may be meant, or nothing."""
+    """The end of a sentence about a missing file: what may be meant, or nothing."""
     if not path.parent.is_dir():
         return f"; there is no folder {path.parent} either"
-    near = closest_path(path)
-    return "" if near is None else f'; did you mean "{near}"?'
+    closest = closest_path(path)
+    return "" if closest is None else f'; did you mean "{closest}"?'
 
 
 def cache_dir() -> Path:
-    """QKV_CACHE if that is set, else where programs keep such things."""
-    if chosen := os.environ.get("QKV_CACHE"):
-        return Path(chosen)
-    if shared := os.environ.get("XDG_CACHE_HOME"):
-        return Path(shared) / "qkv"
+    """The directory for things that can be recomputed: QKV_CACHE, or qkv in the user's cache."""
+    if own := os.environ.get("QKV_CACHE"):
+        return Path(own)
+    if user_cache := os.environ.get("XDG_CACHE_HOME"):
+        return Path(user_cache) / "qkv"
     return Path("~/.cache/qkv").expanduser()
