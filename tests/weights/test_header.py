@@ -32,7 +32,7 @@ BEGINNING = {
     "no header": (bytes(8) + b"{}", "announces a header of 0 bytes"),
     "a header too long": ((100_000_001).to_bytes(8, "little") + b"{}", "of 100000001 bytes"),
     "a header of 2**63 bytes": ((2**63).to_bytes(8, "little") + b"{}", f"of {2**63} bytes"),
-    "a header beyond the end": ((3).to_bytes(8, "little") + b"{}", "cut off"),
+    "a header beyond the end": ((3).to_bytes(8, "little") + b"{}", "truncated"),
     "a Git LFS pointer": (b"version https://git-lfs.github.com/spec/v1\n", "run git lfs pull"),
 }
 JSON = {
@@ -88,7 +88,7 @@ ENTRY = {
     "a truth": (one(shape=[6, True]), "has True in its shape"),
     "a word": (one(shape=["2", 3]), "has '2' in its shape"),
     "a list in a list": (one(shape=[[2, 3]]), "has [2, 3] in its shape"),
-    "a huge size": (one(shape=[2**64]), f"has {2**64} in its shape, not a whole number from 0"),
+    "a huge size": (one(shape=[2**64]), f"has {2**64} in its shape, not an integer from 0"),
     "an absurd size": (one(shape=[10**2000]), "in its shape"),
     "a product beyond 64 bits": (one(shape=[2**62, 2**62]), "more than any machine can hold"),
     "a product that wraps to 24 bytes": (one(shape=[2**61 + 3, 2]), "more than any machine"),
@@ -107,7 +107,7 @@ ENTRY = {
     "a fraction as offset": (one(data_offsets=[0, 24.0]), "has 24.0 in its data_offsets"),
 }
 COVER = {
-    "beyond the end": (content({"t": entry("F32", [8], 0, 32)}, DATA), "it is cut off, so get it"),
+    "beyond the end": (content({"t": entry("F32", [8], 0, 32)}, DATA), "it is truncated, so get it"),
     "far beyond the end": (
         content({"t": entry("F32", [6], 2**62, 2**62 + 24)}, DATA),
         "but the file has",

@@ -148,8 +148,8 @@ def _fill(model: Model, weights: Weights, path: Path) -> None:
             )
         if weights.shape(name) != wanted[name]:
             raise BundleError(
-                f"{path}: {name} has shape {weights.shape(name)} "
-                f"but the config needs {wanted[name]}"
+                f"{path}: {name} has shape {weights.shape(name)} but the config needs "
+                f"{wanted[name]}"
             )
     filled = {name: weights.mmap(name) for name in weights}
     model.load_state_dict(filled, strict=True, assign=True)

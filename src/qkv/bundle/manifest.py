@@ -80,8 +80,8 @@ def _no_model_in(place: Path) -> str:
         return f"{place} is no model: it is empty; give the directory of one"
     if RECIPE in names:
         return (
-            f"{place} is no model yet: its training has not ended; go on with: "
-            f"qkv train JOB -o {place} --resume"
+            f"{place} is no model yet: its training has not ended; go on with: qkv train JOB -o "
+            f"{place} --resume"
         )
     inside = [name for name in names if _is_model(place / name)]
     if inside:
@@ -90,8 +90,8 @@ def _no_model_in(place: Path) -> str:
     weights = [name for name in names if Path(name).suffix.lower() in _WEIGHTS_NAME]
     if weights and _CONFIG_NAME not in names:
         return (
-            f"{place} is no model: it holds weights ({weights[0]}) but no {_CONFIG_NAME}, "
-            "which says what they are; put the one they came with beside them"
+            f"{place} is no model: it holds weights ({weights[0]}) but no {_CONFIG_NAME}, which "
+            "says what they are; put the one they came with beside them"
         )
     return (
         f"{place} is no model: it has neither the {_MANIFEST_NAME} of a bundle nor the "
@@ -169,8 +169,8 @@ def verify(directory: Path) -> dict[str, Any]:
     for name in TOKENIZER_COMPANIONS:
         if name not in manifest["files"] and lexists(directory / name):
             raise BundleError(
-                f"{directory / name} is no part of the bundle: its manifest does not list it; "
-                "move it away"
+                f"{directory / name} is no part of the bundle: its manifest does not list it; move "
+                "it away"
             )
     for name, facts in manifest["files"].items():
         _verify_file(directory, name, facts)

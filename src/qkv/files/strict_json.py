@@ -87,8 +87,8 @@ def _check_values(
             for text in _strings(level):
                 if SURROGATE.search(text):
                     raise error(
-                        f"{source} holds {short_repr(text)}, which has half a character; "
-                        "get the file again"
+                        f"{source} holds {short_repr(text)}, which has half a character; get the "
+                        "file again"
                     )
         next_level: list[Any] = []
         for item in level:
@@ -158,8 +158,8 @@ class JsonScanner:
         text = str(value)
         if SURROGATE.search(text):
             raise BundleError(
-                f"{self.source} holds {short_repr(text)}, which has half a character; "
-                "get the file again"
+                f"{self.source} holds {short_repr(text)}, which has half a character; get the file "
+                "again"
             )
         return text
 

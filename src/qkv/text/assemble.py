@@ -111,8 +111,7 @@ def assemble(
             found = backend.token_to_id(token.content)
             raise DataError(
                 f"{settings.added_from}: {short_repr(token.content)} has the id {id}, but {found} "
-                "is "
-                "next"
+                "is next"
             )
     expect_whole(vocabulary.path, backend.get_vocab(with_added_tokens=True))
     _set_template(backend, family, vocabulary, settings, names)

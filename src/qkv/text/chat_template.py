@@ -49,8 +49,8 @@ def render(
     """
     if len(template) > MAX_TEMPLATE_CHARACTERS:
         raise DataError(
-            f"the chat template has {len(template):,} characters; "
-            f"at most {MAX_TEMPLATE_CHARACTERS:,} are run"
+            f"the chat template has {len(template):,} characters; at most "
+            f"{MAX_TEMPLATE_CHARACTERS:,} are run"
         )
     context = {
         "messages": _json_copy(messages),
@@ -237,8 +237,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         is_over = self.steps_left < 0 or self.characters_left < 0
         if is_over or time.monotonic() > self.deadline:
             raise SecurityError(
-                f"it takes more than {MAX_SECONDS} seconds, {MAX_STEPS:,} steps "
-                f"or {MAX_CHARACTERS:,} characters"
+                f"it takes more than {MAX_SECONDS} seconds, {MAX_STEPS:,} steps or "
+                f"{MAX_CHARACTERS:,} characters"
             )
 
     def spend_contents(self, value: Any) -> None:

@@ -243,8 +243,8 @@ def _from_vocabulary(path: Path, settings: Settings) -> tuple[Family, Vocabulary
     directory, name = settings.directory, class_of(settings, None)
     if "auto_map" in settings.options and name not in BY_CLASS:
         raise DataError(
-            f"{directory} needs code of its own for its tokenizer, which is not run; "
-            "save it with transformers as tokenizer.json"
+            f"{directory} needs code of its own for its tokenizer, which is not run; save it with "
+            "transformers as tokenizer.json"
         )
     if path.name == TXT:
         return _family(name, path, BERT), from_vocab_txt(path)
@@ -260,8 +260,7 @@ def _family(name: str | None, path: Path, usual: Family) -> Family:
     family = BY_CLASS.get(name)
     if family is None or family.file != usual.file:
         raise DataError(
-            f"cannot read {path} for a {short_repr(f'{name}Tokenizer')}; save it with "
-            "transformers as "
-            "tokenizer.json"
+            f"cannot read {path} for a {short_repr(f'{name}Tokenizer')}; save it with transformers "
+            "as tokenizer.json"
         )
     return family

@@ -302,8 +302,8 @@ def learn(name: str, texts: Iterable[str], vocabulary: int) -> Backend:
     least = len(SPECIAL) + kind.least
     if vocabulary < least:
         raise UsageError(
-            f"vocab_size={vocabulary} is too small for {name}: {len(SPECIAL)} special tokens "
-            f"and {kind.because} need {least}"
+            f"vocab_size={vocabulary} is too small for {name}: {len(SPECIAL)} special tokens and "
+            f"{kind.because} need {least}"
         )
     backend = kind.learn(texts, vocabulary)
     backend.add_special_tokens([AddedToken(token, normalized=False) for token in SPECIAL])

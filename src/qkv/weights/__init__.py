@@ -1,4 +1,4 @@
-"""Tensors in safetensors files, found without reading them and read without trusting them."""
+"""Tensors in safetensors files, located without reading them and read without trusting them."""
 
 from qkv.weights.weights import Weights, open_weights
 
