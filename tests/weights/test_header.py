@@ -107,7 +107,10 @@ ENTRY = {
     "a fraction as offset": (one(data_offsets=[0, 24.0]), "has 24.0 in its data_offsets"),
 }
 COVER = {
-    "beyond the end": (content({"t": entry("F32", [8], 0, 32)}, DATA), "it is truncated, so get it"),
+    "beyond the end": (
+        content({"t": entry("F32", [8], 0, 32)}, DATA),
+        "it is truncated, so get it",
+    ),
     "far beyond the end": (
         content({"t": entry("F32", [6], 2**62, 2**62 + 24)}, DATA),
         "but the file has",
