@@ -108,7 +108,8 @@ def find_weight_files(path: Path) -> tuple[list[Path], dict[str, set[str]] | Non
             return _find_in_directory(path)
         if not path.exists():
             raise BundleError(
-                f"{path} does not exist; give a .safetensors file or a directory with {EXPECTED_FILES}"
+                f"{path} does not exist; give a .safetensors file or a directory with "
+                f"{EXPECTED_FILES}"
             )
     except OSError as error:
         raise BundleError(f"cannot look into {path}: {error.strerror or error}") from error
@@ -128,8 +129,8 @@ def _find_in_directory(directory: Path) -> tuple[list[Path], dict[str, set[str]]
         tensors = [SINGLE]
     if len(tensors) > 1:
         raise BundleError(
-            f"{directory} holds {len(tensors)} safetensors files ({summarize_names(tensors)}) and no "
-            f"{INDEX} that says how they belong together; give one of them, or get the index"
+            f"{directory} holds {len(tensors)} safetensors files ({summarize_names(tensors)}) and "
+            f"no {INDEX} that says how they belong together; give one of them, or get the index"
         )
     if tensors:
         return [check_inside_directory(directory / tensors[0])], None
@@ -145,8 +146,8 @@ def _find_shards(directory: Path, names: list[str]) -> tuple[list[Path], dict[st
     shards = read_index(check_inside_directory(directory / INDEX))
     if SINGLE in names and SINGLE not in shards:
         raise BundleError(
-            f"{directory} holds {SINGLE} and also {INDEX}, which does not name it; move away the one "
-            "that does not belong to the model"
+            f"{directory} holds {SINGLE} and also {INDEX}, which does not name it; move away the "
+            "one that does not belong to the model"
         )
     if missing := [shard for shard in shards if shard not in names]:
         raise BundleError(
