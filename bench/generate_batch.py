@@ -21,7 +21,7 @@ from machine import machine
 from turns import Peer, by_turns, table
 
 from qkv.engine.engine import Engine
-from qkv.engine.generate import GREEDY, Prompter, Request, Scheduler
+from qkv.engine.generate import GREEDY, Request, Scheduler, encode_prompt
 from qkv.machine.resources import reuse_freed_memory
 
 OPENINGS = [
@@ -44,22 +44,21 @@ def ours(
 def requests(engine: Engine, count: int) -> list[Request]:
     """Answers of 8 to 256 tokens, as far as the model reads; an early end does not count."""
     lengths = np.random.default_rng(0).integers(8, 257, count).tolist()
-    prompter = Prompter(engine.optimized, engine.tokenizer)
     made = []
     for i, length in enumerate(lengths):
-        ids = tuple(prompter.ids(OPENINGS[i % len(OPENINGS)]))
+        ids = tuple(encode_prompt(engine.tokenizer, OPENINGS[i % len(OPENINGS)]))
         made.append(Request(ids, max_tokens=min(length, 256 - len(ids)), sampling=GREEDY))
     return made
 
 
 def continuous(engine: Engine, asked: list[Request]) -> Answers:
-    batch = Scheduler(engine.optimized, vocabulary=engine.tokenizer.vocab_size)
+    batch = Scheduler(engine.optimized, engine.tokenizer.vocab_size)
     running = {id(batch.add(request)): i for i, request in enumerate(asked)}
     found: Answers = [[] for _ in asked]
     while not batch.idle:
         for event in batch.step():
-            assert event.choice is not None
-            found[running[id(event.running)]].append(event.choice.id)
+            assert event.token is not None
+            found[running[id(event.sequence)]].append(event.token.id)
     return found
 
 

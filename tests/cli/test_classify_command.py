@@ -135,6 +135,6 @@ def test_a_model_without_labels_is_told_for_what_it_is(qkv: Qkv, tmp_path: Path)
     code, out, err = qkv("classify", bundle(tmp_path / "vectors", TextVector()), "a")
     assert (code, out) == (2, "")
     assert err == (
-        "qkv: this model is an encoder that gives vectors, so it gives no labels; use qkv embed, "
+        "qkv: this model is an encoder that embeds text, so it gives no labels; use qkv embed, "
         "or make a classifier with qkv train classify\n"
     )

@@ -162,7 +162,7 @@ def test_mistakes_are_one_line_before_any_work(
         ((encoder, tmp_path / "blank.txt"), "is empty"),
         ((encoder, tmp_path / "nowhere.txt"), "nowhere.txt"),
         ((encoder, lines, "--text", "subject"), "has no column subject"),
-        ((decoder, lines), "a decoder, which writes text"),
+        ((decoder, lines), "a decoder, which generates text"),
     ):
         code, out, err = qkv("cluster", *arguments)
         assert code == 2
@@ -201,4 +201,4 @@ def test_similar_gives_all_parts_as_json_and_the_strongest_to_people(
 def test_similar_refuses_what_has_no_vector_in_one_line(qkv: Run, decoder: Path) -> None:
     code, out, err = qkv("similar", decoder, "a dog", "a number")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "a decoder, which writes text" in err
+    assert "a decoder, which generates text" in err

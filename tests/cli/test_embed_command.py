@@ -215,7 +215,7 @@ def test_a_model_of_another_family_is_told_for_what_it_is(qkv: Qkv, tmp_path: Pa
     code, out, err = qkv("embed", tmp_path / "writer", "a")
     assert (code, out) == (2, "")
     assert err == (
-        "qkv: this model is a decoder, which writes text, so it has no vector for a text; "
+        "qkv: this model is a decoder, which generates text, so it has no vector for a text; "
         "use qkv generate\n"
     )
 
@@ -224,7 +224,7 @@ def test_vectors_that_were_not_learnt_for_are_told_of(qkv: Qkv, tmp_path: Path) 
     code, out, err = qkv("embed", bundle(tmp_path / "masked", MaskedToken()), "a")
     assert code == 0
     assert out.count("\n") == 1
-    assert err.startswith("note: this is an encoder that fills in hidden tokens;")
+    assert err.startswith("note: this is a masked-language-model encoder;")
 
 
 def test_the_pace_is_told_on_plain_lines_only_now_and_then(

@@ -204,12 +204,12 @@ def test_a_story_from_published_weights(qkv, shared: Path) -> None:
 
 
 MISTAKES = {
-    ("cab", "--temperature", "-1"): "temperature -1 must be 0, which is greedy, or above",
-    ("cab", "--top-k", "0"): "top-k 0 must be a whole number of 1 or more",
-    ("cab", "--top-p", "1.5"): "top-p 1.5 must be above 0 and at most 1",
-    ("cab", "--min-p", "2"): "min-p 2 must be between 0 and 1",
-    ("cab", "--repetition-penalty", "0"): "repetition penalty 0 must be above 0",
-    ("cab", "--stop", ""): "a stop text is empty",
+    ("cab", "--temperature", "-1"): "temperature=-1 must be 0 (greedy) or above",
+    ("cab", "--top-k", "0"): "top_k=0 must be an integer of 1 or more",
+    ("cab", "--top-p", "1.5"): "top_p=1.5 must be above 0 and at most 1",
+    ("cab", "--min-p", "2"): "min_p=2 must be between 0 and 1",
+    ("cab", "--repetition-penalty", "0"): "repetition_penalty=0 must be above 0",
+    ("cab", "--stop", ""): "a stop string is empty",
     ("cab", "--truncate", "right"): 'only "left" is known',
     ("cab", "--system", "Be kind."): "--system tells a chat model what to do; give --chat too",
     ("cab", "--chat"): "has no chat template",
@@ -246,4 +246,4 @@ def test_a_model_that_does_not_write_is_refused(qkv, tmp_path: Path) -> None:
     Bundle(model, Tokenizer.train("characters", [LETTERS], 29)).save(tmp_path / "vectors")
     code, _, err = qkv("generate", tmp_path / "vectors", "cab", "--seed", 1)
     assert code == 2
-    assert "is an encoder that gives vectors; use qkv embed" in err
+    assert "is an encoder that embeds text; use qkv embed" in err

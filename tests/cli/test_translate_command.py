@@ -227,7 +227,7 @@ def test_the_alignment_is_a_table_or_json(qkv: Program, bundle: Path) -> None:
 
 
 OTHERS = {
-    "a decoder, which writes text": (
+    "a decoder, which generates text": (
         DecoderOnly(length=LENGTH, embedding=TABLE, decoder=STACK),
         "qkv generate",
     ),
@@ -237,7 +237,7 @@ OTHERS = {
         ),
         "qkv classify",
     ),
-    "an encoder that gives vectors": (
+    "an encoder that embeds text": (
         EncoderOnly(length=LENGTH, embedding=TABLE, encoder=STACK, output=TextVector()),
         "qkv embed",
     ),

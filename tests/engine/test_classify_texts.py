@@ -124,9 +124,12 @@ def test_an_empty_text_has_the_label_the_network_gives_to_nothing() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("embed-tiny", "an encoder that gives vectors, .* use qkv embed"),
-        ("masked-tiny", "fills in hidden tokens, .* make a classifier with qkv train classify"),
-        ("language-tiny", "a decoder, which writes text, .* use qkv generate"),
+        ("embed-tiny", "an encoder that embeds text, .* use qkv embed"),
+        (
+            "masked-tiny",
+            "masked-language-model encoder, .* make a classifier with qkv train classify",
+        ),
+        ("language-tiny", "a decoder, which generates text, .* use qkv generate"),
         ("translate-tiny", "an encoder–decoder, .* use qkv translate"),
     ],
 )

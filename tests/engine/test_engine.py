@@ -83,8 +83,12 @@ def test_compiled_loops_translate_the_same() -> None:
 @pytest.mark.parametrize(
     ("config", "ask", "it_is"),
     [
-        (ENCODERS["bert"], lambda e: e.generate("x"), "fills in hidden tokens; use qkv embed"),
-        (DECODERS["llama"], lambda e: e.translate(["x"]), "writes text; use qkv generate"),
+        (
+            ENCODERS["bert"],
+            lambda e: e.generate("x"),
+            "language-model encoder; use qkv embed",
+        ),
+        (DECODERS["llama"], lambda e: e.translate(["x"]), "generates text; use qkv generate"),
         (TRANSLATORS["paper"], lambda e: e.similar("x", "y"), "use qkv translate"),
     ],
 )
@@ -111,7 +115,7 @@ def without_vnni(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_where_the_cpu_cannot_multiply_in_8_bits_it_says_so(encoder: Path) -> None:
     engine = qkv.load(encoder, int8=True)
     assert engine.warnings == [
-        "this CPU multiplies in 8 bits only with compiled loops (--compile); float32 is used "
+        "this CPU computes in int8 only with compiled kernels (compile=True); float32 is used "
         "instead"
     ]
     assert engine.model.embedding.weight.dtype == torch.float32

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -27,6 +27,7 @@ from qkv.errors import UsageError
 
 if TYPE_CHECKING:
     from qkv.engine.translate import Link, Translation
+    from qkv.engine.translate.segments import Long
 
 USUAL = 4  # beams
 FIRST, MOST = 16, 1024  # texts answered together: few at first, so that something is soon seen
@@ -86,7 +87,7 @@ def translate(
             beams=max(USUAL, best) if beams is None else beams,
             best=best,
             length_penalty=length_penalty,
-            long=long,
+            long=cast("Long", long),
             alignment=alignment,
             layer=layer,
         ):

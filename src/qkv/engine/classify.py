@@ -96,8 +96,8 @@ def labels_of(model: Encoder) -> tuple[str, ...]:
 def _classifier(model: Model) -> Encoder:
     if isinstance(model, Encoder) and isinstance(model.config.output, Classify):
         return model
-    it_is, command = purpose_of(model)
+    description, command = purpose_of(model)
     raise UsageError(
-        f"this model is {it_is}, so it gives no labels; use {command}, or make a classifier with "
-        "qkv train classify"
+        f"this model is {description}, so it gives no labels; use {command}, or make a "
+        "classifier with qkv train classify"
     )

@@ -1,18 +1,18 @@
-"""A loaded bundle that answers: embed, classify, translate and generate, whatever it can.
+"""A loaded bundle that embeds, classifies, translates and generates, whatever its model can.
 
     model = qkv.load("runs/reviews")
     model.classify(["what a film"])
 
-Answers come from a twin of the model that gives the same numbers sooner; see `quick`.
+Everything is computed by an optimized copy of the model with the same outputs; see `optimized`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from qkv.bundle import Bundle
 from qkv.checkpoints import Card
 from qkv.engine.optimized import can_optimize, int8_supported, optimize
-from qkv.errors import UsageError
+from qkv.errors import UsageError, suggest_arguments
 from qkv.kernels import inference_kernels
 from qkv.model import Classify, Decoder, Encoder, Model, TextVector, Translator
 from qkv.text import Tokenizer
@@ -29,64 +29,80 @@ from qkv.text import Tokenizer
 if TYPE_CHECKING:
     from qkv.engine.classify import Classification
     from qkv.engine.cluster import Clustering
+    from qkv.engine.cluster.clustering import Method
     from qkv.engine.embed import Long
-    from qkv.engine.generate import Completion, CompletionStream
+    from qkv.engine.generate import (
+        Completion,
+        CompletionStream,
+        Drafter,
+        Prompt,
+        Sampling,
+        Truncate,
+    )
     from qkv.engine.similar import Similarity
     from qkv.engine.translate import Translation
-
-# FOLDED engine/purpose: What a model is for, in words: said where it is asked for something
-#   else.
+    from qkv.engine.translate.segments import Long as LongSource
 
 
 class Purpose(NamedTuple):
-    it_is: str
-    command: str  # what suits it
+    """What a model is for: said where it is asked for something else."""
+
+    description: str
+    command: str  # the command that suits it
 
 
 def purpose_of(model: Model) -> Purpose:
-    """Told from the family and, of an encoder, from the output."""
+    """What the model is for, by its family and, for an encoder, by its output."""
     if isinstance(model, Decoder):
-        return Purpose("a decoder, which writes text", "qkv generate")
+        return Purpose("a decoder, which generates text", "qkv generate")
     if not isinstance(model, Encoder):
-        return Purpose("an encoder–decoder, which turns a text into another", "qkv translate")
-    if isinstance(model.config.output, Classify):
-        return Purpose("a classifier", "qkv classify")
-    if isinstance(model.config.output, TextVector):
-        return Purpose("an encoder that gives vectors", "qkv embed")
-    return Purpose("an encoder that fills in hidden tokens", "qkv embed")
+        return Purpose("an encoder–decoder, which translates text", "qkv translate")
+    match model.config.output:
+        case Classify():
+            return Purpose("a classifier", "qkv classify")
+        case TextVector():
+            return Purpose("an encoder that embeds text", "qkv embed")
+        case _:
+            return Purpose("a masked-language-model encoder", "qkv embed")
 
 
 Family = TypeVar("Family", Encoder, Decoder, Translator)
 
 
 class Engine:
-    """A model with its tokenizer, ready to answer.
+    """A model with its tokenizer, ready to use.
 
-    int8: with its matrices in 8 bits, which takes about a quarter of the memory and is quicker;
-    `remarks` says so if this machine cannot.
-    compile: with inner loops compiled for this machine, once, which needs a C++ compiler.
+    int8: quantizes the weights, which takes about a quarter of the memory and is faster;
+    `warnings` has an entry if this machine cannot.
+    compile: uses kernels compiled for this machine, which needs a C++ compiler.
     """
 
     def __init__(
         self, bundle: Bundle, name: str = "this model", int8: bool = False, compile: bool = False
     ) -> None:
-        self.bundle, self.name, self.warnings = bundle, name, list[str]()
+        self.bundle = bundle
+        self.name = name
         self.compile = compile
+        self.warnings: list[str] = []
         if compile:
-            inference_kernels()  # what is missing for it is said now
-        if compile and not can_optimize(bundle.model):
-            self.warnings.append("compiled loops need float32 weights on a CPU; none are used here")
+            inference_kernels()  # raises now if they cannot be compiled
+            if not can_optimize(bundle.model):
+                self.warnings.append(
+                    "compiled kernels need float32 weights on a CPU; none are used here"
+                )
         if int8 and not (compile or int8_supported()):
             self.warnings.append(
-                "this CPU multiplies in 8 bits only with compiled loops (--compile); float32 is "
+                "this CPU computes in int8 only with compiled kernels (compile=True); float32 is "
                 "used instead"
             )
             int8 = False
-        if int8:  # nothing of the larger numbers stays in memory
-            self.bundle = replace(bundle, model=optimize(bundle.model, True, compile))
-            self.optimized = self.bundle.model
+        if int8:
+            # The optimized model takes the place of the original, so that its float32 weights
+            # are freed.
+            self.optimized = optimize(bundle.model, int8=True, compile=compile)
+            self.bundle = replace(bundle, model=self.optimized)
             if self.optimized is bundle.model:
-                self.warnings.append("8 bits need float32 weights on a CPU; none are made here")
+                self.warnings.append("int8 needs float32 weights on a CPU; nothing is quantized")
 
     @classmethod
     def load(
@@ -96,96 +112,234 @@ class Engine:
         int8: bool = False,
         compile: bool = False,
     ) -> Self:
-        """The model of a bundle or of a public checkpoint, told apart by looking."""
+        """Loads a bundle or a public checkpoint, whichever the directory holds."""
         if compile:
-            inference_kernels()  # before anything large is read
+            inference_kernels()  # raises before anything large is read
         return cls(Bundle.load(directory, device), str(directory), int8, compile)
 
     @property
     def model(self) -> Model:
-        """The network itself, as it was trained, or in 8 bits if that was asked for."""
+        """The model as it was trained, or quantized with `int8`."""
         return self.bundle.model
 
     @cached_property
     def optimized(self) -> Model:
-        """The twin that answers."""
+        """The model that computes: fused layers with the same outputs."""
         return optimize(self.bundle.model, compile=self.compile)
 
     @property
     def tokenizer(self) -> Tokenizer:
         if self.bundle.tokenizer is None:
             raise UsageError(
-                f"{self.name} has no tokenizer, so it cannot read text; put the tokenizer.json it "
-                "came with into its directory, or save it with one"
+                f"{self.name} has no tokenizer, so it cannot read text; put its tokenizer.json "
+                "into its directory, or save it with one"
             )
         return self.bundle.tokenizer
 
     @property
     def card(self) -> Card | None:
-        """Where it comes from, if it was imported."""
+        """The provenance of an imported model."""
         return self.bundle.card
 
+    @suggest_arguments
     def embed(
-        self, texts: Iterable[str], *, raw: bool = False, long: Long = "error", **options: Any
+        self,
+        texts: Iterable[str],
+        *,
+        raw: bool = False,
+        long: Long = "error",
+        batch_tokens: int | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> NDArray[np.float32]:
-        """A vector for each text, (n, D), of length 1 unless `raw`; see `qkv.engine.embed`."""
+        """A vector for each text, (n, D), normalised to length 1 unless `raw`.
+
+        long: a text longer than the context is an "error", or "truncate" or "average" its windows.
+        batch_tokens: tokens computed together.
+        progress: called with the number of texts done.
+        """
         from qkv.engine.embed import embed
 
-        return embed(self.optimized, self.tokenizer, texts, raw=raw, long=long, **options).vectors
+        return embed(
+            self.optimized,
+            self.tokenizer,
+            texts,
+            raw=raw,
+            long=long,
+            batch_tokens=batch_tokens,
+            progress=progress,
+        ).vectors
 
-    def classify(self, texts: Iterable[str], **options: Any) -> list[Classification]:
-        """The label of each text and how probable every label is; see `qkv.engine.classify`."""
+    @suggest_arguments
+    def classify(
+        self,
+        texts: Iterable[str],
+        *,
+        long: Long = "error",
+        batch_tokens: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Classification]:
+        """The label of each text and the probability of every label; arguments as in `embed`."""
         from qkv.engine.classify import classify
 
-        return classify(self.optimized, self.tokenizer, texts, **options)
+        return classify(
+            self.optimized,
+            self.tokenizer,
+            texts,
+            long=long,
+            batch_tokens=batch_tokens,
+            progress=progress,
+        )
 
+    @suggest_arguments
     def translate(
-        self, texts: Sequence[str], *, beams: int = 4, best: int = 1, **options: Any
+        self,
+        texts: Sequence[str],
+        *,
+        beams: int = 4,
+        best: int = 1,
+        length_penalty: float = 1.0,
+        longest: int | None = None,
+        long: LongSource = "error",
+        alignment: bool = False,
+        layer: int | None = None,
+        batch_tokens: int = 8192,
     ) -> list[Translation]:
-        """Each text in the other language; see `qkv.engine.translate`."""
+        """The translation of each text by beam search, with its `best` alternatives.
+
+        longest: tokens of a translation, EOS included.
+        long: a line longer than the context is an "error", or translated sentence by sentence.
+        alignment: adds which source word each target word comes from, by attention of `layer`.
+        batch_tokens: source tokens times beams that are decoded together.
+        """
         from qkv.engine.translate import translate
 
         return translate(
-            self.require(Translator), self.tokenizer, texts, beams=beams, best=best, **options
+            self.require(Translator),
+            self.tokenizer,
+            texts,
+            beams=beams,
+            best=best,
+            length_penalty=length_penalty,
+            longest=longest,
+            long=long,
+            alignment=alignment,
+            layer=layer,
+            batch_tokens=batch_tokens,
         )
 
-    def generate(self, prompt: Any, **options: Any) -> CompletionStream:
-        """The tokens that follow the prompt, one after the other; see `qkv.engine.generate`."""
+    @suggest_arguments
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = None,
+        sampling: Sampling | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+        truncate: Truncate = None,
+        draft: Drafter | None = None,
+        sample_index: int = 0,
+    ) -> CompletionStream:
+        """A completion of the prompt, a text or chat messages, as a stream of tokens.
+
+        max_tokens: by default as many as fit into the context, at most 200.
+        temperature: 0.8 by default; 0 is greedy. top_p: 0.95 by default; 1 keeps every token.
+        sampling: a `Sampling` in place of the five parameters that follow it.
+        seed: random by default.
+        stop: strings before which the completion ends.
+        truncate: "left" drops the beginning of a prompt that does not fit, otherwise an error.
+        draft: proposes tokens for speculative decoding, `NGram()` or `DraftModel(model)`.
+        sample_index: completions of one seed that differ in it are sampled independently.
+        """
         from qkv.engine.generate import generate
 
-        return generate(self.require(Decoder), self.tokenizer, prompt, **options)
+        return generate(
+            self.require(Decoder),
+            self.tokenizer,
+            prompt,
+            max_tokens=max_tokens,
+            sampling=sampling,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            stop=stop,
+            truncate=truncate,
+            draft=draft,
+            sample_index=sample_index,
+        )
 
-    def generate_many(self, prompts: Sequence[Any], **options: Any) -> list[Completion]:
-        """What follows each of the prompts, written together."""
+    @suggest_arguments
+    def generate_many(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        n: int = 1,
+        max_tokens: int | None = None,
+        sampling: Sampling | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+        truncate: Truncate = None,
+    ) -> list[Completion]:
+        """The completions of many prompts, n for each, generated together as a batch.
+
+        The other arguments are those of `generate`.
+        """
         from qkv.engine.generate import generate_many
 
-        return generate_many(self.require(Decoder), self.tokenizer, prompts, **options)
+        return generate_many(
+            self.require(Decoder),
+            self.tokenizer,
+            prompts,
+            n=n,
+            max_tokens=max_tokens,
+            sampling=sampling,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            stop=stop,
+            truncate=truncate,
+        )
 
+    @suggest_arguments
     def similar(self, a: str, b: str) -> Similarity:
-        """The cosine of two texts, and which words make it."""
+        """The cosine similarity of two texts, and what each pair of words contributes to it."""
         from qkv.engine.similar import similar
 
         return similar(self.require(Encoder), self.tokenizer, a, b)
 
-    def cluster(self, texts: Sequence[str], k: int | None = None, **options: Any) -> Clustering:
-        """Groups of texts that are alike; `k` of them, or as many as are found stable."""
+    @suggest_arguments
+    def cluster(
+        self,
+        texts: Sequence[str],
+        k: int | None = None,
+        *,
+        method: Method = "kmeans",
+        seed: int = 0,
+    ) -> Clustering:
+        """Clusters of similar texts: `k` of them, or as many as are stable across samples."""
         from qkv.engine.cluster import cluster
 
-        return cluster(texts, self.embed(texts, long="average"), k=k, **options)
+        return cluster(texts, self.embed(texts, long="average"), k=k, method=method, seed=seed)
 
     def require(self, family: type[Family]) -> Family:
-        """The twin, if it is of that family."""
+        """The optimized model; raises a UsageError unless it is of that family."""
         if isinstance(self.optimized, family):
             return self.optimized
-        it_is, command = purpose_of(self.optimized)
-        raise UsageError(f"{self.name} is {it_is}; use {command}")
-
-
-def load(
-    directory: str | os.PathLike[str],
-    device: torch.device | str = "cpu",
-    int8: bool = False,
-    compile: bool = False,
-) -> Engine:
-    """The model of a bundle or of a public checkpoint, ready to answer."""
-    return Engine.load(directory, device, int8, compile)
+        description, command = purpose_of(self.optimized)
+        raise UsageError(f"{self.name} is {description}; use {command}")

@@ -1,4 +1,4 @@
-"""A loaded model that answers and can be opened: every number it computes, by name.
+"""A loaded model that can be looked into: every value it computes, by name.
 
 model = qkv.load("runs/reviews")
 trace = model.trace("what a film")
@@ -24,10 +24,10 @@ import qkv
 from qkv.engine.batching import inference
 from qkv.engine.cluster.clustering import tokens_of_words
 from qkv.engine.engine import Engine
-from qkv.engine.generate.request import Prompter
+from qkv.engine.generate import encode_prompt
 from qkv.engine.translate.alignment import written_spans
 from qkv.engine.translate.segments import Marking
-from qkv.errors import UsageError
+from qkv.errors import UsageError, suggest_arguments
 from qkv.interpret.trace import (
     Edit,
     Graph,
@@ -54,15 +54,24 @@ from qkv.text import Tokenizer
 if TYPE_CHECKING:
     from qkv.interpret.attribution.attribute import Attribution
 
-# FOLDED explain/reading: A text as a model reads it, position by position, with names people
-#   can read.
-# FOLDED explain/answer: What the model answered: tokens, labels, or a vector, with the
-#   likeliest by name.
+
+def load(
+    directory: str | os.PathLike[str],
+    device: torch.device | str = "cpu",
+    int8: bool = False,
+    compile: bool = False,
+) -> GlassBox:
+    """Loads a bundle or a public checkpoint, ready to use and to look into.
+
+    int8: quantizes the weights. compile: uses kernels compiled for this machine.
+    """
+    return GlassBox.load(directory, device, int8, compile)
 
 
 class GlassBox(Engine):
     """An engine whose model can be looked into."""
 
+    @suggest_arguments
     def trace(
         self,
         text: str,
@@ -72,38 +81,54 @@ class GlassBox(Engine):
         rows: Rows = None,
         edits: Sequence[Edit] = (),
     ) -> Trace:
-        """The values of one pass over the text, those whose names match one of `keep`.
+        """The values of one forward pass over the text whose names match one of `keep`.
 
-        target: what an encoder–decoder is to have written so far; its own translation if not
-        given. rows: of scores, weights and the steps between, only these queries.
+        target: the target text an encoder–decoder has read; by default its own translation.
+        rows: only these queries of scores, weights and the steps between.
+        edits: changes to make on the way, such as an ablated head.
         """
-
         if isinstance(self.model, Translator) and target is None:
             target = self._own_translation(text)
-        reading = read_text(self.model, self.tokenizer, text, target)
-        about = self.about | {"text": text} | ({} if target is None else {"target": target})
-        served = None if edits else served_answer(self.optimized, reading)
+        tokenized = tokenize_input(self.model, self.tokenizer, text, target)
+        metadata = self.about | {"text": text}
+        if target is not None:
+            metadata["target"] = target
+        served = None
+        if not edits:
+            served = model_output(self.optimized, tokenized)
         return capture_trace(
-            self.model, reading, keep, rows, edits, about, served, graph=self.graph
+            self.model, tokenized, keep, rows, edits, metadata, served, graph=self.graph
         )
 
-    def why(self, text: str, **asked: Any) -> Attribution:
-        """Why the model answers as it does, and how far to trust that.
+    @suggest_arguments
+    def why(
+        self,
+        text: str,
+        *,
+        label: str | None = None,
+        token: str | int | None = None,
+        against: str | int | None = None,
+        target: str | None = None,
+        seed: int = 0,
+    ) -> Attribution:
+        """Which words made the model's output what it is, with a test of how faithful that is.
 
-        A classifier: which words make the label. A decoder: why this token rather than that one.
-        A translator: where each word of the target comes from. Other encoders: which words make
-        the vector.
+        A classifier: which words make `label`, by default the predicted one. A decoder: why
+        `token` follows rather than `against`. A translator: where each word of `target` comes
+        from. Other encoders: which words make the vector.
         """
         from qkv.interpret.attribution.attribute import why
 
-        return why(self.model, self.tokenizer, text, **asked)
-
-    def _own_translation(self, text: str) -> str:
-        """As much of it as the model reads: cut into tokens again it may be longer."""
-        written = self.translate([text])[0].text
-        ids = self.tokenizer.encode(written, target=True)
-        room = self.model.config.length - 2  # beside two marks at most
-        return written if len(ids) <= room else self.tokenizer.decode(ids[:room])
+        return why(
+            self.model,
+            self.tokenizer,
+            text,
+            label=label,
+            token=token,
+            against=against,
+            target=target,
+            seed=seed,
+        )
 
     @cached_property
     def graph(self) -> Graph:
@@ -112,94 +137,98 @@ class GlassBox(Engine):
 
     @cached_property
     def about(self) -> dict[str, str]:
-        """Where a number comes from: the model and what computed it."""
+        """The provenance of a trace: the model, and the versions that computed it."""
         return {
-            "model": PurePath(self.name).name,  # no folders of this machine
+            "model": PurePath(self.name).name,  # without the directories of this machine
             "sha256": fingerprint(self.model),
             "qkv": qkv.__version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
         }
 
-
-def load(
-    directory: str | os.PathLike[str],
-    device: str = "cpu",
-    int8: bool = False,
-    compile: bool = False,
-) -> GlassBox:
-    """The model of a bundle or of a public checkpoint, ready to answer and to be opened."""
-    return GlassBox.load(directory, device, int8, compile)
+    def _own_translation(self, text: str) -> str:
+        """The model's translation, truncated to its context: tokenized again it may be longer."""
+        translation = self.translate([text])[0].text
+        ids = self.tokenizer.encode(translation, target=True)
+        max_tokens = self.model.config.length - 2  # there are two special tokens at most
+        if len(ids) <= max_tokens:
+            return translation
+        return self.tokenizer.decode(ids[:max_tokens])
 
 
 def fingerprint(model: Model) -> str:
-    """A hash of every parameter by name: the same for the same numbers, wherever they lie."""
-    found = hashlib.sha256(model.config.model_dump_json().encode())
+    """A hash of the config and of every parameter by name."""
+    digest = hashlib.sha256(model.config.model_dump_json().encode())
     for name, parameter in sorted(model.named_parameters()):
-        found.update(name.encode())
-        numbers = parameter.detach().cpu().contiguous()
-        found.update(numbers.view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        digest.update(name.encode())
+        values = parameter.detach().cpu().contiguous()
+        digest.update(values.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
-def served_answer(quick: Model, reading: TokenizedInput) -> Tensor:
-    """What the twin that answers gives for the same ids."""
-    device = quick.embedding.weight.device
-    given = [torch.tensor([ids], device=device) for ids in reading.ids.values()]
-    with inference(quick):
-        answer: Tensor = quick(*given)
-        return answer.float().cpu().clone()
+def model_output(model: Model, tokenized: TokenizedInput) -> Tensor:
+    """The output of a model for these ids, as float32 on the CPU."""
+    device = model.embedding.weight.device
+    inputs = [torch.tensor([ids], device=device) for ids in tokenized.ids.values()]
+    with inference(model):
+        output: Tensor = model(*inputs)
+        return output.float().cpu().clone()
 
 
-def read_text(
+def tokenize_input(
     model: Model, tokenizer: Tokenizer, text: str, target: str | None = None
 ) -> TokenizedInput:
-    """The ids, their names and their words, with the marks the model was trained with.
+    """The ids with their names and words, special tokens included as in training.
 
-    target: for an encoder–decoder, how far the other text has come; its marks are put around it.
+    target: for an encoder–decoder, the beginning of the target text.
     """
     if isinstance(model, Translator):
-        return _pair(model, tokenizer, text, target or "")
+        return _tokenize_pair(model, tokenizer, text, target or "")
     if target is not None:
         raise UsageError("only an encoder–decoder has a target; leave it out")
     if isinstance(model, Decoder) and isinstance(model.config.output, NextToken):
-        ids = Prompter(model, tokenizer).ids(text)
-        before, after = len(ids) - len(tokenizer.encode(text)), 0
+        ids = encode_prompt(tokenizer, text)
+        before = len(ids) - len(tokenizer.encode(text))
+        after = 0
     else:
         assert isinstance(model, Encoder | Decoder)
         ids = tokenizer.add_special_tokens(tokenizer.encode(text))
-        before, after = len(tokenizer.prefix_ids), len(tokenizer.suffix_ids)
+        before = len(tokenizer.prefix_ids)
+        after = len(tokenizer.suffix_ids)
     config = model.config
-    most = config.context_length if isinstance(config, EncoderOnly) else config.length
-    _expect_room(len(ids), most, "text")
-    names, words = _named(tokenizer, text, ids, before, after)
+    limit = config.context_length if isinstance(config, EncoderOnly) else config.length
+    _expect_length(len(ids), limit, "text")
+    names, words = _names_and_words(tokenizer, text, ids, before, after)
     return TokenizedInput(
-        {"text": ids}, {"text": names}, {"text": words}, _outputs(model, tokenizer)
+        {"text": ids}, {"text": names}, {"text": words}, _output_names(model, tokenizer)
     )
 
 
-def _pair(model: Translator, tokenizer: Tokenizer, source: str, target: str) -> TokenizedInput:
-    marking, most = Marking.of(tokenizer, model.config), model.config.length
-    ids = {
-        "source": marking.source(tokenizer.encode(source)),
-        "target": [*marking.start, *tokenizer.encode(target, target=True)],
-    }
-    around = {
-        "source": (source, len(marking.before), len(marking.after)),
-        "target": (target, len(marking.start), 0),
-    }
-    for sequence, row in ids.items():
-        _expect_room(len(row), most, sequence)
-    found = {
-        name: _named(tokenizer, text, ids[name], before, after, target=name == "target")
-        for name, (text, before, after) in around.items()
-    }
-    tokens, words = ({name: each[i] for name, each in found.items()} for i in (0, 1))
-    return TokenizedInput(ids, tokens, words, _outputs(model, tokenizer))  # type: ignore[arg-type]
+def _tokenize_pair(
+    model: Translator, tokenizer: Tokenizer, source: str, target: str
+) -> TokenizedInput:
+    marking = Marking.of(tokenizer, model.config)
+    limit = model.config.length
+    source_ids = marking.source(tokenizer.encode(source))
+    target_ids = [*marking.start, *tokenizer.encode(target, target=True)]
+    _expect_length(len(source_ids), limit, "source")
+    _expect_length(len(target_ids), limit, "target")
+    source_names, source_words = _names_and_words(
+        tokenizer, source, source_ids, len(marking.before), len(marking.after)
+    )
+    target_names, target_words = _names_and_words(
+        tokenizer, target, target_ids, len(marking.start), 0, target=True
+    )
+    return TokenizedInput(
+        {"source": source_ids, "target": target_ids},
+        {"source": source_names, "target": target_names},
+        {"source": source_words, "target": target_words},
+        _output_names(model, tokenizer),
+    )
 
 
-def _outputs(model: Model, tokenizer: Tokenizer) -> tuple[str, ...]:
-    """What each number of the answer is called: a label, a token, or nothing."""
+def _output_names(model: Model, tokenizer: Tokenizer) -> tuple[str, ...]:
+    """The label or token of each logit; none for a vector."""
     output = model.config.output
     if isinstance(output, Classify):
         return output.labels
@@ -208,7 +237,7 @@ def _outputs(model: Model, tokenizer: Tokenizer) -> tuple[str, ...]:
     return tuple(tokenizer.token(id) for id in range(tokenizer.vocab_size))
 
 
-def _named(
+def _names_and_words(
     tokenizer: Tokenizer,
     text: str,
     ids: Sequence[int],
@@ -216,43 +245,46 @@ def _named(
     after: int,
     target: bool = False,
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """What stands at each position, and the number of its word; −1 for a mark."""
+    """The text at each position, and the index of its word; −1 for a special token."""
     names = [tokenizer.token(id) for id in ids]
     words = [-1] * len(ids)
-    inside = range(before, len(ids) - after)
-    if target and tokenizer.has_language_pair:  # cut in another way than a source
-        spans = written_spans(tokenizer, [ids[at] for at in inside], text)
+    positions = range(before, len(ids) - after)
+    if target and tokenizer.has_language_pair:  # a target is tokenized in another way than a source
+        spans = written_spans(tokenizer, [ids[i] for i in positions], text)
+    elif len(positions):
+        spans = tokenizer.offsets(text)
     else:
-        spans = tokenizer.offsets(text) if len(inside) else []
-    if len(spans) == len(inside):  # else the pieces of a text say nothing of its characters
-        for at, (start, end) in zip(inside, spans, strict=True):
-            names[at] = _shown(text[start:end]) or names[at]
-        for number, (_, tokens) in enumerate(tokens_of_words(text, spans)):
-            for at in tokens:
-                words[before + at] = number
+        spans = []
+    if len(spans) != len(positions):  # the spans do not tell which token is which
+        return tuple(names), tuple(words)
+    for i, (start, end) in zip(positions, spans, strict=True):
+        names[i] = _visible(text[start:end]) or names[i]
+    for word, (_, tokens) in enumerate(tokens_of_words(text, spans)):
+        for i in tokens:
+            words[before + i] = word
     return tuple(names), tuple(words)
 
 
-def _shown(piece: str) -> str:
-    """A piece of text on one line, its spaces visible if there is nothing else."""
+def _visible(piece: str) -> str:
+    """A piece of text on one line; whitespace becomes visible if there is nothing else."""
     return piece.strip() or piece.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")
 
 
-def _expect_room(length: int, most: int, what: str) -> None:
+def _expect_length(length: int, limit: int, what: str) -> None:
     if not length:
         raise UsageError(f"the {what} is empty: there is nothing to look at")
-    if length > most:
+    if length > limit:
         raise UsageError(
-            f"the {what} has {length} tokens but the model reads at most {most}; shorten it"
+            f"the {what} has {length} tokens but the model reads at most {limit}; shorten it"
         )
 
 
-BEST = 8  # answers named at each position
+MAX_CANDIDATES = 8  # per position
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One possible answer."""
+    """A label or token with its probability; score is its logit."""
 
     name: str
     probability: float
@@ -261,7 +293,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class TokenPrediction:
-    """The likeliest answers at one position; token is None where a whole text has one answer."""
+    """The most probable candidates at one position; token is None for a label of the text."""
 
     token: str | None
     best: tuple[Candidate, ...]
@@ -269,7 +301,7 @@ class TokenPrediction:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Either positions or a vector."""
+    """What the model predicts: candidates at each position, or a vector."""
 
     title: str
     sentence: str
@@ -277,37 +309,42 @@ class Prediction:
     vector: tuple[float, ...] | None = None
 
     def json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"title": self.title}
         if self.vector is not None:
-            return told | {"vector": list(self.vector)}
-        return told | {"positions": [asdict(position) for position in self.positions]}
+            return {"title": self.title, "vector": list(self.vector)}
+        return {
+            "title": self.title,
+            "positions": [asdict(position) for position in self.positions],
+        }
 
 
 def prediction_of(trace: Trace) -> Prediction | None:
-    """The answer with its names; None if it was not kept."""
+    """The prediction with the names of labels or tokens; None if the output was not captured."""
     if "output" not in trace:
         return None
-    output, node = to_numpy(trace["output"])[0], trace.node("output")
+    output = to_numpy(trace["output"])[0]
     if "probabilities" not in trace:
-        size = float(np.linalg.norm(output))
-        said = f"{output.shape[-1]} numbers, of length {size:.4f}."
-        return Prediction(f"The vector of the text: {said}", said, vector=tuple(output.tolist()))
-    shares = to_numpy(trace["probabilities"])[0]
+        norm = float(np.linalg.norm(output))
+        sentence = f"{output.shape[-1]} numbers, of length {norm:.4f}."
+        title = f"The vector of the text: {sentence}"
+        return Prediction(title, sentence, vector=tuple(output.tolist()))
+    probs = to_numpy(trace["probabilities"])[0]
     if output.ndim == 1:
-        one = TokenPrediction(None, _best(trace, output, shares))
-        return Prediction("What the model says", "How probable each label is.", (one,))
-    tokens = trace.tokens[node.sequences["T"]]
-    rows = zip(tokens, output, shares, strict=True)
-    places = tuple(TokenPrediction(token, _best(trace, *numbers)) for token, *numbers in rows)
+        labels = TokenPrediction(None, _candidates(trace, output, probs))
+        return Prediction("What the model says", "How probable each label is.", (labels,))
+    tokens = trace.tokens[trace.node("output").sequences["T"]]
+    positions = tuple(
+        TokenPrediction(token, _candidates(trace, logits_row, probs_row))
+        for token, logits_row, probs_row in zip(tokens, output, probs, strict=True)
+    )
     if any(name.startswith("decoder.") for name in trace.graph.nodes):
         title = f"What comes after “{tokens[-1]}”"
-        return Prediction(title, "How probable each token is to come next.", places)
+        return Prediction(title, "How probable each token is to come next.", positions)
     title = f"What may stand in the place of “{tokens[-1]}”"
-    return Prediction(title, "How probable each token is there.", places)
+    return Prediction(title, "How probable each token is there.", positions)
 
 
-def _best(trace: Trace, scores: Array, shares: Array) -> tuple[Candidate, ...]:
-    order = np.argsort(-shares, kind="stable")[:BEST]
+def _candidates(trace: Trace, logits: Array, probs: Array) -> tuple[Candidate, ...]:
+    order = np.argsort(-probs, kind="stable")[:MAX_CANDIDATES]
     return tuple(
-        Candidate(trace.output_name(int(at)), float(shares[at]), float(scores[at])) for at in order
+        Candidate(trace.output_name(int(i)), float(probs[i]), float(logits[i])) for i in order
     )

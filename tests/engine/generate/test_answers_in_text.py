@@ -1,6 +1,7 @@
 """One answer token by token, many at once, and what a prompt becomes."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,12 @@ from qkv.engine.generate import (
     GREEDY,
     Completion,
     CompletionStream,
-    Prompter,
     Sampling,
+    encode_prompt,
     generate,
     generate_each,
     generate_many,
+    make_request,
 )
 from qkv.errors import DataError, UsageError
 from qkv.model import Decoder, DecoderOnly, Encoder, preset
@@ -115,7 +117,7 @@ def test_text_ends_before_a_stop_text_that_spans_tokens(stories: Bundle) -> None
 def test_many_answers_equal_single_ones_in_their_order(texts: list[str], seed: int) -> None:
     model, tokenizer = writer(seed=2), Tokenizer.train("characters", [LETTERS], 29)
     options = {"max_tokens": 9, "sampling": Sampling.of(1.5, top_p=0.9), "seed": seed}
-    many = generate_many(model, tokenizer, texts, n=2, budget=60, **options)
+    many = generate_many(model, tokenizer, texts, n=2, cache_tokens=60, **options)
     alone = [
         generate(model, tokenizer, text, sample_index=number, **options).finish()
         for text in texts
@@ -159,12 +161,12 @@ def test_prompts_are_taken_only_as_they_are_needed(model: Decoder, tokenizer: To
 def test_a_prompt_that_does_not_fit_is_an_error_or_is_cut_on_the_left(
     model: Decoder, tokenizer: Tokenizer
 ) -> None:
-    ask = Prompter(model, tokenizer).request
+    ask = partial(make_request, model, tokenizer)
     long = LETTERS * 4
     with pytest.raises(UsageError) as told:
         ask(long)
     assert str(told.value) == (
-        "prompt has 96 tokens but the model reads at most 61; shorten it or pass --truncate left"
+        'prompt has 96 tokens but the model reads at most 61; shorten it or pass truncate="left"'
     )
     with pytest.raises(UsageError, match="24 tokens and max_tokens=50, but the model reads at mos"):
         ask(LETTERS, max_tokens=50)
@@ -205,12 +207,12 @@ CHAT = (
 def test_an_empty_prompt_starts_from_the_start_mark_or_is_refused(
     model: Decoder, tokenizer: Tokenizer
 ) -> None:
-    assert Prompter(model, tokenizer).ids("") == [tokenizer.eos_id]  # as in training's samples
+    assert encode_prompt(tokenizer, "") == [tokenizer.eos_id]  # as in training's samples
     marked = pieces(SpecialTokens(None, None, "<s>", "</s>", None))
-    assert Prompter(model, marked).ids("") == [marked.bos_id]
+    assert encode_prompt(marked, "") == [marked.bos_id]
     bare = pieces(SpecialTokens(None, None, None, "</s>", None))
-    with pytest.raises(UsageError, match="empty and this model has no start mark"):
-        Prompter(model, bare).ids("")
+    with pytest.raises(UsageError, match="empty and this model has no BOS token"):
+        encode_prompt(bare, "")
 
 
 def test_messages_are_rendered_by_the_template_and_end_where_it_says(model: Decoder) -> None:
@@ -219,24 +221,24 @@ def test_messages_are_rendered_by_the_template_and_end_where_it_says(model: Deco
             None, None, "<s>", "</s>", None, extra_eos=("<|im_end|>",), chat_template=CHAT
         )
     )
-    asked = Prompter(model, t).request([{"role": "user", "content": "abc"}], max_tokens=5)
+    asked = make_request(model, t, [{"role": "user", "content": "abc"}], max_tokens=5)
     im_start, im_end = t.token_to_id("<|im_start|>"), t.token_to_id("<|im_end|>")
     expected = [im_start, *t.encode("user\nabc"), im_end, im_start]
     assert list(asked.ids) == expected
-    assert asked.ends == {t.eos_id, im_end}
+    assert asked.eos_ids == {t.eos_id, im_end}
     with pytest.raises(UsageError, match="no messages"):
-        Prompter(model, t).request([])
+        make_request(model, t, [])
     plain = pieces(SpecialTokens(None, None, "<s>", "</s>", None))
     with pytest.raises(DataError, match="has no chat template"):
-        Prompter(model, plain).request([{"role": "user", "content": "abc"}])
+        make_request(model, plain, [{"role": "user", "content": "abc"}])
 
 
 def test_the_start_mark_of_a_published_model_stands_before_every_prompt(stories: Bundle) -> None:
     assert isinstance(stories.model, Decoder)
     assert stories.tokenizer is not None
-    prompter = Prompter(stories.model, stories.tokenizer)
-    assert prompter.ids("Once upon a time") == [1, 403, 407, 261, 378]
-    cut = prompter.request("Once upon a time " * 300, max_tokens=100, truncate="left")
+    assert encode_prompt(stories.tokenizer, "Once upon a time") == [1, 403, 407, 261, 378]
+    long = "Once upon a time " * 300
+    cut = make_request(stories.model, stories.tokenizer, long, max_tokens=100, truncate="left")
     assert cut.ids[0] == 1
     assert len(cut.ids) == 412
 
@@ -260,7 +262,9 @@ def test_rows_of_the_table_that_are_no_token_are_never_written(tokenizer: Tokeni
 def test_only_a_decoder_of_tokens_writes(tokenizer: Tokenizer) -> None:
     encoder = build_model(preset("embed-tiny"), 0)
     assert isinstance(encoder, Encoder)
-    with pytest.raises(UsageError, match="gives vectors, so it does not write text; use qkv embed"):
+    with pytest.raises(
+        UsageError, match="embeds text, so it does not generate text; use qkv embed"
+    ):
         generate(encoder, tokenizer, "abc")  # type: ignore[arg-type]
 
 

@@ -19,9 +19,15 @@ from tests.kernels.native import needs_compiler
 from torch import Tensor
 
 from qkv.attention import LayerCache, RaggedCache, RaggedLayerCache
-from qkv.engine.generate import GREEDY, LogitsProcessor, Request, Sampling, Scheduler
-from qkv.engine.generate.decode import write_one
-from qkv.engine.generate.scheduler import Sequence
+from qkv.engine.generate import (
+    GREEDY,
+    LogitsProcessor,
+    Request,
+    Sampling,
+    Scheduler,
+    Sequence,
+)
+from qkv.engine.generate.decode import decode_one
 from qkv.engine.optimized import optimize
 from qkv.engine.optimized.decode_step import DecodeStepLayers
 from qkv.errors import CacheError, QkvError, UsageError
@@ -44,17 +50,17 @@ def finish(batch: Scheduler, members: list[Sequence]) -> list[list[int] | Except
             return list(found.values())
         for event in batch.step():
             if event.error is not None:
-                found[event.running] = event.error
+                found[event.sequence] = event.error
             else:
-                written = found[event.running]
+                written = found[event.sequence]
                 assert isinstance(written, list)
-                assert event.choice is not None
-                written.append(event.choice.id)
+                assert event.token is not None
+                written.append(event.token.id)
     raise AssertionError("the batch did not come to an end")
 
 
 def alone(model, request: Request) -> list[int]:
-    return [choice.id for choice in write_one(model, request, VOCABULARY)]
+    return [choice.id for choice in decode_one(model, request, VOCABULARY)]
 
 
 def ids(seed: int, count: int) -> tuple[int, ...]:
@@ -121,34 +127,36 @@ def test_answers_of_one_seed_differ_by_their_number() -> None:
     sampling = Sampling.of(temperature=2.0)
     found = run(
         Scheduler(MODEL, VOCABULARY),
-        *(Request(ids(1, 4), 20, sampling, seed=5, number=n) for n in range(3)),
+        *(Request(ids(1, 4), 20, sampling, seed=5, sample_index=n) for n in range(3)),
     )
     assert len({tuple(f) for f in found}) == 3
-    assert found[1] == alone(MODEL, Request(ids(1, 4), 20, sampling, seed=5, number=1))
+    assert found[1] == alone(MODEL, Request(ids(1, 4), 20, sampling, seed=5, sample_index=1))
 
 
 def test_an_end_token_ends_a_sequence_and_is_its_last() -> None:
     expected = slow_greedy(MODEL, ids(2, 6), 25)
     end = expected[11]
-    found = run(Scheduler(MODEL, VOCABULARY), Request(ids(2, 6), 25, GREEDY, ends=frozenset({end})))
+    found = run(
+        Scheduler(MODEL, VOCABULARY), Request(ids(2, 6), 25, GREEDY, eos_ids=frozenset({end}))
+    )
     assert found == [expected[: expected.index(end) + 1]]
 
 
 def test_no_more_is_admitted_than_the_budget_and_the_rest_come_in_order() -> None:
-    batch = Scheduler(MODEL, VOCABULARY, budget=40)
+    batch = Scheduler(MODEL, VOCABULARY, cache_tokens=40)
     members = [batch.add(Request(ids(i, 7 + i % 3), 9, GREEDY)) for i in range(7)]
     first: list[Sequence] = []
     while not batch.idle:
         for event in batch.step():
-            if event.running not in first:
-                first.append(event.running)
-        at_work = batch.running + batch.intake.active
-        assert sum(member.request.room for member in at_work) <= 40
+            if event.sequence not in first:
+                first.append(event.sequence)
+        at_work = batch.running + batch.prefill_queue.active
+        assert sum(member.request.max_length for member in at_work) <= 40
     assert first == members
 
 
 def test_a_request_larger_than_the_budget_is_answered_when_it_is_alone() -> None:
-    batch = Scheduler(MODEL, VOCABULARY, budget=10)
+    batch = Scheduler(MODEL, VOCABULARY, cache_tokens=10)
     request = Request(ids(1, 8), 7, GREEDY)
     assert run(batch, request, request) == [slow_greedy(MODEL, request.ids, 7)] * 2
 
@@ -158,37 +166,37 @@ def test_what_prompts_have_in_common_is_computed_once() -> None:
     asked = [Request((*beginning, *ids(i, 3)), 5, GREEDY) for i in range(2, 9)]
     found = run(batch, *asked)
     assert found == [slow_greedy(MODEL, request.ids, 5) for request in asked]
-    assert batch.computed == 34 + 6 * 3
+    assert batch.prefill_queue.computed == 34 + 6 * 3
     assert run(batch, asked[3]) == [found[3]]
-    assert batch.computed == 34 + 6 * 3 + 1  # the last token, for its scores
+    assert batch.prefill_queue.computed == 34 + 6 * 3 + 1  # the last token, for its scores
 
 
 def test_without_room_for_prefixes_everything_is_computed() -> None:
-    batch = Scheduler(MODEL, VOCABULARY, kept=0)
+    batch = Scheduler(MODEL, VOCABULARY, prefix_cache_tokens=0)
     request = Request(ids(1, 20), 3, GREEDY)
     assert run(batch, request) == run(batch, request)
-    assert batch.computed == 40
+    assert batch.prefill_queue.computed == 40
 
 
 def test_only_so_many_tokens_of_old_prompts_are_kept() -> None:
-    batch = Scheduler(MODEL, VOCABULARY, kept=70)
+    batch = Scheduler(MODEL, VOCABULARY, prefix_cache_tokens=70)
     for seed in range(9):
         run(batch, Request(ids(seed, 30), 2, GREEDY))
-        assert batch.intake.prefixes.tokens <= 70
-    assert batch.intake.prefixes.tokens == 60
+        assert batch.prefill_queue.prefix_cache.tokens <= 70
+    assert batch.prefill_queue.prefix_cache.tokens == 60
 
 
 def test_a_long_prompt_is_read_in_chunks_while_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("qkv.engine.generate.prefill.CHUNK", 8)
+    monkeypatch.setattr("qkv.engine.generate.prefill.PREFILL_CHUNK", 8)
     batch = Scheduler(MODEL, VOCABULARY)
     short = batch.add(Request(ids(1, 3), 30, GREEDY))
     batch.step()
     long = batch.add(Request(ids(2, 43), 6, GREEDY))
     for _ in range(5):
-        assert [event.running for event in batch.step()] == [short]
-    assert [event.running for event in batch.step()] == [short, long]
+        assert [event.sequence for event in batch.step()] == [short]
+    assert [event.sequence for event in batch.step()] == [short, long]
     rest = finish(batch, [short, long])
     assert rest[1] == slow_greedy(MODEL, long.request.ids, 6)[1:]
 
@@ -212,9 +220,9 @@ def test_a_cancelled_sequence_frees_its_row_at_once() -> None:
     for member in (gone, waiting):
         batch.cancel(member)
         assert member not in batch.running
-    assert len(batch.rows) == 3
+    assert len(batch.cache) == 3
     staying = [m for m in members if m not in (gone, waiting)]
-    written = {m: m.written for m in staying}
+    written = {m: len(m.tokens) for m in staying}
     for member, found in zip(staying, finish(batch, staying), strict=True):
         expected = slow_greedy(MODEL, member.request.ids, 20)
         assert found == expected[written[member] :]
@@ -225,14 +233,14 @@ def test_a_cancelled_sequence_frees_its_row_at_once() -> None:
 def test_one_that_is_cancelled_while_it_is_read_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("qkv.engine.generate.prefill.CHUNK", 8)
+    monkeypatch.setattr("qkv.engine.generate.prefill.PREFILL_CHUNK", 8)
     batch = Scheduler(MODEL, VOCABULARY)
     long, other = (batch.add(Request(ids(i, n), 4, GREEDY)) for i, n in ((1, 40), (2, 7)))
     batch.step()
-    assert batch.intake.active == [other, long]
+    assert batch.prefill_queue.active == [other, long]
     batch.cancel(long)
     assert finish(batch, [long, other]) == [[], slow_greedy(MODEL, ids(2, 7), 4)]
-    assert batch.computed == 8 + 7
+    assert batch.prefill_queue.computed == 8 + 7
 
 
 def test_memory_shrinks_when_rows_leave() -> None:
@@ -240,13 +248,13 @@ def test_memory_shrinks_when_rows_leave() -> None:
     members = [batch.add(Request(ids(i, 5 + i), 30, GREEDY)) for i in range(16)]
     while len(batch.running) < 16:
         batch.step()
-    full = batch.rows.cache.bytes
+    full = batch.cache.cache.bytes
     for member in members[2:]:
         batch.cancel(member)
-    assert batch.rows.cache.bytes <= full / 4
+    assert batch.cache.cache.bytes <= full / 4
     for member in members[:2]:
         batch.cancel(member)
-    assert batch.rows.cache.bytes == 0
+    assert batch.cache.cache.bytes == 0
 
 
 @dataclass(frozen=True)
@@ -363,10 +371,10 @@ def test_one_by_itself_stands_in_a_plain_cache_until_another_joins(kind: str) ->
             members.append(batch.add(second))
             written[members[1]] = []
         for event in batch.step():
-            assert event.choice is not None
-            written[event.running].append(event.choice.id)
+            assert event.token is not None
+            written[event.sequence].append(event.token.id)
         if batch.running:
-            kinds.append(type(batch.rows.cache.layers[0]))
+            kinds.append(type(batch.cache.cache.layers[0]))
     assert list(written.values()) == [
         slow_greedy(model, request.ids, request.max_tokens) for request in (first, second)
     ]
@@ -384,7 +392,7 @@ def test_one_that_is_seldom_by_itself_stays_where_it_is() -> None:
         elif len(batch.running) == 1:
             return
         batch.step()
-        assert type(batch.rows.cache.layers[0]) is RaggedLayerCache
+        assert type(batch.cache.cache.layers[0]) is RaggedLayerCache
 
 
 @pytest.mark.parametrize(
@@ -406,7 +414,7 @@ def test_one_by_itself_takes_the_short_way_of_one_sequence(int8: bool, compiled:
         running = batch.add(bad)
         for _ in range(12):
             batch.step()
-        if bad.sampling.plain:
+        if bad.sampling.is_argmax:
             batch.cancel(running)
         else:
             (failed,) = [event for _ in range(12) for event in batch.step() if event.error]

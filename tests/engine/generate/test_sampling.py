@@ -24,7 +24,7 @@ from qkv.engine.generate import (
     TopK,
     TopP,
 )
-from qkv.engine.generate.sampling import Greedy, draw, stream_of
+from qkv.engine.generate.sampling import Greedy, multinomial, seeded_generator
 from qkv.errors import QkvError, UsageError
 
 V = 307
@@ -63,7 +63,7 @@ def test_all_steps_together_and_each_alone_equal_transformers(
     kept = scores.clone()
     for chosen in ([pair] for pair in pairs), [pairs]:
         for some in chosen:
-            ours = Sampling(tuple(step for step, _ in some)).shares(scores, IDS)
+            ours = Sampling(tuple(step for step, _ in some)).probs(scores, IDS)
             expected = theirs(scores, *(processor for _, processor in some))
             torch.testing.assert_close(ours.float(), expected, rtol=1e-4, atol=1e-6)
     assert torch.equal(scores, kept)  # what is given is not written to
@@ -85,17 +85,19 @@ def test_temperature_0_is_greedy_and_keeps_the_other_steps() -> None:
     assert Sampling.of(temperature=0) == GREEDY
     penalised = Sampling.of(temperature=0, repetition_penalty=50.0)
     scores = torch.tensor([1.0, 5.0, 4.0])
-    assert GREEDY.choose(scores, torch.tensor([1]), stream_of(0)) == 1
-    assert penalised.choose(scores, torch.tensor([1]), stream_of(0)) == 2
-    assert GREEDY.plain
-    assert not penalised.plain
-    assert Greedy().shares(scores).tolist() == [0, 1, 0]
+    assert GREEDY.sample(scores, torch.tensor([1]), seeded_generator(0)) == 1
+    assert penalised.sample(scores, torch.tensor([1]), seeded_generator(0)) == 2
+    assert GREEDY.is_argmax
+    assert not penalised.is_argmax
+    assert Greedy().probs(scores).tolist() == [0, 1, 0]
 
 
 def test_draws_follow_the_shares() -> None:
     shares = torch.tensor([0.0, 0.5, 0.0, 0.2, 0.3, 0.0])
-    random, count = stream_of(11), 4000
-    drawn = torch.bincount(torch.tensor([draw(shares, random) for _ in range(count)]), minlength=6)
+    random, count = seeded_generator(11), 4000
+    drawn = torch.bincount(
+        torch.tensor([multinomial(shares, random) for _ in range(count)]), minlength=6
+    )
     assert drawn[shares == 0].sum() == 0
     expected = shares[shares > 0] * count
     chi_square = ((drawn[shares > 0] - expected) ** 2 / expected).sum()
@@ -104,30 +106,30 @@ def test_draws_follow_the_shares() -> None:
 
 def test_streams_depend_on_seed_and_number() -> None:
     first = {
-        (seed, number): torch.rand(3, generator=stream_of(seed, number)).tolist()[0]
+        (seed, number): torch.rand(3, generator=seeded_generator(seed, number)).tolist()[0]
         for seed in range(3)
         for number in range(3)
     }
     assert len(set(first.values())) == 9
-    assert torch.rand(1, generator=stream_of(2, 1)).item() == pytest.approx(first[2, 1])
+    assert torch.rand(1, generator=seeded_generator(2, 1)).item() == pytest.approx(first[2, 1])
 
 
 def test_nothing_left_to_draw_is_an_error() -> None:
     with pytest.raises(QkvError, match="no token is left"):
-        Sampling().choose(torch.full((5,), -torch.inf), IDS, stream_of(0))
+        Sampling().sample(torch.full((5,), -torch.inf), IDS, seeded_generator(0))
 
 
 WRONG = {
-    "temperature -1 must be 0": lambda: Temperature(-1),
-    "temperature nan must be": lambda: Sampling.of(temperature=math.nan),
-    "temperature 0 divides": lambda: Temperature(0),
-    "top-k 0 must be a whole number": lambda: TopK(0),
-    "top-k 2.5 must be": lambda: TopK(2.5),  # type: ignore[arg-type]
-    "top-p 0 must be above 0": lambda: TopP(0.0),
-    "top-p 1.2 must be": lambda: TopP(1.2),
-    "min-p -0.1 must be between": lambda: MinP(-0.1),
-    "repetition penalty 0 must be above 0": lambda: RepetitionPenalty(0),
-    "repetition penalty inf": lambda: RepetitionPenalty(math.inf),
+    "temperature=-1 must be 0": lambda: Temperature(-1),
+    "temperature=nan must be": lambda: Sampling.of(temperature=math.nan),
+    "temperature=0 would divide": lambda: Temperature(0),
+    "top_k=0 must be an integer": lambda: TopK(0),
+    "top_k=2.5 must be": lambda: TopK(2.5),  # type: ignore[arg-type]
+    "top_p=0 must be above 0": lambda: TopP(0.0),
+    "top_p=1.2 must be": lambda: TopP(1.2),
+    "min_p=-0.1 must be between": lambda: MinP(-0.1),
+    "repetition_penalty=0 must be above 0": lambda: RepetitionPenalty(0),
+    "repetition_penalty=inf": lambda: RepetitionPenalty(math.inf),
 }
 
 
@@ -138,7 +140,7 @@ def test_a_wrong_number_is_refused_when_it_is_given(message: str) -> None:
 
 
 def test_the_likeliest_token_needs_no_strategy_that_only_leaves_fewer() -> None:
-    assert Sampling.of(temperature=0, top_k=5, top_p=0.9, min_p=0.1).plain
-    assert not Sampling.of(temperature=0, repetition_penalty=1.2).plain
+    assert Sampling.of(temperature=0, top_k=5, top_p=0.9, min_p=0.1).is_argmax
+    assert not Sampling.of(temperature=0, repetition_penalty=1.2).is_argmax
     with pytest.raises(UsageError):
         Sampling.of(temperature=0, top_p=1.5)

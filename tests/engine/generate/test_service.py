@@ -35,7 +35,7 @@ def test_callers_in_many_threads_get_their_own_answers(service: Service) -> None
     options = {"max_tokens": 15, "sampling": Sampling.of(1.4)}
 
     def call(i: int) -> None:
-        found[i] = service.ask(LETTERS[i : i + 5], seed=i, **options).result(SOON)
+        found[i] = service.submit(LETTERS[i : i + 5], seed=i, **options).result(SOON)
 
     threads = [threading.Thread(target=call, args=(i,)) for i in range(12)]
     for thread in threads:
@@ -48,7 +48,7 @@ def test_callers_in_many_threads_get_their_own_answers(service: Service) -> None
 
 
 def test_tokens_can_be_followed_as_they_come_and_again_at_the_end(service: Service) -> None:
-    handle = service.ask("cab", max_tokens=20, sampling=GREEDY)
+    handle = service.submit("cab", max_tokens=20, sampling=GREEDY)
     tokens = list(handle)
     whole = handle.result(SOON)
     assert handle.done
@@ -71,8 +71,8 @@ class Held(LogitsProcessor):
 
 def test_a_cancelled_answer_ends_and_the_others_go_on(service: Service) -> None:
     let = threading.Event()
-    held = service.ask("abc", max_tokens=30, sampling=Sampling((Held(let),)), seed=1)
-    other = service.ask("cab", max_tokens=30, sampling=GREEDY)
+    held = service.submit("abc", max_tokens=30, sampling=Sampling((Held(let),)), seed=1)
+    other = service.submit("cab", max_tokens=30, sampling=GREEDY)
     held.cancel()
     let.set()
     with pytest.raises(CancelledError):
@@ -90,8 +90,8 @@ class Raises(LogitsProcessor):
 
 
 def test_an_error_reaches_the_one_who_caused_it_and_nobody_else(service: Service) -> None:
-    bad = service.ask("abc", max_tokens=5, sampling=Sampling((Raises(),)))
-    good = service.ask("abc", max_tokens=5, sampling=GREEDY)
+    bad = service.submit("abc", max_tokens=5, sampling=Sampling((Raises(),)))
+    good = service.submit("abc", max_tokens=5, sampling=GREEDY)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             bad.result(SOON)
@@ -99,14 +99,14 @@ def test_an_error_reaches_the_one_who_caused_it_and_nobody_else(service: Service
         list(bad)
     assert good.result(SOON).tokens == expected("abc", max_tokens=5, sampling=GREEDY).tokens
     with pytest.raises(UsageError, match="99 tokens but the model reads at most 61"):
-        service.ask("a" * 99)
+        service.submit("a" * 99)
     with pytest.raises(UsageError, match="token 77 does not exist"):
-        service.submit(Request((77,), 3))
+        service.submit_request(Request((77,), 3))
 
 
 def test_waiting_has_an_end(service: Service) -> None:
     let = threading.Event()
-    handle = service.ask("abc", max_tokens=2, sampling=Sampling((Held(let),)), seed=1)
+    handle = service.submit("abc", max_tokens=2, sampling=Sampling((Held(let),)), seed=1)
     with pytest.raises(TimeoutError, match=r"not finished after 0\.05 seconds"):
         handle.result(0.05)
     let.set()
@@ -115,9 +115,9 @@ def test_waiting_has_an_end(service: Service) -> None:
 
 def test_closing_cancels_what_is_not_finished_and_ends_the_thread() -> None:
     before = threading.active_count()
-    service, let = Service(MODEL, TOKENIZER, budget=70), threading.Event()
-    begun = service.ask("abc", max_tokens=50, sampling=Sampling((Held(let),)), seed=1)
-    waiting = [service.ask("abc", max_tokens=50, sampling=GREEDY) for _ in range(3)]
+    service, let = Service(MODEL, TOKENIZER, cache_tokens=70), threading.Event()
+    begun = service.submit("abc", max_tokens=50, sampling=Sampling((Held(let),)), seed=1)
+    waiting = [service.submit("abc", max_tokens=50, sampling=GREEDY) for _ in range(3)]
     closing = threading.Thread(target=service.close)
     closing.start()
     let.set()
@@ -128,12 +128,12 @@ def test_closing_cancels_what_is_not_finished_and_ends_the_thread() -> None:
             handle.result(SOON)
     assert threading.active_count() == before
     with pytest.raises(UsageError, match="closed"):
-        service.ask("abc")
+        service.submit("abc")
     service.close()
 
 
 def test_a_service_with_nothing_to_do_sleeps(service: Service) -> None:
-    service.ask("abc", max_tokens=3, sampling=GREEDY).result(SOON)
+    service.submit("abc", max_tokens=3, sampling=GREEDY).result(SOON)
     time.sleep(0.05)
     used = time.process_time()
     time.sleep(0.4)
@@ -143,14 +143,14 @@ def test_a_service_with_nothing_to_do_sleeps(service: Service) -> None:
 def test_a_model_that_breaks_fails_those_at_work_and_serves_the_next() -> None:
     model = writer(seed=4)
     with Service(model, TOKENIZER) as service:
-        first = service.ask("abc", max_tokens=4, sampling=GREEDY).result(SOON)
+        first = service.submit("abc", max_tokens=4, sampling=GREEDY).result(SOON)
         hook = model.decoder.norm_out.register_forward_pre_hook(_broken)
-        handles = [service.ask(text, max_tokens=4, sampling=GREEDY) for text in ("abc", "bcd")]
+        handles = [service.submit(text, max_tokens=4, sampling=GREEDY) for text in ("abc", "bcd")]
         for handle in handles:
             with pytest.raises(RuntimeError, match="a broken part"):
                 handle.result(SOON)
         hook.remove()
-        again = service.ask("abc", max_tokens=4, sampling=GREEDY).result(SOON)
+        again = service.submit("abc", max_tokens=4, sampling=GREEDY).result(SOON)
     assert again.tokens == first.tokens
 
 

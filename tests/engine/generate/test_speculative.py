@@ -18,18 +18,17 @@ from qkv.engine.generate import (
     Sampling,
     generate,
 )
-from qkv.engine.generate.decode import Chooser
-from qkv.engine.generate.sampling import draw
-from qkv.engine.generate.speculative import Guess, checked, speculate
+from qkv.engine.generate.sampling import Sampler, multinomial
+from qkv.engine.generate.speculative import DraftToken, decode_speculative, verify
 from qkv.errors import UsageError
 from qkv.text import Tokenizer
 
 DRAFTS = {
-    "itself": lambda: DraftModel(writer(), guesses=4),
-    "another": lambda: DraftModel(writer(seed=9), guesses=3),
+    "itself": lambda: DraftModel(writer(), draft_tokens=4),
+    "another": lambda: DraftModel(writer(seed=9), draft_tokens=3),
     "shorter": lambda: DraftModel(writer(seed=9, length=17)),
     "ngram": lambda: NGram(),
-    "hasty": lambda: NGram(longest=2, shortest=1, guesses=5),
+    "hasty": lambda: NGram(max_size=2, min_size=1, draft_tokens=5),
 }
 
 
@@ -37,7 +36,7 @@ def written(
     model, request: Request, draft: Drafter, vocabulary: int = VOCABULARY
 ) -> tuple[list[int], Acceptance]:
     tally = Acceptance()
-    ids = [choice.id for choice in speculate(model, request, vocabulary, draft, tally)]
+    ids = [choice.id for choice in decode_speculative(model, request, vocabulary, draft, tally)]
     return ids, tally
 
 
@@ -72,8 +71,8 @@ def test_a_repetition_penalty_sees_the_accepted_guesses() -> None:
     text = [3, 1, 4]
     for _ in range(30):
         scores = slow_scores(model, text)
-        text.append(sampling.choose(scores, torch.tensor(text), torch.Generator()))
-    for draft in (DraftModel(writer()), NGram(shortest=1)):
+        text.append(sampling.sample(scores, torch.tensor(text), torch.Generator()))
+    for draft in (DraftModel(writer()), NGram(min_size=1)):
         assert written(model, request, draft)[0] == text[3:]
 
 
@@ -81,7 +80,7 @@ def test_an_end_token_among_the_guesses_ends_the_answer() -> None:
     model = writer()
     plain = slow_greedy(model, (2, 7), 30)
     for end in set(plain):
-        request = Request((2, 7), 30, GREEDY, ends=frozenset({end}))
+        request = Request((2, 7), 30, GREEDY, eos_ids=frozenset({end}))
         ids, _ = written(model, request, DraftModel(model))
         assert ids == plain[: plain.index(end) + 1]
 
@@ -112,14 +111,15 @@ def test_checked_guesses_are_distributed_as_the_model_is(certain: bool, sampling
         guessing = torch.zeros(2, TINY).scatter(1, second_best, 1.0)
     counts = [[0] * TINY, [0] * TINY]
     for seed in range(3000):
-        chooser = Chooser(Request((1,), 9, sampling, seed=seed))
+        chooser = Sampler(Request((1,), 9, sampling, seed=seed))
         guesses = [
-            Guess(draw(row, chooser.random), None if certain else row.double()) for row in guessing
+            DraftToken(multinomial(row, chooser.random), None if certain else row.double())
+            for row in guessing
         ]
-        for row, choice in enumerate(checked(chooser, guesses, scores)[:2]):
+        for row, choice in enumerate(verify(chooser, guesses, scores)[:2]):
             counts[row][choice.id] += 1
     for row in range(2):
-        shares = sampling.shares(scores[row], torch.tensor([1]))
+        shares = sampling.probs(scores[row], torch.tensor([1]))
         assert_drawn_from(shares.tolist(), counts[row])
     assert 150 < sum(counts[1]) < 2850
 
@@ -128,14 +128,14 @@ def test_checked_guesses_are_distributed_as_the_model_is(certain: bool, sampling
 def test_sampled_answers_are_as_frequent_as_without_a_draft(draft: str) -> None:
     """All answers of two tokens by their exact probability, against 350 that were drawn."""
     model, prompt, sampling = writer(seed=2), (1, 2, 1, 2), Sampling.of(temperature=9.0)
-    guesser: Drafter = DraftModel(writer(seed=5), guesses=2)
+    guesser: Drafter = DraftModel(writer(seed=5), draft_tokens=2)
     if draft == "ngram":
-        guesser = NGram(longest=2, shortest=1, guesses=2)
-    first = sampling.shares(slow_scores(model, prompt)[:TINY], torch.tensor(prompt)).tolist()
+        guesser = NGram(max_size=2, min_size=1, draft_tokens=2)
+    first = sampling.probs(slow_scores(model, prompt)[:TINY], torch.tensor(prompt)).tolist()
     exact, drawn, total = [], [0] * TINY**2, Acceptance()
     for a in range(TINY):
         scores = slow_scores(model, [*prompt, a])[:TINY]
-        exact += [first[a] * float(share) for share in sampling.shares(scores, torch.tensor([1]))]
+        exact += [first[a] * float(share) for share in sampling.probs(scores, torch.tensor([1]))]
     for seed in range(350):
         ids, tally = written(model, Request(prompt, 2, sampling, seed=seed), guesser, TINY)
         drawn[ids[0] * TINY + ids[1]] += 1
@@ -158,9 +158,9 @@ def test_what_the_text_repeats_is_guessed() -> None:
 
 
 def test_a_wrong_draft_is_refused() -> None:
-    with pytest.raises(UsageError, match="1 ≤ shortest ≤ longest"):
-        NGram(longest=1, shortest=2)
-    with pytest.raises(UsageError, match="guesses=0 must be 1 or more"):
-        DraftModel(writer(), guesses=0)
-    with pytest.raises(UsageError, match="the draft has 29 tokens but the model writes 31"):
+    with pytest.raises(UsageError, match="1 ≤ min_size ≤ max_size"):
+        NGram(max_size=1, min_size=2)
+    with pytest.raises(UsageError, match="draft_tokens=0 must be 1 or more"):
+        DraftModel(writer(), draft_tokens=0)
+    with pytest.raises(UsageError, match="the draft model has 29 tokens but the model has 31"):
         written(writer(), Request((1,), 3), DraftModel(writer()), vocabulary=31)

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Backend
 
 from qkv.bundle import Bundle
 from qkv.engine.generate import Detokenizer
-from qkv.engine.generate.request import StopStrings
+from qkv.engine.generate.streaming import StopStrings
 from qkv.errors import UsageError
 from qkv.text import Tokenizer
 

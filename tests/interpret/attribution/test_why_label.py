@@ -198,10 +198,10 @@ def test_what_cannot_be_explained_is_refused_with_its_numbers() -> None:
         why_label(glad_of_g(), bytewise(), "abcdef " * 100)
     with pytest.raises(UsageError, match="steps=0"):
         why_label(glad_of_g(), bytewise(), TEXT, steps=0)
-    with pytest.raises(UsageError, match="an encoder that gives vectors, so it gives no labels"):
+    with pytest.raises(UsageError, match="an encoder that embeds text, so it gives no labels"):
         why_label(odd("mean vector"), SMALL, "abc")
     decoder = build(DECODERS["classifier"])
-    with pytest.raises(UsageError, match="a decoder, which writes text, so it gives no labels"):
+    with pytest.raises(UsageError, match="a decoder, which generates text, so it gives no labels"):
         why_label(decoder, SMALL, "abc")
 
 

@@ -8,7 +8,7 @@ import torch
 from tests.model.odd_models import GROUPED, decoder
 
 import qkv
-from qkv.interpret.glass_box import served_answer
+from qkv.interpret.glass_box import model_output
 from qkv.interpret.matrix import format_number
 from qkv.interpret.page import write_page
 from qkv.interpret.page.payload import as_matrix
@@ -38,7 +38,7 @@ def traced(
         ids[side] = torch.randint(1, 19, (len(kept),)).tolist()
         tokens[side] = tuple(kept)
     reading = TokenizedInput(ids, tokens, output_names=outputs)
-    served = None if "edits" in more else served_answer(model, reading)
+    served = None if "edits" in more else model_output(model, reading)
     about = {"text": " ".join(words)}
     return capture_trace(model, reading, metadata=about, served=served, **more)
 

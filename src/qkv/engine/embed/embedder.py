@@ -63,8 +63,10 @@ def with_vectors(model: Model, raw: bool) -> Encoder:
     What is not the model itself shares all of its weights.
     """
     if not isinstance(model, Encoder):
-        it_is, command = purpose_of(model)
-        raise UsageError(f"this model is {it_is}, so it has no vector for a text; use {command}")
+        description, command = purpose_of(model)
+        raise UsageError(
+            f"this model is {description}, so it has no vector for a text; use {command}"
+        )
     output = model.config.output
     if isinstance(output, TextVector):
         if not (raw and output.normalize):
@@ -80,8 +82,11 @@ def borrowed(model: Model) -> str | None:
     """What a person should know of the vectors, if the model was not made to give any."""
     if isinstance(model.config.output, TextVector):
         return None
-    it_is, _ = purpose_of(model)
-    return f"this is {it_is}; a vector is what its states make on average, not what it learnt for"
+    description, _ = purpose_of(model)
+    return (
+        f"this is {description}; a vector is what its states make on average, not what it learnt "
+        "for"
+    )
 
 
 def _answering(model: Encoder, output: TextVector, change: nn.Module) -> Encoder:

@@ -1,4 +1,8 @@
-"""Text from a decoder-only model: one answer token by token, many at once, or for many callers."""
+"""Text generation with decoders: Request → Sequence → Completion.
+
+One completion as a stream (`generate`), many prompts as a batch (`generate_many`,
+`generate_each`), or many callers at once (`Service`).
+"""
 
 from qkv.engine.generate.generation import (
     CompletionResult,
@@ -7,7 +11,16 @@ from qkv.engine.generate.generation import (
     generate_each,
     generate_many,
 )
-from qkv.engine.generate.request import Options, Prompt, Prompter, Request
+from qkv.engine.generate.request import (
+    DEFAULT_MAX_TOKENS,
+    Options,
+    Prompt,
+    Request,
+    Truncate,
+    context_length,
+    encode_prompt,
+    make_request,
+)
 from qkv.engine.generate.sampling import (
     DEFAULT_SAMPLING,
     GREEDY,
@@ -16,17 +29,22 @@ from qkv.engine.generate.sampling import (
     MinP,
     Multinomial,
     RepetitionPenalty,
+    SampledToken,
+    Sampler,
     Sampling,
+    SuppressTokens,
     Temperature,
     TopK,
     TopP,
 )
-from qkv.engine.generate.scheduler import Event, Scheduler, Sequence
+from qkv.engine.generate.scheduler import Event, Scheduler
+from qkv.engine.generate.sequence import Completion, Sequence, StopReason, Token
 from qkv.engine.generate.service import CompletionFuture, Service
 from qkv.engine.generate.speculative import Acceptance, Drafter, DraftModel, NGram
-from qkv.engine.generate.streaming import Completion, Detokenizer, StopReason, Token
+from qkv.engine.generate.streaming import Detokenizer
 
 __all__ = [
+    "DEFAULT_MAX_TOKENS",
     "DEFAULT_SAMPLING",
     "GREEDY",
     "Acceptance",
@@ -45,19 +63,25 @@ __all__ = [
     "NGram",
     "Options",
     "Prompt",
-    "Prompter",
     "RepetitionPenalty",
     "Request",
+    "SampledToken",
+    "Sampler",
     "Sampling",
     "Scheduler",
     "Sequence",
     "Service",
     "StopReason",
+    "SuppressTokens",
     "Temperature",
     "Token",
     "TopK",
     "TopP",
+    "Truncate",
+    "context_length",
+    "encode_prompt",
     "generate",
     "generate_each",
     "generate_many",
+    "make_request",
 ]

@@ -1,109 +1,112 @@
-"""One sequence by itself: the shortest way from a token to the next."""
+"""Decoding: the model reads tokens into its cache, and the next token is sampled.
+
+`decode_step` is the one step behind everything that generates: a single completion
+(`decode_one`), a batch (`Scheduler`), and the samples printed during training. Speculative
+decoding reads through `forward_tokens`, and accepts or rejects instead of sampling.
+"""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
 
-from qkv.attention import KVCache
-from qkv.engine.generate.request import CHUNK, Request, expect_finite, last_token_logits, reading
-from qkv.engine.generate.sampling import stream_of
+from qkv.attention import KVCache, Mask
+from qkv.engine.batching import inference
+from qkv.engine.generate.request import Request
+from qkv.engine.generate.sampling import SampledToken, Sampler, expect_finite, sample_batch
 from qkv.engine.optimized.kernel_modules import KernelLogits
 from qkv.model import Decoder
 
-# FOLDED engine/generate/choosing: The next token of each sequence, and how probable the model
-#   itself finds it.
+PREFILL_CHUNK = 1024  # prompt tokens per forward pass
+
+# `model.output` takes lengths, which only outputs that pool the states look at.
+NO_LENGTHS = torch.empty(0)
 
 
-class Choice(NamedTuple):
-    """A token, and its log-probability before any strategy changed the scores."""
+def decode_one(model: Decoder, request: Request, vocab_size: int) -> Iterator[SampledToken]:
+    """The tokens of one completion, each computed when it is asked for.
 
-    id: int
-    logprob: float
-
-
-class Chooser:
-    """Chooses for one request: its own random numbers, and the ids its strategies look at."""
-
-    def __init__(self, request: Request) -> None:
-        self.sampling, self.random = request.sampling, stream_of(request.seed, request.number)
-        self.ids = torch.tensor(request.ids + (0,) * request.max_tokens)
-        self.count = len(request.ids)
-
-    @property
-    def so_far(self) -> Tensor:
-        return self.ids[: self.count]
-
-    def choose(self, scores: Tensor) -> Choice:
-        """The token after those so far, given its scores (V,)."""
-        logs = scores.log_softmax(dim=0)
-        if self.sampling.plain:
-            id = int(scores.cpu().numpy().argmax())  # sooner than torch's
-            logprob = float(logs[id])
-            expect_finite(logprob)
-            return Choice(id, logprob)
-        expect_finite(float(logs.max()))
-        id = self.sampling.choose(scores, self.so_far.to(scores.device), self.random)
-        return Choice(id, float(logs[id]))
-
-    def add(self, id: int) -> None:
-        if not self.sampling.plain:
-            self.ids[self.count] = id
-            self.count += 1
-
-
-def choose_many(choosers: Sequence[Chooser], scores: Tensor) -> list[Choice | Exception]:
-    """One token for each row of scores (B, V), or why there is none; no row disturbs another."""
-    totals = scores.logsumexp(dim=1)
-    best, tokens = scores.max(dim=1)
-    rows = zip(choosers, tokens.tolist(), (best - totals).tolist(), strict=True)
-    found: list[Choice | Exception] = []
-    for row, (chooser, token, logprob) in enumerate(rows):
-        try:
-            expect_finite(logprob)
-            plain = chooser.sampling.plain
-            found.append(Choice(token, logprob) if plain else chooser.choose(scores[row]))
-        except Exception as error:  # a strategy may be anybody's code
-            found.append(error)
-    return found
-
-
-def write_one(model: Decoder, request: Request, vocabulary: int) -> Iterator[Choice]:
-    """The tokens of the answer, up to its end or its greatest length; each is read when asked for.
-
-    vocabulary: how many tokens there are to choose from.
+    vocab_size: how many tokens there are to sample from.
     """
-    request.check(model)
-    chooser, ends = Chooser(request), request.ends
+    sampler = Sampler(request)
     device = model.embedding.weight.device
-    with reading(model):
-        cache = model.empty_cache(1, request.room)
-        token = torch.zeros(1, 1, dtype=torch.long, device=device)
-        choice = following(model, read_prompt(model, request.ids, cache), chooser, vocabulary)
+    with decoding(model):
+        cache = model.empty_cache(1, request.max_length)
+        states = forward_tokens(model, request.ids, cache)
+        token = sample_next(model, states, sampler, vocab_size)
+    latest = torch.zeros(1, 1, dtype=torch.long, device=device)
     for _ in range(request.max_tokens - 1):
-        yield choice
-        if choice.id in ends:
+        yield token
+        if token.id in request.eos_ids:
             return
-        with reading(model):
-            chooser.add(choice.id)
-            token.fill_(choice.id)
-            choice = following(model, model.states(token, cache=cache), chooser, vocabulary)
-    yield choice
+        with decoding(model):
+            sampler.append(token.id)
+            latest.fill_(token.id)
+            (sample,) = decode_step(model, latest, [sampler], cache, vocab_size)
+        if isinstance(sample, Exception):
+            raise sample
+        token = sample
+    yield token
 
 
-def following(model: Decoder, states: Tensor, chooser: Chooser, vocabulary: int) -> Choice:
-    """The token after the last position."""
-    if chooser.sampling.plain and isinstance(model.output, KernelLogits):
-        id, logprob = model.output.argmax(states[0, -1], vocabulary)
+def decode_step(
+    model: Decoder,
+    ids: Tensor,
+    samplers: Sequence[Sampler],
+    cache: KVCache,
+    vocab_size: int,
+    *,
+    mask: Mask | None = None,
+    positions: Tensor | None = None,
+) -> list[SampledToken | Exception]:
+    """Reads the latest token of each sequence, ids (B, 1), and samples its next one.
+
+    A row that fails is an exception in its place; it does not affect the others.
+    """
+    states = model.states(ids, mask=mask, positions=positions, cache=cache)  # (B, 1, D)
+    if len(samplers) > 1:
+        return sample_batch(samplers, last_token_logits(model, states, vocab_size))
+    try:
+        return [sample_next(model, states, samplers[0], vocab_size)]
+    except Exception as error:  # a processor may be anybody's code
+        return [error]
+
+
+def sample_next(model: Decoder, states: Tensor, sampler: Sampler, vocab_size: int) -> SampledToken:
+    """The token after the last position of a single sequence, states (1, T, D)."""
+    if sampler.sampling.is_argmax and isinstance(model.output, KernelLogits):
+        # The kernel finds the argmax without writing the logits to memory.
+        id, logprob = model.output.argmax(states[0, -1], vocab_size)
         expect_finite(logprob)
-        return Choice(id, logprob)
-    return chooser.choose(last_token_logits(model, states, vocabulary)[0])
+        return SampledToken(id, logprob)
+    return sampler.sample(last_token_logits(model, states, vocab_size)[0])
 
 
-def read_prompt(model: Decoder, ids: tuple[int, ...] | list[int], cache: KVCache) -> Tensor:
-    """The states after these ids, which are added to the cache in chunks; of the last chunk."""
+def forward_tokens(model: Decoder, ids: Sequence[int], cache: KVCache) -> Tensor:
+    """Reads ids into the cache, in chunks; the states of the last chunk, (1, T, D)."""
     row = torch.tensor([ids], device=model.embedding.weight.device)
-    for start in range(0, len(ids), CHUNK):
-        states = model.states(row[:, start : start + CHUNK], cache=cache)
+    for start in range(0, len(ids), PREFILL_CHUNK):
+        states = model.states(row[:, start : start + PREFILL_CHUNK], cache=cache)
     return states
+
+
+def last_token_logits(model: Decoder, states: Tensor, vocab_size: int) -> Tensor:
+    """The logits of the token after the last position, (B, V) float32."""
+    return token_logits(model, states[:, -1:], vocab_size)[:, 0]
+
+
+def token_logits(model: Decoder, states: Tensor, vocab_size: int) -> Tensor:
+    """The logits of the token after each position, (B, T, V) float32.
+
+    vocab_size: of the tokenizer; an embedding may have padding rows beyond it.
+    """
+    logits: Tensor = model.output(states, NO_LENGTHS, model.embedding.weight)
+    return logits[..., :vocab_size].float()
+
+
+def decoding(model: Decoder) -> AbstractContextManager[None]:
+    """Inside, dropout is off and no gradients are recorded."""
+    if model.training:
+        return inference(model)
+    return torch.inference_mode()

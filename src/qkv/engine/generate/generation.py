@@ -1,29 +1,30 @@
-"""One answer, token by token.
+"""Completions from a decoder: one as a stream of tokens, or many prompts as a batch.
 
-answer = generate(model, tokenizer, "Once upon a time", max_tokens=50)
-for token in answer:
-    print(token.text, end="", flush=True)
-answer.stop_reason
+    stream = generate(model, tokenizer, "Once upon a time", max_tokens=50)
+    for token in stream:
+        print(token.text, end="", flush=True)
+    stream.stop_reason
+
+All take the keyword arguments of `make_request`.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple, Unpack
 
-from qkv.engine.generate.decode import Choice, write_one
-from qkv.engine.generate.request import Options, Prompt, Prompter, Request
-from qkv.engine.generate.scheduler import BUDGET
-from qkv.engine.generate.service import Desk
-from qkv.engine.generate.speculative import Acceptance, Drafter, speculate
-from qkv.engine.generate.streaming import Completion, StopReason, Token, Writing
-from qkv.errors import QkvError, UsageError
+from qkv.engine.generate.decode import decode_one
+from qkv.engine.generate.request import Options, Prompt, Request, make_request
+from qkv.engine.generate.scheduler import DEFAULT_CACHE_TOKENS, Scheduler
+from qkv.engine.generate.sequence import Completion, Sequence, StopReason, Token
+from qkv.engine.generate.speculative import Acceptance, Drafter, decode_speculative
+from qkv.errors import QkvError, UsageError, suggest_arguments
 from qkv.model import Decoder
 from qkv.text import Tokenizer
 
-# FOLDED engine/generate/many: The answers to many prompts: as many at a time as there is room
-#   for.
+LOOKAHEAD = 64  # prompts taken from the iterable before the scheduler has capacity for them
 
 
+@suggest_arguments
 def generate(
     model: Decoder,
     tokenizer: Tokenizer,
@@ -33,19 +34,19 @@ def generate(
     sample_index: int = 0,
     **options: Unpack[Options],
 ) -> "CompletionStream":
-    """An answer to the prompt, a text or the messages of a chat; `Options` says how.
+    """A completion of the prompt, a text or chat messages, as a stream of tokens.
 
     Nothing is computed before it is iterated.
 
-    draft: somebody quick whose guesses the model only has to check; the answer is the same.
-    number: answers of one seed that differ in this are drawn independently.
+    draft: proposes tokens for speculative decoding; the distribution of completions is the same.
+    sample_index: completions of one seed that differ in it are sampled independently.
     """
-    request = Prompter(model, tokenizer).request(prompt, sample_index, **options)
+    request = make_request(model, tokenizer, prompt, sample_index=sample_index, **options)
     return CompletionStream(model, tokenizer, request, draft)
 
 
 class CompletionStream(Iterator[Token]):
-    """An answer that is being written: iterate it for the tokens, or `finish` it."""
+    """A completion while it is generated: iterate it for its tokens, or `finish` it."""
 
     def __init__(
         self,
@@ -54,126 +55,136 @@ class CompletionStream(Iterator[Token]):
         request: Request,
         draft: Drafter | None = None,
     ) -> None:
-        self.request, self.acceptance = request, Acceptance()
-        self._writing = Writing(request, tokenizer)
-        self._choices: Iterator[Choice] = (
-            write_one(model, request, tokenizer.vocab_size)
-            if draft is None
-            else speculate(model, request, tokenizer.vocab_size, draft, self.acceptance)
-        )
+        self.request = request
+        self.acceptance = Acceptance()
+        self._sequence = Sequence(request, tokenizer)
+        if draft is None:
+            self._samples = decode_one(model, request, tokenizer.vocab_size)
+        else:
+            self._samples = decode_speculative(
+                model, request, tokenizer.vocab_size, draft, self.acceptance
+            )
 
     def __next__(self) -> Token:
-        if self._writing.stop_reason is not None:
-            self._choices = iter(())  # lets go of the cache
+        if self._sequence.stop_reason is not None:
+            self._samples = iter(())  # frees the cache
             raise StopIteration
-        return self._writing.push(next(self._choices))
+        return self._sequence.append(next(self._samples))
 
     @property
     def text(self) -> str:
-        """All text that is certain so far."""
-        return self._writing.text
+        """The text that is certain so far."""
+        return self._sequence.text
 
     @property
     def tokens(self) -> list[int]:
-        return self._writing.tokens
+        """The token ids so far."""
+        return self._sequence.tokens
 
     @property
     def logprobs(self) -> list[float]:
-        return self._writing.logprobs
+        """The log-probabilities of the tokens so far."""
+        return self._sequence.logprobs
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why the answer ended; None while it goes on."""
-        return self._writing.stop_reason
+        """Why the completion ended; None while it is generated."""
+        return self._sequence.stop_reason
 
     def finish(self) -> Completion:
-        """The whole answer."""
+        """Generates the rest and returns the completion."""
         for _ in self:
             pass
-        return self._writing.generation()
-
-
-AHEAD = 64  # prompts that are looked at before their turn
+        return self._sequence.completion()
 
 
 class CompletionResult(NamedTuple):
-    """One of the answers to a prompt, or why there is none."""
+    """A completion of one of many prompts, or the error in its place."""
 
-    prompt_index: int  # of the prompt
-    sample_index: int  # of the answer
+    prompt_index: int
+    sample_index: int
     prompt: Prompt
     completion: Completion | None
     error: Exception | None
 
 
+@suggest_arguments
 def generate_many(
     model: Decoder,
     tokenizer: Tokenizer,
     prompts: Iterable[Prompt],
     *,
     n: int = 1,
-    budget: int = BUDGET,
+    cache_tokens: int = DEFAULT_CACHE_TOKENS,
     **options: Unpack[Options],
 ) -> list[Completion]:
-    """The answers in the order of the prompts, n to each, neighbours together.
+    """The completions in the order of the prompts, n for each, those of one prompt adjacent.
 
-    If one of them fails, its error is raised when the others are done; `generate_each` gives
-    those too.
+    If one fails, its error is raised when the others are done; `generate_each` yields those too.
     """
-    each = generate_each(model, tokenizer, prompts, n=n, budget=budget, **options)
-    answers = []
-    for answered in sorted(
-        each, key=lambda answered: (answered.prompt_index, answered.sample_index)
-    ):
-        if answered.error is not None:
-            raise answered.error
-        assert answered.completion is not None
-        answers.append(answered.completion)
-    return answers
+    results = list(
+        generate_each(model, tokenizer, prompts, n=n, cache_tokens=cache_tokens, **options)
+    )
+    results.sort(key=lambda result: (result.prompt_index, result.sample_index))
+    completions = []
+    for result in results:
+        if result.error is not None:
+            raise result.error
+        assert result.completion is not None
+        completions.append(result.completion)
+    return completions
 
 
+@suggest_arguments
 def generate_each(
     model: Decoder,
     tokenizer: Tokenizer,
     prompts: Iterable[Prompt],
     *,
     n: int = 1,
-    budget: int = BUDGET,
+    cache_tokens: int = DEFAULT_CACHE_TOKENS,
     **options: Unpack[Options],
 ) -> Iterator[CompletionResult]:
-    """Each answer when it is finished; prompts are taken only as they are needed.
+    """Yields each completion when it is finished; prompts are taken only as they are needed.
 
-    A prompt gets the same answer from the same seed whatever stands beside it.
+    A prompt gets the same completion from the same seed whatever else is in the batch.
     """
     if n < 1:
-        raise UsageError(f"n={n} answers: ask for 1 or more")
-    desk = Desk(model, tokenizer, budget)
-    requests = _requests(desk.prompter, prompts, n, options)
-    places: dict[Writing, tuple[int, int, Prompt]] = {}
+        raise UsageError(f"n={n} completions: ask for 1 or more")
+    scheduler = Scheduler(model, tokenizer.vocab_size, cache_tokens, tokenizer=tokenizer)
+    pending = _requests(model, tokenizer, prompts, n, options)
+    origins: dict[Sequence, CompletionResult] = {}
     while True:
-        while desk.waiting < AHEAD and (found := next(requests, None)) is not None:
-            place, asked = found
-            if isinstance(asked, QkvError):
-                yield CompletionResult(*place, None, asked)
+        while scheduler.waiting < LOOKAHEAD and (item := next(pending, None)) is not None:
+            result, request = item
+            if request is None:
+                yield result
             else:
-                places[desk.add(asked)] = place
-        if desk.idle:
+                origins[scheduler.add(request)] = result
+        if scheduler.idle:
             return
-        for update in desk.step():
-            if update.last:
-                whole = None if update.error else update.writing.generation()
-                yield CompletionResult(*places.pop(update.writing), whole, update.error)
+        for event in scheduler.step():
+            if event.done:
+                completion = None if event.error else event.sequence.completion()
+                result = origins.pop(event.sequence)
+                yield result._replace(completion=completion, error=event.error)
 
 
 def _requests(
-    prompter: Prompter, prompts: Iterable[Prompt], n: int, options: Options
-) -> Iterator[tuple[tuple[int, int, Prompt], Request | QkvError]]:
-    """n requests for each prompt, or why there can be none, with their place and number."""
-    for place, prompt in enumerate(prompts):
+    model: Decoder,
+    tokenizer: Tokenizer,
+    prompts: Iterable[Prompt],
+    n: int,
+    options: Options,
+) -> Iterator[tuple[CompletionResult, Request | None]]:
+    """n requests for each prompt with their still empty results; none where there is an error."""
+    for prompt_index, prompt in enumerate(prompts):
         try:
-            asked: Request | QkvError = prompter.request(prompt, **options)
+            request = make_request(model, tokenizer, prompt, **options)
         except QkvError as error:
-            asked = error
-        for number in range(n):
-            mine = asked if isinstance(asked, QkvError) else replace(asked, number=number)
-            yield (place, number, prompt), mine
+            for sample_index in range(n):
+                yield CompletionResult(prompt_index, sample_index, prompt, None, error), None
+            continue
+        for sample_index in range(n):
+            result = CompletionResult(prompt_index, sample_index, prompt, None, None)
+            yield result, replace(request, sample_index=sample_index)

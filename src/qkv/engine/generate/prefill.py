@@ -1,7 +1,8 @@
-"""Prompts of nearly the same length read together, from behind whatever is known of them.
+"""Prefill: prompts of similar length are read together, from behind their cached prefixes.
 
-Rows end at the same column. All of them read the same number T of last tokens: as many as the one
-that knows least of its prompt needs. A shorter row begins with fillers that nobody sees.
+The rows of a prefill end at the same column (left padding). All of them read the same number T of
+last tokens: as many as the prompt with the shortest cached prefix needs. Shorter prompts begin
+with padding, which the mask hides.
 """
 
 from collections.abc import Sequence
@@ -13,19 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from qkv.attention import KVCache, Mask
-from qkv.engine.generate.request import CHUNK, last_token_logits
+from qkv.engine.generate.decode import PREFILL_CHUNK, last_token_logits
 from qkv.model import Decoder
-
-# FOLDED engine/generate/prefixes: Prompts that begin alike: keys and values of recent ones, to
-#   copy instead of compute.
 
 Ids = NDArray[np.int64]
 
-WORTH = 8  # fewer tokens in common are computed again, not copied
+MIN_PREFIX = 8  # shorter common prefixes are computed again, not copied
+
+LENGTH_RATIO = 1.25  # prompts that need at most so many times the tokens of another go with it
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class CachedPrompt:
     """A prompt and, for each layer, its keys and values (K, n, E)."""
 
     ids: Ids
@@ -33,132 +33,154 @@ class Kept:
 
 
 class PrefixCache:
-    """Recent prompts, of at most `budget` tokens in all; the longest unused go first."""
+    """Keys and values of recent prompts, to copy where a new prompt begins like one of them.
 
-    def __init__(self, budget: int) -> None:
-        self.budget, self.tokens = budget, 0
-        self._kept: dict[Kept, None] = {}  # in the order they were last used
-        self._by_head: dict[bytes, list[Kept]] = {}
+    max_tokens: of all cached prompts together; the least recently used are evicted first.
+    """
 
-    def lookup(self, ids: Ids) -> tuple[int, Kept | None]:
-        """How many of these ids a kept prompt begins with, at most, and which one does."""
-        alike = [(in_common(ids, kept.ids), kept) for kept in self._by_head.get(head(ids), ())]
-        if not alike:
-            return 0, None
-        best, kept = max(alike, key=lambda pair: pair[0])
-        self._kept[kept] = self._kept.pop(kept)
-        return best, kept
+    def __init__(self, max_tokens: int) -> None:
+        self.max_tokens = max_tokens
+        self.tokens = 0
+        self._prompts: dict[CachedPrompt, None] = {}  # least recently used first
+        self._by_head: dict[bytes, list[CachedPrompt]] = {}
+
+    def lookup(self, ids: Ids) -> tuple[int, CachedPrompt | None]:
+        """The length of the longest cached prefix of these ids, and the prompt it belongs to."""
+        length = 0
+        best: CachedPrompt | None = None
+        for prompt in self._by_head.get(prefix_key(ids), ()):
+            common = common_prefix(ids, prompt.ids)
+            if best is None or common > length:
+                length = common
+                best = prompt
+        if best is not None:
+            self._prompts[best] = self._prompts.pop(best)  # now the most recently used
+        return length, best
 
     def store(self, ids: Ids, cache: KVCache, row: int) -> None:
-        """Remember a prompt whose keys are the last ones of that row of the cache."""
-        n, like_it = len(ids), self._by_head.get(head(ids), [])
-        if not WORTH <= n <= self.budget or any(in_common(ids, k.ids) == n for k in like_it):
+        """Adds a prompt whose keys are the last ones of that row of the cache."""
+        n = len(ids)
+        siblings = self._by_head.get(prefix_key(ids), [])
+        if not MIN_PREFIX <= n <= self.max_tokens:
             return
-        for kept in [kept for kept in like_it if in_common(ids, kept.ids) == len(kept.ids)]:
-            self._forget(kept)
+        if any(common_prefix(ids, prompt.ids) == n for prompt in siblings):
+            return  # a longer prompt already covers it
+        for prompt in list(siblings):
+            if common_prefix(ids, prompt.ids) == len(prompt.ids):
+                self._evict(prompt)  # the new prompt covers it
         columns = slice(cache.length - n, cache.length)
         layers = [
-            (s.k[row, :, columns].clone(), s.v[row, :, columns].clone()) for s in cache.layers
+            (layer.k[row, :, columns].clone(), layer.v[row, :, columns].clone())
+            for layer in cache.layers
         ]
-        new = Kept(ids, layers)
-        self._kept[new] = None
-        self._by_head.setdefault(head(ids), []).append(new)
+        prompt = CachedPrompt(ids, layers)
+        self._prompts[prompt] = None
+        self._by_head.setdefault(prefix_key(ids), []).append(prompt)
         self.tokens += n
-        while self.tokens > self.budget:
-            self._forget(next(iter(self._kept)))
+        while self.tokens > self.max_tokens:
+            self._evict(next(iter(self._prompts)))
 
-    def _forget(self, kept: Kept) -> None:
-        del self._kept[kept]
-        like_it = self._by_head[head(kept.ids)]
-        like_it.remove(kept)
-        if not like_it:
-            del self._by_head[head(kept.ids)]
-        self.tokens -= len(kept.ids)
-
-
-def head(ids: Ids) -> bytes:
-    """What prompts must share if any of it is worth copying; of a shorter one, all of it."""
-    return ids[:WORTH].tobytes()
+    def _evict(self, prompt: CachedPrompt) -> None:
+        del self._prompts[prompt]
+        key = prefix_key(prompt.ids)
+        siblings = self._by_head[key]
+        siblings.remove(prompt)
+        if not siblings:
+            del self._by_head[key]
+        self.tokens -= len(prompt.ids)
 
 
-def in_common(a: Ids, b: Ids) -> int:
-    """How many ids two texts begin with alike."""
+def prefix_key(ids: Ids) -> bytes:
+    """Equal for all prompts whose common prefix is worth copying."""
+    return ids[:MIN_PREFIX].tobytes()
+
+
+def common_prefix(a: Ids, b: Ids) -> int:
+    """The number of leading ids that are equal."""
     n = min(len(a), len(b))
     differ = a[:n] != b[:n]
-    return int(differ.argmax()) if differ.any() else n
-
-
-def as_array(ids: Sequence[int]) -> Ids:
-    return np.array(ids, dtype=np.int64)
-
-
-NEAR = 1.25  # prompts that need at most so many times the tokens of another are read with it
+    if differ.any():
+        return int(differ.argmax())
+    return n
 
 
 class Prefill:
-    """Some prompts on their way into a cache, a chunk of columns at a time."""
+    """Reads a group of prompts into a cache, one chunk of columns per step."""
 
     def __init__(self, model: Decoder, prompts: Sequence[Ids], prefixes: PrefixCache) -> None:
         self.model = model
-        known = [prefixes.lookup(ids) for ids in prompts]
-        T = max(needed(ids, n) for ids, (n, _) in zip(prompts, known, strict=True))
+        device = model.embedding.weight.device
+        matches = [prefixes.lookup(ids) for ids in prompts]
+        T = max(_uncached(ids, n) for ids, (n, _) in zip(prompts, matches, strict=True))
         self.lengths = [len(ids) for ids in prompts]
-        S, device = max(self.lengths), model.embedding.weight.device
+        S = max(self.lengths)
         self.cache = model.empty_cache(len(prompts), S)
         self.computed = 0  # real tokens read so far
-        for slot in self.cache.layers:
-            slot.length = S - T
-        for row, (ids, (_, kept)) in enumerate(zip(prompts, known, strict=True)):
-            if kept is not None and len(ids) > T:
-                self._copy(kept, row, len(ids) - T)
+        for layer in self.cache.layers:
+            layer.length = S - T
+        for row, (ids, (_, prompt)) in enumerate(zip(prompts, matches, strict=True)):
+            if prompt is not None and len(ids) > T:
+                self._copy(prompt, row, len(ids) - T)
         rows = [np.pad(ids[-T:], (max(0, T - len(ids)), 0), mode="edge") for ids in prompts]
         self.ids = torch.from_numpy(np.stack(rows)).to(device)  # (B, T)
         lengths = torch.tensor(self.lengths, device=device)[:, None]
         self.positions = (lengths - T + torch.arange(T, device=device)).clamp(min=0)  # (B, T)
-        self.seen = torch.arange(S, device=device) >= S - lengths  # (B, S)
-        self.even = min(self.lengths) == S
-        self.width = max(1, CHUNK // len(prompts))
+        self.visible = torch.arange(S, device=device) >= S - lengths  # (B, S)
+        self.unpadded = min(self.lengths) == S
+        self.columns = max(1, PREFILL_CHUNK // len(prompts))
 
-    def step(self, vocabulary: int) -> Tensor | None:
-        """Read the next chunk; after the last, the scores of what follows each prompt (B, V)."""
-        S, T, done = self.seen.shape[1], self.ids.shape[1], self.cache.length
+    def step(self, vocab_size: int) -> Tensor | None:
+        """Reads the next chunk; after the last one, the logits after each prompt (B, V)."""
+        S = self.visible.shape[1]
+        T = self.ids.shape[1]
+        done = self.cache.length
         start = done - (S - T)
-        chunk = slice(start, start + self.width)
-        ids, positions = self.ids[:, chunk], self.positions[:, chunk]
+        chunk = slice(start, start + self.columns)
+        ids = self.ids[:, chunk]
         stop = done + ids.shape[1]
-        mask = None if self.even else Mask.explicit(self.seen[:, None, None, :stop])
-        states = self.model.states(ids, mask=mask, positions=positions, cache=self.cache)
-        self.computed += int(self.seen[:, done:stop].sum())
-        return last_token_logits(self.model, states, vocabulary) if stop == S else None
+        mask = None
+        if not self.unpadded:
+            mask = Mask.explicit(self.visible[:, None, None, :stop])
+        states = self.model.states(
+            ids, mask=mask, positions=self.positions[:, chunk], cache=self.cache
+        )
+        self.computed += int(self.visible[:, done:stop].sum())
+        if stop < S:
+            return None
+        return last_token_logits(self.model, states, vocab_size)
 
-    def _copy(self, kept: Kept, row: int, count: int) -> None:
-        """The first `count` keys and values of a kept prompt, as the last ones known of a row."""
-        for slot, (k, v) in zip(self.cache.layers, kept.layers, strict=True):
-            columns = slice(slot.length - count, slot.length)
-            slot.k[row, :, columns] = k[:, :count]
-            slot.v[row, :, columns] = v[:, :count]
+    def _copy(self, prompt: CachedPrompt, row: int, count: int) -> None:
+        """Copies the first `count` keys and values of a cached prompt into a row."""
+        for layer, (k, v) in zip(self.cache.layers, prompt.layers, strict=True):
+            columns = slice(layer.length - count, layer.length)
+            layer.k[row, :, columns] = k[:, :count]
+            layer.v[row, :, columns] = v[:, :count]
 
 
-def needed(ids: Ids, known: int) -> int:
-    """How many tokens of a prompt must be read if so many are known: its last one always."""
-    return len(ids) - min(known, len(ids) - 1)
+def prefill_group(prompts: Sequence[Ids], prefixes: PrefixCache) -> list[int]:
+    """The indices of the prompts to read next: the first, and those of similar length.
 
-
-def together(prompts: Sequence[Ids], prefixes: PrefixCache) -> list[int]:
-    """Which of the waiting prompts are read next: the first, and those of nearly its length.
-
-    One that begins like another of them waits, until it can copy that beginning.
+    A prompt that begins like another one of the group waits, so it can copy that prefix.
     """
-    need = [needed(ids, prefixes.lookup(ids)[0]) for ids in prompts]
-    most, width, chosen = int(need[0] * NEAR) + 1, need[0], [0]
-    heads = {head(prompts[0]): [prompts[0]]}  # of those chosen
+    uncached = [_uncached(ids, prefixes.lookup(ids)[0]) for ids in prompts]
+    longest = int(uncached[0] * LENGTH_RATIO) + 1
+    width = uncached[0]
+    group = [0]
+    by_key = {prefix_key(prompts[0]): [prompts[0]]}  # of the group
     for i, ids in enumerate(prompts[1:], start=1):
-        near = need[0] <= need[i] * NEAR + 1 and need[i] <= most
-        if not near or max(width, need[i]) * (len(chosen) + 1) > CHUNK:
+        similar = uncached[0] <= uncached[i] * LENGTH_RATIO + 1 and uncached[i] <= longest
+        if not similar or max(width, uncached[i]) * (len(group) + 1) > PREFILL_CHUNK:
             continue
-        alike = max((in_common(ids, other) for other in heads.get(head(ids), ())), default=0)
-        if alike - (len(ids) - need[i]) < max(WORTH, need[i] // 4):
-            chosen.append(i)
-            width = max(width, need[i])
-            heads.setdefault(head(ids), []).append(ids)
-    return chosen
+        siblings = by_key.get(prefix_key(ids), ())
+        common = max((common_prefix(ids, other) for other in siblings), default=0)
+        cached = len(ids) - uncached[i]
+        if common - cached < max(MIN_PREFIX, uncached[i] // 4):
+            group.append(i)
+            width = max(width, uncached[i])
+            by_key.setdefault(prefix_key(ids), []).append(ids)
+    return group
+
+
+def _uncached(ids: Ids, cached: int) -> int:
+    """How many tokens of a prompt must be read: at least the last one, for its logits."""
+    return len(ids) - min(cached, len(ids) - 1)

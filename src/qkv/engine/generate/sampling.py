@@ -1,151 +1,168 @@
-"""How the next token is chosen from its scores: steps that change them, then a choice.
+"""How the next token is sampled: logits processors change the logits, then a strategy picks.
 
-Sampling((Temperature(0.8), TopP(0.95)))      draws
-Sampling((), Greedy())                        always takes the likeliest
-Sampling.of(temperature=0.7, top_k=40)        the usual steps in the usual order
+    Sampling((Temperature(0.8), TopP(0.95)))      samples
+    Sampling((), Greedy())                        always takes the argmax
+    Sampling.of(temperature=0.7, top_k=40)        the common processors in the common order
+
+The processors are those of `transformers`, applied in its order: repetition penalty, temperature,
+top-k, top-p, min-p.
 """
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from qkv.errors import QkvError, UsageError
 
-# FOLDED engine/generate/strategies: Ways to change what may be drawn: each is a value that
-#   changes one row of scores.
-#
-#   They are those of `transformers`, in whose order they are meant to be used: repetition
-#   penalty,
-#   temperature, top-k, top-p, min-p.
+if TYPE_CHECKING:
+    from qkv.engine.generate.request import Request
 
-FEW = (128, 2048)  # the likeliest tokens have most of the probability: they are looked at first
+# Top-p needs the most probable tokens only, and a few of them usually hold nearly all of the
+# probability: so many are sorted first, and the whole vocabulary only if those do not suffice.
+TOP_P_CANDIDATES = (128, 2048)
 
 
 class LogitsProcessor:
-    """One change. A strategy of your own is a subclass of this."""
+    """One change of the logits. A processor of your own is a subclass of this."""
 
-    def apply(self, scores: Tensor, ids: Tensor) -> Tensor:
-        """The scores (V,) float32 of the next token, changed; −∞ takes a token away.
+    def apply(self, logits: Tensor, ids: Tensor) -> Tensor:
+        """Processed logits of the next token, (V,) float32; −∞ rules a token out.
 
-        ids (n,): prompt and answer so far. What is given is not to be written to.
+        ids (n,): prompt and completion so far. Neither argument may be written to.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class RepetitionPenalty(LogitsProcessor):
-    """Tokens that were there already become less likely (Keskar et al. 2019); 1 changes nothing."""
+    """Tokens that occurred before become less probable (Keskar et al. 2019); 1 has no effect."""
 
     x: float
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.x) and self.x > 0):
-            raise UsageError(f"repetition penalty {self.x:g} must be above 0; 1 changes nothing")
+            raise UsageError(f"repetition_penalty={self.x:g} must be above 0; 1 has no effect")
 
-    def apply(self, scores: Tensor, ids: Tensor) -> Tensor:
-        there = scores[ids]
-        return scores.scatter(0, ids, torch.where(there < 0, there * self.x, there / self.x))
+    def apply(self, logits: Tensor, ids: Tensor) -> Tensor:
+        old = logits[ids]
+        penalized = torch.where(old < 0, old * self.x, old / self.x)
+        return logits.scatter(0, ids, penalized)
 
 
 @dataclass(frozen=True)
 class Temperature(LogitsProcessor):
-    """Below 1 the likely becomes likelier, above 1 less so."""
+    """Divides the logits: below 1 the distribution gets sharper, above 1 flatter."""
 
     t: float
 
     def __post_init__(self) -> None:
         if self.t == 0:
-            raise UsageError("temperature 0 divides by nothing; use Greedy() instead of a draw")
+            raise UsageError("temperature=0 would divide by zero; use Greedy() as the strategy")
         if not (math.isfinite(self.t) and self.t > 0):
-            raise UsageError(f"temperature {self.t:g} must be 0, which is greedy, or above")
+            raise UsageError(f"temperature={self.t:g} must be 0 (greedy) or above")
 
-    def apply(self, scores: Tensor, ids: Tensor) -> Tensor:
-        return scores / self.t
+    def apply(self, logits: Tensor, ids: Tensor) -> Tensor:
+        return logits / self.t
 
 
 @dataclass(frozen=True)
 class TopK(LogitsProcessor):
-    """Only the k likeliest tokens (Fan et al. 2018), and any that are as likely as the last."""
+    """Keeps the k most probable tokens (Fan et al. 2018), and any that tie with the last."""
 
     k: int
 
     def __post_init__(self) -> None:
         if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
-            raise UsageError(f"top-k {self.k} must be a whole number of 1 or more")
+            raise UsageError(f"top_k={self.k} must be an integer of 1 or more")
 
-    def apply(self, scores: Tensor, ids: Tensor) -> Tensor:
-        if self.k >= len(scores):
-            return scores
-        return scores.masked_fill(scores < scores.topk(self.k).values[-1], -torch.inf)
+    def apply(self, logits: Tensor, ids: Tensor) -> Tensor:
+        if self.k >= len(logits):
+            return logits
+        threshold = logits.topk(self.k).values[-1]
+        return logits.masked_fill(logits < threshold, -torch.inf)
 
 
 @dataclass(frozen=True)
 class TopP(LogitsProcessor):
-    """Only the likeliest tokens that together have the probability p (Holtzman et al. 2019)."""
+    """Keeps the most probable tokens that together reach probability p (Holtzman et al. 2019)."""
 
     p: float
 
     def __post_init__(self) -> None:
         if not 0 < self.p <= 1:
-            raise UsageError(f"top-p {self.p:g} must be above 0 and at most 1")
+            raise UsageError(f"top_p={self.p:g} must be above 0 and at most 1")
 
-    def apply(self, scores: Tensor, ids: Tensor) -> Tensor:
+    def apply(self, logits: Tensor, ids: Tensor) -> Tensor:
         if self.p == 1:
-            return scores
-        shares, V = scores.softmax(dim=0), len(scores)
-        for looked_at in (*(few for few in FEW if few < V), V):
-            best, places = shares.topk(looked_at)
-            above = best.cumsum(dim=0) - best  # what the likelier ones have together
-            if above[-1] >= self.p or looked_at == V:
+            return logits
+        probs = logits.softmax(dim=0)
+        V = len(logits)
+        for candidates in (*(count for count in TOP_P_CANDIDATES if count < V), V):
+            top_probs, top_ids = probs.topk(candidates)
+            above = top_probs.cumsum(dim=0) - top_probs  # probability of the tokens ranked higher
+            if above[-1] >= self.p or candidates == V:
                 break
-        kept = places[: int((above < self.p).sum())]  # `above` only grows
-        return torch.full_like(scores, -torch.inf).scatter(0, kept, scores[kept])
+        nucleus = top_ids[: int((above < self.p).sum())]  # `above` only grows
+        return torch.full_like(logits, -torch.inf).scatter(0, nucleus, logits[nucleus])
 
 
 @dataclass(frozen=True)
 class MinP(LogitsProcessor):
-    """Only tokens with p times the probability of the likeliest, or more (Nguyen et al. 2024)."""
+    """Keeps tokens at least p times as probable as the most probable (Nguyen et al. 2024)."""
 
     p: float
 
     def __post_init__(self) -> None:
         if not 0 <= self.p <= 1:
-            raise UsageError(f"min-p {self.p:g} must be between 0 and 1")
+            raise UsageError(f"min_p={self.p:g} must be between 0 and 1")
 
-    def apply(self, scores: Tensor, ids: Tensor) -> Tensor:
+    def apply(self, logits: Tensor, ids: Tensor) -> Tensor:
         if self.p == 0:
-            return scores
-        return scores.masked_fill(scores < scores.max() + math.log(self.p), -torch.inf)
+            return logits
+        return logits.masked_fill(logits < logits.max() + math.log(self.p), -torch.inf)
+
+
+@dataclass(frozen=True)
+class SuppressTokens(LogitsProcessor):
+    """Never generates these tokens."""
+
+    ids: tuple[int, ...]
+
+    def apply(self, logits: Tensor, ids: Tensor) -> Tensor:
+        suppressed = torch.tensor(self.ids, dtype=torch.long, device=logits.device)
+        return logits.index_fill(0, suppressed, -torch.inf)
 
 
 @dataclass(frozen=True)
 class Greedy:
-    """The likeliest token; of equal ones the first."""
+    """Takes the argmax; of equal logits the first."""
 
-    def shares(self, scores: Tensor) -> Tensor:
-        return torch.zeros_like(scores, dtype=torch.float64).index_fill_(0, scores.argmax(), 1.0)
+    def probs(self, logits: Tensor) -> Tensor:
+        return torch.zeros_like(logits, dtype=torch.float64).index_fill_(0, logits.argmax(), 1.0)
 
-    def pick(self, scores: Tensor, random: torch.Generator) -> int:
-        return int(scores.argmax())
+    def pick(self, logits: Tensor, random: torch.Generator) -> int:
+        return int(logits.argmax())
 
 
 @dataclass(frozen=True)
 class Multinomial:
-    """A token at random, each as often as its score says."""
+    """Samples a token from the softmax of the logits."""
 
-    def shares(self, scores: Tensor) -> Tensor:
-        return scores.double().softmax(dim=0)
+    def probs(self, logits: Tensor) -> Tensor:
+        return logits.double().softmax(dim=0)
 
-    def pick(self, scores: Tensor, random: torch.Generator) -> int:
-        return draw(self.shares(scores), random)
+    def pick(self, logits: Tensor, random: torch.Generator) -> int:
+        return multinomial(self.probs(logits), random)
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """The steps change the scores in their order; then one token is chosen."""
+    """Sampling parameters: processors change the logits in order, then one token is picked."""
 
     processors: tuple[LogitsProcessor, ...] = ()
     strategy: Greedy | Multinomial = Multinomial()
@@ -159,54 +176,131 @@ class Sampling:
         min_p: float | None = None,
         repetition_penalty: float | None = None,
     ) -> "Sampling":
-        """What is not given is left out; temperature 0 takes the likeliest token."""
-        given = () if repetition_penalty is None else (RepetitionPenalty(repetition_penalty),)
-        fewer = (
-            *(() if temperature in (0, 1) else (Temperature(temperature),)),
-            *(() if top_k is None else (TopK(top_k),)),
-            *(() if top_p is None else (TopP(top_p),)),
-            *(() if min_p is None else (MinP(min_p),)),
-        )
-        if temperature == 0:  # the likeliest token stays it, however few are left
-            return cls(given, Greedy())
-        return cls((*given, *fewer), Multinomial())
+        """The given parameters as processors in the usual order; temperature 0 is greedy."""
+        penalties: list[LogitsProcessor] = []
+        if repetition_penalty is not None:
+            penalties.append(RepetitionPenalty(repetition_penalty))
+        warpers: list[LogitsProcessor] = []
+        if temperature not in (0, 1):
+            warpers.append(Temperature(temperature))
+        if top_k is not None:
+            warpers.append(TopK(top_k))
+        if top_p is not None:
+            warpers.append(TopP(top_p))
+        if min_p is not None:
+            warpers.append(MinP(min_p))
+        if temperature == 0:
+            # The argmax is the same whatever top-k, top-p and min-p leave over.
+            return cls(tuple(penalties), Greedy())
+        return cls((*penalties, *warpers), Multinomial())
 
     @property
-    def plain(self) -> bool:
-        """Whether it is greedy and nothing else, so that many rows can be chosen at once."""
+    def is_argmax(self) -> bool:
+        """Whether it is greedy with no processors, so a whole batch can be sampled at once."""
         return not self.processors and isinstance(self.strategy, Greedy)
 
-    def shares(self, scores: Tensor, ids: Tensor) -> Tensor:
-        """The probability of each token to be chosen, (V,) float64."""
-        return self.strategy.shares(self._changed(scores, ids))
+    def probs(self, logits: Tensor, ids: Tensor) -> Tensor:
+        """The probability of each token to be sampled, (V,) float64."""
+        return self.strategy.probs(self._process(logits, ids))
 
-    def choose(self, scores: Tensor, ids: Tensor, random: torch.Generator) -> int:
-        """The next token, given its scores (V,) and the ids so far (n,)."""
-        return self.strategy.pick(self._changed(scores, ids), random)
+    def sample(self, logits: Tensor, ids: Tensor, random: torch.Generator) -> int:
+        """The next token, from its logits (V,) and the ids so far (n,)."""
+        return self.strategy.pick(self._process(logits, ids), random)
 
-    def _changed(self, scores: Tensor, ids: Tensor) -> Tensor:
-        for step in self.processors:
-            scores = step.apply(scores, ids)
-        return scores
+    def _process(self, logits: Tensor, ids: Tensor) -> Tensor:
+        for processor in self.processors:
+            logits = processor.apply(logits, ids)
+        return logits
 
 
 GREEDY = Sampling((), Greedy())
 
-DEFAULT_SAMPLING = Sampling.of(temperature=0.8, top_p=0.95)
+DEFAULT_TEMPERATURE = 0.8
+DEFAULT_TOP_P = 0.95
+DEFAULT_SAMPLING = Sampling.of(temperature=DEFAULT_TEMPERATURE, top_p=DEFAULT_TOP_P)
 
 
-def stream_of(seed: int, number: int = 0) -> torch.Generator:
-    """The random numbers of one answer: the same for the same seed and number, on any machine."""
-    digest = hashlib.blake2b(f"{seed}/{number}".encode(), digest_size=7).digest()
+class SampledToken(NamedTuple):
+    """A token, and its log-probability under the model before any processor."""
+
+    id: int
+    logprob: float
+
+
+class Sampler:
+    """Samples the tokens of one request: its random numbers, and the ids its processors see."""
+
+    def __init__(self, request: "Request") -> None:
+        self.sampling = request.sampling
+        self.random = seeded_generator(request.seed, request.sample_index)
+        self._buffer = torch.tensor(request.ids + (0,) * request.max_tokens)
+        self._count = len(request.ids)
+
+    @property
+    def ids(self) -> Tensor:
+        """Prompt and completion so far; only the prompt for an argmax, which looks at neither."""
+        return self._buffer[: self._count]
+
+    def sample(self, logits: Tensor) -> SampledToken:
+        """The next token, from its logits (V,)."""
+        logprobs = logits.log_softmax(dim=0)
+        if self.sampling.is_argmax:
+            id = int(logits.cpu().numpy().argmax())  # faster than torch's argmax
+            logprob = float(logprobs[id])
+            expect_finite(logprob)
+            return SampledToken(id, logprob)
+        expect_finite(float(logprobs.max()))
+        id = self.sampling.sample(logits, self.ids.to(logits.device), self.random)
+        return SampledToken(id, float(logprobs[id]))
+
+    def append(self, id: int) -> None:
+        """Show the processors one more token of the completion."""
+        if not self.sampling.is_argmax:
+            self._buffer[self._count] = id
+            self._count += 1
+
+
+def sample_batch(samplers: Sequence[Sampler], logits: Tensor) -> list[SampledToken | Exception]:
+    """One token for each row of logits (B, V), or the error; rows do not affect each other."""
+    totals = logits.logsumexp(dim=1)
+    best, tokens = logits.max(dim=1)
+    rows = zip(samplers, tokens.tolist(), (best - totals).tolist(), strict=True)
+    samples: list[SampledToken | Exception] = []
+    for row, (sampler, token, logprob) in enumerate(rows):
+        try:
+            expect_finite(logprob)
+            if sampler.sampling.is_argmax:
+                samples.append(SampledToken(token, logprob))
+            else:
+                samples.append(sampler.sample(logits[row]))
+        except Exception as error:  # a processor may be anybody's code
+            samples.append(error)
+    return samples
+
+
+def multinomial(probs: Tensor, random: torch.Generator) -> int:
+    """A token sampled from probabilities (V,), which need not sum to 1."""
+    cumulative = probs.double().cumsum(dim=0)
+    total = float(cumulative[-1])
+    if not (math.isfinite(total) and total > 0):
+        raise QkvError("no token is left to sample: the logits processors ruled out every one")
+    threshold = float(torch.rand((), generator=random, dtype=torch.float64)) * total
+    token = int(torch.searchsorted(cumulative, threshold, right=True))
+    if token < len(cumulative):
+        return token
+    return int(probs.nonzero()[-1])  # rounding put the threshold at the very end
+
+
+def seeded_generator(seed: int, sample_index: int = 0) -> torch.Generator:
+    """The random numbers of one completion, the same on any machine."""
+    digest = hashlib.blake2b(f"{seed}/{sample_index}".encode(), digest_size=7).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
 
 
-def draw(shares: Tensor, random: torch.Generator) -> int:
-    """A token by its share (V,), which need not sum to 1."""
-    below = shares.double().cumsum(dim=0)
-    total = float(below[-1])
-    if not (math.isfinite(total) and total > 0):
-        raise QkvError("no token is left to draw: the sampling steps took every one away")
-    place = float(torch.rand((), generator=random, dtype=torch.float64)) * total
-    token = int(torch.searchsorted(below, place, right=True))
-    return token if token < len(below) else int(shares.nonzero()[-1])
+def expect_finite(logprob: float) -> None:
+    """Raises a QkvError if the logits of the next token contain NaN or infinity."""
+    if not math.isfinite(logprob):
+        raise QkvError(
+            "the logits of the next token are not finite; the model's weights are damaged, or "
+            "this prompt drives them out of range"
+        )

@@ -1,9 +1,9 @@
-"""Answers for many callers at once: a thread of its own runs the batch.
+"""Completions for many callers at once: a thread of its own runs the scheduler.
 
 with Service(model, tokenizer) as service:
-    handle = service.ask("Once upon a time", max_tokens=50)
-    for token in handle: ...
-    handle.result(timeout=10)
+    future = service.submit("Once upon a time", max_tokens=50)
+    for token in future: ...
+    future.result(timeout=10)
 """
 
 import queue
@@ -11,151 +11,91 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
-from qkv.engine.generate.request import Options, Prompt, Prompter, Request
-from qkv.engine.generate.scheduler import BUDGET, KEPT, Event, Scheduler, Sequence
-from qkv.engine.generate.streaming import Completion, Token, Writing
-from qkv.errors import UsageError
+from qkv.engine.generate.request import Options, Prompt, Request, make_request
+from qkv.engine.generate.scheduler import (
+    DEFAULT_CACHE_TOKENS,
+    DEFAULT_PREFIX_CACHE_TOKENS,
+    Event,
+    Scheduler,
+)
+from qkv.engine.generate.sequence import Completion, Sequence, Token
+from qkv.errors import UsageError, suggest_arguments
 from qkv.model import Decoder
 from qkv.text import Tokenizer
 
-# FOLDED engine/generate/desk: A batch whose answers are texts: what `generate_many` and the
-#   service stand on.
-# FOLDED engine/generate/handle: An answer that somebody else is writing.
-
-
-class Update(NamedTuple):
-    """A writing has one more token, or has failed; its `stop_reason` says if it is finished."""
-
-    writing: Writing
-    token: Token | None
-    error: Exception | None
-
-    @property
-    def last(self) -> bool:
-        return self.error is not None or self.writing.stop_reason is not None
-
-
-class Desk:
-    """Requests go in, tokens with their text come out."""
-
-    def __init__(
-        self,
-        model: Decoder,
-        tokenizer: Tokenizer,
-        budget: int = BUDGET,
-        kept: int = KEPT,
-    ) -> None:
-        self.prompter = Prompter(model, tokenizer)
-        self.batch = Scheduler(model, tokenizer.vocab_size, budget, kept)
-        self._writings: dict[Sequence, Writing] = {}
-        self._running: dict[Writing, Sequence] = {}
-
-    @property
-    def idle(self) -> bool:
-        return self.batch.idle
-
-    @property
-    def waiting(self) -> int:
-        """How many requests have not begun to be read."""
-        return len(self.batch.intake.waiting)
-
-    def add(self, request: Request) -> Writing:
-        writing = Writing(request, self.prompter.tokenizer)
-        running = self.batch.add(request)
-        self._writings[running], self._running[writing] = writing, running
-        return writing
-
-    def cancel(self, writing: Writing) -> None:
-        """Forget it at once; nothing happens if it is finished."""
-        running = self._running.pop(writing, None)
-        if running is not None:
-            del self._writings[running]
-            self.batch.cancel(running)
-
-    def step(self) -> list[Update]:
-        updates = []
-        for event in self.batch.step():
-            writing = self._writings.get(event.running)
-            if writing is not None:
-                updates.append(_update(writing, event))
-                if updates[-1].last:
-                    self.cancel(writing)  # a stop text ends it before the batch would
-        return updates
-
-
-def _update(writing: Writing, event: Event) -> Update:
-    if event.choice is None:
-        return Update(writing, None, event.error)
-    try:
-        return Update(writing, writing.push(event.choice), None)
-    except Exception as error:  # ends this one, not the others
-        return Update(writing, None, error)
-
 
 class CompletionFuture:
-    """What a caller holds. One thread may iterate it; any number may wait for it."""
+    """A completion that the service generates. One thread may iterate it; any may wait for it."""
 
     def __init__(self, request: Request, cancel: Callable[["CompletionFuture"], None]) -> None:
         self.request = request
         self._cancel = cancel
         self._tokens: queue.SimpleQueue[Token | None] = queue.SimpleQueue()
         self._done = threading.Event()
-        self._found: Completion | BaseException | None = None
+        self._outcome: Completion | BaseException | None = None
 
     def __iter__(self) -> Iterator[Token]:
-        """The tokens as they come; raises what went wrong, and just ends if it was cancelled."""
+        """The tokens as they come; raises the error, and just ends after a cancellation."""
         while (token := self._tokens.get()) is not None:
             yield token
-        self._tokens.put(None)  # who iterates again finds the end
-        if isinstance(self._found, BaseException) and not isinstance(self._found, CancelledError):
-            raise self._found
+        self._tokens.put(None)  # a second iteration ends at once
+        outcome = self._outcome
+        if isinstance(outcome, BaseException) and not isinstance(outcome, CancelledError):
+            raise outcome
 
     @property
     def done(self) -> bool:
+        """Whether the completion is finished, failed or cancelled."""
         return self._done.is_set()
 
     def result(self, timeout: float | None = None) -> Completion:
-        """The whole answer; raises what went wrong, CancelledError, or TimeoutError."""
+        """The finished completion; raises its error, CancelledError or TimeoutError."""
         if not self._done.wait(timeout):
-            raise TimeoutError(f"the answer is not finished after {timeout:g} seconds")
-        if isinstance(self._found, Completion):
-            return self._found
-        assert self._found is not None
-        raise self._found
+            raise TimeoutError(f"the completion is not finished after {timeout:g} seconds")
+        if isinstance(self._outcome, Completion):
+            return self._outcome
+        assert self._outcome is not None
+        raise self._outcome
 
     def cancel(self) -> None:
-        """Stop writing and free what it keeps in memory; nothing happens if it is finished."""
+        """Stops generating and frees its cache; no effect on a finished completion."""
         self._cancel(self)
 
-    def add(self, token: Token) -> None:
-        """One more token, from the thread that writes."""
+    def put(self, token: Token) -> None:
+        """Adds a token; called by the service's thread."""
         self._tokens.put(token)
 
-    def end(self, found: Completion | BaseException) -> None:
-        """The last word, from the thread that writes."""
-        self._found = found
+    def set_outcome(self, outcome: Completion | BaseException) -> None:
+        """Ends the completion; called by the service's thread."""
+        self._outcome = outcome
         self._done.set()
         self._tokens.put(None)
 
 
 class Service:
-    """A model that many threads may ask; it sleeps while there is nothing to do."""
+    """A model that many threads may use; its own thread sleeps while there is nothing to do."""
 
     def __init__(
         self,
         model: Decoder,
         tokenizer: Tokenizer,
-        budget: int = BUDGET,
-        kept: int = KEPT,
+        cache_tokens: int = DEFAULT_CACHE_TOKENS,
+        prefix_cache_tokens: int = DEFAULT_PREFIX_CACHE_TOKENS,
     ) -> None:
-        self._desk = Desk(model, tokenizer, budget, kept)
-        self._handles: dict[Writing, CompletionFuture] = {}  # only the worker looks at these two
-        self._writings: dict[CompletionFuture, Writing] = {}
-        self._changed = threading.Condition()
-        self._new: list[CompletionFuture] = []
-        self._unwanted: list[CompletionFuture] = []
+        self._model = model
+        self._tokenizer = tokenizer
+        self._scheduler = Scheduler(
+            model, tokenizer.vocab_size, cache_tokens, prefix_cache_tokens, tokenizer=tokenizer
+        )
+        # Only the worker touches these two.
+        self._futures: dict[Sequence, CompletionFuture] = {}
+        self._sequences: dict[CompletionFuture, Sequence] = {}
+        # The condition guards these three.
+        self._condition = threading.Condition()
+        self._submitted: list[CompletionFuture] = []
+        self._cancelled: list[CompletionFuture] = []
         self._closing = False
         self._worker = threading.Thread(target=self._work, name="qkv generate", daemon=True)
         self._worker.start()
@@ -166,79 +106,95 @@ class Service:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def ask(self, prompt: Prompt, number: int = 0, **options: Unpack[Options]) -> CompletionFuture:
-        """A handle on the answer; a prompt that does not fit is refused here and now."""
-        return self.submit(self._desk.prompter.request(prompt, number, **options))
+    @suggest_arguments
+    def submit(
+        self, prompt: Prompt, *, sample_index: int = 0, **options: Unpack[Options]
+    ) -> CompletionFuture:
+        """Queues a prompt, with the keyword arguments of `make_request`.
 
-    def submit(self, request: Request) -> CompletionFuture:
-        """A handle on the answer to a request that is made already."""
-        request.check(self._desk.batch.model)
-        handle = CompletionFuture(request, self._cancel)
-        with self._changed:
+        Raises a UsageError at once if the request does not fit the model.
+        """
+        request = make_request(
+            self._model, self._tokenizer, prompt, sample_index=sample_index, **options
+        )
+        return self.submit_request(request)
+
+    def submit_request(self, request: Request) -> CompletionFuture:
+        """Queues a request."""
+        request.check(self._model)
+        future = CompletionFuture(request, self._cancel)
+        with self._condition:
             if self._closing:
                 raise UsageError("the service is closed; make another one")
-            self._new.append(handle)
-            self._changed.notify()
-        return handle
+            self._submitted.append(future)
+            self._condition.notify()
+        return future
 
     def close(self) -> None:
-        """Stop at the next step; what is not finished is cancelled. Closing twice does no harm."""
-        with self._changed:
+        """Stops after the current step and cancels what is unfinished; may be called twice."""
+        with self._condition:
             self._closing = True
-            self._changed.notify()
+            self._condition.notify()
         self._worker.join()
 
-    def _cancel(self, handle: CompletionFuture) -> None:
-        with self._changed:
-            self._unwanted.append(handle)
-            self._changed.notify()
+    def _cancel(self, future: CompletionFuture) -> None:
+        with self._condition:
+            self._cancelled.append(future)
+            self._condition.notify()
 
     def _work(self) -> None:
         failure: BaseException = CancelledError("the service was closed")
         try:
-            while self._next_orders():
-                for update in self._desk.step():
-                    self._tell(update)
-        except BaseException as error:  # nobody is left to raise it to but those who wait
+            while self._accept():
+                for event in self._scheduler.step():
+                    self._publish(event)
+        except BaseException as error:  # the only ones left to raise it to are those who wait
             failure = error
         finally:
-            with self._changed:
+            with self._condition:
                 self._closing = True
-                unfinished = [*self._handles.values(), *self._new]
-            for handle in unfinished:
-                handle.end(failure)
-            with suppress(Exception):  # after a failure the desk may be in any state
-                for writing in list(self._handles):
-                    self._desk.cancel(writing)
+                unfinished = [*self._futures.values(), *self._submitted]
+            for future in unfinished:
+                future.set_outcome(failure)
+            with suppress(Exception):  # after a failure the scheduler may be in any state
+                for sequence in list(self._futures):
+                    self._scheduler.cancel(sequence)
 
-    def _next_orders(self) -> bool:
-        """Wait until there is something to do, take it in; False when the service closes."""
-        with self._changed:
-            while not (self._closing or self._new or self._unwanted or not self._desk.idle):
-                self._changed.wait()
+    def _accept(self) -> bool:
+        """Waits for work and takes over what was submitted; False when the service closes."""
+        with self._condition:
+            while not self._has_work():
+                self._condition.wait()
             if self._closing:
                 return False
-            new, self._new = self._new, []
-            unwanted, self._unwanted = self._unwanted, []
-        for handle in new:
+            submitted = self._submitted
+            cancelled = self._cancelled
+            self._submitted = []
+            self._cancelled = []
+        for future in submitted:
             try:
-                writing = self._desk.add(handle.request)
+                sequence = self._scheduler.add(future.request)
             except Exception as error:
-                handle.end(error)
+                future.set_outcome(error)
             else:
-                self._handles[writing], self._writings[handle] = handle, writing
-        for handle in unwanted:
-            if handle in self._writings:
-                writing = self._writings.pop(handle)
-                del self._handles[writing]
-                self._desk.cancel(writing)
-                handle.end(CancelledError("the answer was cancelled"))
+                self._futures[sequence] = future
+                self._sequences[future] = sequence
+        for future in cancelled:
+            if future in self._sequences:
+                sequence = self._sequences.pop(future)
+                del self._futures[sequence]
+                self._scheduler.cancel(sequence)
+                future.set_outcome(CancelledError("the completion was cancelled"))
         return True
 
-    def _tell(self, update: Update) -> None:
-        handle = self._handles[update.writing]
-        if update.token is not None:
-            handle.add(update.token)
-        if update.last:
-            del self._handles[update.writing], self._writings[handle]
-            handle.end(update.error or update.writing.generation())
+    def _has_work(self) -> bool:
+        return bool(self._closing or self._submitted or self._cancelled or not self._scheduler.idle)
+
+    def _publish(self, event: Event) -> None:
+        future = self._futures[event.sequence]
+        if event.token is not None:
+            future.put(event.token)
+        if event.done:
+            del self._futures[event.sequence]
+            del self._sequences[future]
+            future.set_outcome(event.error or event.sequence.completion())

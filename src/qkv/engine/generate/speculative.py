@@ -1,9 +1,9 @@
-"""Several tokens a pass: a draft guesses, the model checks all guesses at once.
+"""Speculative decoding: a drafter proposes tokens, the model verifies all of them in one pass.
 
-A guess that the model would draw with probability p and that was drawn with probability q is kept
-with probability min(1, p/q); where one is not kept, a token is drawn from what p has more than q.
-What comes out is distributed exactly as without the draft (Leviathan et al. 2023; Chen et al.
-2023); a greedy choice keeps the guesses that are its own.
+A drafted token that the model would sample with probability p and that was drafted with
+probability q is accepted with probability min(1, p/q); after a rejection a token is sampled from
+the excess of p over q. The result is distributed exactly as without a drafter (Leviathan et al.
+2023; Chen et al. 2023); with greedy sampling, drafted tokens that are the argmax are accepted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,218 +13,224 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from qkv.engine.generate.decode import Choice, Chooser, read_prompt
-from qkv.engine.generate.request import (
-    Request,
-    context_length,
-    expect_finite,
-    expect_writer,
-    last_token_logits,
-    reading,
-    token_logits,
-)
-from qkv.engine.generate.sampling import draw
+from qkv.engine.generate.decode import decoding, forward_tokens, last_token_logits, token_logits
+from qkv.engine.generate.request import Request, context_length, expect_language_model
+from qkv.engine.generate.sampling import SampledToken, Sampler, expect_finite, multinomial
 from qkv.errors import UsageError
 from qkv.model import Decoder
 
-# FOLDED engine/generate/drafts: Who guesses the next tokens, so that the model only has to
-#   check them.
-#
-#   A draft is a value: another, quicker model, or the text so far, which often repeats
-#   itself.
 
-
-class Guess(NamedTuple):
-    """A token, and the distribution (V,) it was drawn from; None if it was certain."""
+class DraftToken(NamedTuple):
+    """A proposed token, and the distribution (V,) it was sampled from; None if it was certain."""
 
     id: int
-    shares: Tensor | None
+    probs: Tensor | None
 
 
-class Guesser(Protocol):
-    """A draft at work on one text."""
+class DraftSequence(Protocol):
+    """A drafter at work on one sequence."""
 
-    def guess(self, ids: Sequence[int], count: int) -> list[Guess]:
-        """At most `count` tokens that may follow; ids only ever grows, by what was accepted."""
+    def propose(self, ids: Sequence[int], count: int) -> list[DraftToken]:
+        """At most `count` tokens that may follow; ids only grows, by accepted tokens."""
 
 
 class Drafter(Protocol):
-    """Where guesses come from."""
+    """Where drafted tokens come from: another, faster model, or the text so far."""
 
     @property
-    def guesses(self) -> int:
-        """How many tokens are guessed at a time."""
+    def draft_tokens(self) -> int:
+        """How many tokens are proposed at a time."""
 
-    def begin(self, chooser: Chooser, room: int, vocabulary: int) -> Guesser:
-        """To work on a text of at most `room` tokens, drawing as the chooser does."""
+    def start(self, sampler: Sampler, max_length: int, vocab_size: int) -> DraftSequence:
+        """Begins a sequence of at most `max_length` tokens, sampled as the sampler does."""
 
 
 @dataclass
 class Acceptance:
-    """How good the guesses were."""
+    """How many drafted tokens were accepted."""
 
     drafted: int = 0
     accepted: int = 0
 
     @property
     def rate(self) -> float:
-        """The share that was right."""
+        """The acceptance rate, between 0 and 1."""
         return self.accepted / max(1, self.drafted)
 
 
 @dataclass(frozen=True)
 class NGram:
-    """What came after the latest place where the last few tokens stood before.
+    """Prompt lookup: proposes what followed the last few tokens where they last occurred.
 
-    longest, shortest: how many tokens have to be the same; more are tried first.
+    max_size, min_size: how many tokens have to match; longer matches are tried first.
     """
 
-    longest: int = 3
-    shortest: int = 2
-    guesses: int = 6
+    max_size: int = 3
+    min_size: int = 2
+    draft_tokens: int = 6
 
     def __post_init__(self) -> None:
-        if not 1 <= self.shortest <= self.longest or self.guesses < 1:
+        if not 1 <= self.min_size <= self.max_size or self.draft_tokens < 1:
             raise UsageError(
-                f"longest={self.longest}, shortest={self.shortest}, guesses={self.guesses}: "
-                f"1 ≤ shortest ≤ longest and 1 ≤ guesses are needed"
+                f"max_size={self.max_size}, min_size={self.min_size}, "
+                f"draft_tokens={self.draft_tokens}: needs 1 ≤ min_size ≤ max_size and "
+                f"1 ≤ draft_tokens"
             )
 
-    def begin(self, chooser: Chooser, room: int, vocabulary: int) -> Guesser:
-        return _LookUp(self)
+    def start(self, sampler: Sampler, max_length: int, vocab_size: int) -> DraftSequence:
+        return _NGramSequence(self)
 
 
-class _LookUp:
-    def __init__(self, draft: NGram) -> None:
-        self.sizes = range(draft.longest, draft.shortest - 1, -1)
-        self.after: dict[tuple[int, ...], int] = {}  # where the latest of these tokens go on
-        self.seen = 0
+class _NGramSequence:
+    def __init__(self, drafter: NGram) -> None:
+        self.sizes = range(drafter.max_size, drafter.min_size - 1, -1)
+        self.after: dict[tuple[int, ...], int] = {}  # n-gram -> where its latest occurrence ends
+        self.indexed = 0
 
-    def guess(self, ids: Sequence[int], count: int) -> list[Guess]:
-        for place in range(self.seen, len(ids)):
+    def propose(self, ids: Sequence[int], count: int) -> list[DraftToken]:
+        for end in range(self.indexed, len(ids)):
             for size in self.sizes:
-                if place >= size:
-                    self.after[tuple(ids[place - size : place])] = place
-        self.seen = len(ids)
+                if end >= size:
+                    self.after[tuple(ids[end - size : end])] = end
+        self.indexed = len(ids)
         for size in self.sizes:
-            latest = tuple(ids[max(0, len(ids) - size) :])
-            if latest in self.after:
-                place = self.after[latest]
-                return [Guess(id, None) for id in ids[place : place + count]]
+            suffix = tuple(ids[max(0, len(ids) - size) :])
+            if suffix in self.after:
+                end = self.after[suffix]
+                return [DraftToken(id, None) for id in ids[end : end + count]]
         return []
 
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A smaller model with the same tokens, which writes on by itself (Leviathan et al. 2023)."""
+    """A smaller model with the same tokenizer (Leviathan et al. 2023)."""
 
     model: Decoder = field(repr=False)
-    guesses: int = 4
+    draft_tokens: int = 4
 
     def __post_init__(self) -> None:
-        expect_writer(self.model)
-        if self.guesses < 1:
-            raise UsageError(f"guesses={self.guesses} must be 1 or more")
+        expect_language_model(self.model)
+        if self.draft_tokens < 1:
+            raise UsageError(f"draft_tokens={self.draft_tokens} must be 1 or more")
 
-    def begin(self, chooser: Chooser, room: int, vocabulary: int) -> Guesser:
-        own = self.model.config.embedding.vocabulary
-        if own < vocabulary:
+    def start(self, sampler: Sampler, max_length: int, vocab_size: int) -> DraftSequence:
+        vocabulary = self.model.config.embedding.vocabulary
+        if vocabulary < vocab_size:
             raise UsageError(
-                f"the draft has {own} tokens but the model writes {vocabulary}; they must be alike"
+                f"the draft model has {vocabulary} tokens but the model has {vocab_size}; "
+                f"they must share a tokenizer"
             )
-        return _WritesOn(self.model, chooser, min(room, context_length(self.model)), vocabulary)
+        max_length = min(max_length, context_length(self.model))
+        return _ModelSequence(self.model, sampler, max_length, vocab_size)
 
 
-class _WritesOn:
-    def __init__(self, model: Decoder, chooser: Chooser, room: int, vocabulary: int) -> None:
-        self.model, self.chooser, self.vocabulary, self.room = model, chooser, vocabulary, room
-        with reading(model):
-            self.cache = model.empty_cache(1, room)
-        self.read: list[int] = []  # what the cache holds
-        self.sure = 0  # of which so many are known to stand in the text
+class _ModelSequence:
+    def __init__(self, model: Decoder, sampler: Sampler, max_length: int, vocab_size: int) -> None:
+        self.model = model
+        self.sampler = sampler
+        self.max_length = max_length
+        self.vocab_size = vocab_size
+        with decoding(model):
+            self.cache = model.empty_cache(1, max_length)
+        self.cached_ids: list[int] = []
+        self.verified = 0  # so many of the cached ids are known to be in the sequence
 
-    def guess(self, ids: Sequence[int], count: int) -> list[Guess]:
-        count = min(count, self.room - len(ids))
+    def propose(self, ids: Sequence[int], count: int) -> list[DraftToken]:
+        count = min(count, self.max_length - len(ids))
         if count < 1:
             return []
-        same = self.sure
-        while same < min(len(self.read), len(ids) - 1) and self.read[same] == ids[same]:
-            same += 1
-        self.cache.truncate(same)
-        self.sure, self.read = len(ids) - 1, list(ids)
-        found: list[Guess] = []
-        so_far = torch.cat((self.chooser.so_far, torch.zeros(count, dtype=torch.long)))
-        with reading(self.model):
-            states = read_prompt(self.model, list(ids[same:]), self.cache)
+        start = self._rewind(ids)
+        drafts: list[DraftToken] = []
+        # What the processors see: the sampler's ids, and the drafted ones behind them.
+        so_far = torch.cat((self.sampler.ids, torch.zeros(count, dtype=torch.long)))
+        with decoding(self.model):
+            states = forward_tokens(self.model, list(ids[start:]), self.cache)
             for n in range(len(so_far) - count, len(so_far)):
-                scores = last_token_logits(self.model, states, self.vocabulary)[0]
-                shares = self.chooser.sampling.shares(scores, so_far[:n].to(scores.device))
-                id = draw(shares, self.chooser.random)
-                found.append(Guess(id, shares))
+                logits = last_token_logits(self.model, states, self.vocab_size)[0]
+                probs = self.sampler.sampling.probs(logits, so_far[:n].to(logits.device))
+                id = multinomial(probs, self.sampler.random)
+                drafts.append(DraftToken(id, probs))
                 so_far[n] = id
-                if len(found) < count:
-                    self.read.append(id)
-                    states = read_prompt(self.model, [id], self.cache)
-        return found
+                if len(drafts) < count:
+                    self.cached_ids.append(id)
+                    states = forward_tokens(self.model, [id], self.cache)
+        return drafts
+
+    def _rewind(self, ids: Sequence[int]) -> int:
+        """Drops rejected drafts from the cache; the index of the first id to read."""
+        start = self.verified
+        end = min(len(self.cached_ids), len(ids) - 1)  # the last id is read in any case
+        while start < end and self.cached_ids[start] == ids[start]:
+            start += 1
+        self.cache.truncate(start)
+        self.verified = len(ids) - 1
+        self.cached_ids = list(ids)
+        return start
 
 
-def speculate(
-    model: Decoder, request: Request, vocabulary: int, draft: Drafter, tally: Acceptance
-) -> Iterator[Choice]:
-    """What `write_one` gives, in fewer passes of the model; the tally counts good guesses."""
-    request.check(model)
-    chooser, ids = Chooser(request), list(request.ids)
-    guesser = draft.begin(chooser, request.room, vocabulary)
-    with reading(model):
-        cache = model.empty_cache(1, request.room)
+def decode_speculative(
+    model: Decoder, request: Request, vocab_size: int, drafter: Drafter, acceptance: Acceptance
+) -> Iterator[SampledToken]:
+    """The tokens of `decode_one`, in fewer passes of the model; counts accepted drafts."""
+    sampler = Sampler(request)
+    ids = list(request.ids)
+    draft = drafter.start(sampler, request.max_length, vocab_size)
+    with decoding(model):
+        cache = model.empty_cache(1, request.max_length)
         if len(ids) > 1:
-            read_prompt(model, ids[:-1], cache)
-    while len(ids) < request.room:
-        guesses = guesser.guess(ids, min(draft.guesses, request.room - len(ids) - 1))
-        with reading(model):
-            states = read_prompt(model, [ids[-1], *(guess.id for guess in guesses)], cache)
-            scores = token_logits(model, states, vocabulary)[0]  # (guesses + 1, V)
-            choices = checked(chooser, guesses, scores)
-            cache.truncate(len(ids) + len(choices) - 1)
-        tally.drafted += len(guesses)
-        tally.accepted += len(choices) - 1
-        for choice in choices:
-            ids.append(choice.id)
-            yield choice
-            if choice.id in request.ends:
+            forward_tokens(model, ids[:-1], cache)
+    while len(ids) < request.max_length:
+        count = min(drafter.draft_tokens, request.max_length - len(ids) - 1)
+        drafts = draft.propose(ids, count)
+        with decoding(model):
+            states = forward_tokens(model, [ids[-1], *(token.id for token in drafts)], cache)
+            logits = token_logits(model, states, vocab_size)[0]  # (drafts + 1, V)
+            samples = verify(sampler, drafts, logits)
+            cache.truncate(len(ids) + len(samples) - 1)
+        acceptance.drafted += len(drafts)
+        acceptance.accepted += len(samples) - 1
+        for sample in samples:
+            ids.append(sample.id)
+            yield sample
+            if sample.id in request.eos_ids:
                 return
 
 
-def checked(chooser: Chooser, guesses: list[Guess], scores: Tensor) -> list[Choice]:
-    """The guesses up to the first that is not kept, and one token of the model's own."""
-    choices: list[Choice] = []
-    totals = scores.logsumexp(dim=1)
+def verify(sampler: Sampler, drafts: list[DraftToken], logits: Tensor) -> list[SampledToken]:
+    """The drafted tokens up to the first rejection, and one token of the model's own."""
+    samples: list[SampledToken] = []
+    totals = logits.logsumexp(dim=1)
     for row, total in enumerate(totals.tolist()):
         expect_finite(total)
-        shares = chooser.sampling.shares(scores[row], chooser.so_far.to(scores.device))
-        guess = guesses[row] if row < len(guesses) else None
-        kept = guess is not None and _kept(guess, shares, chooser.random)
-        id = guess.id if guess is not None and kept else draw(_left(guess, shares), chooser.random)
-        choices.append(Choice(id, float(scores[row, id] - totals[row])))
-        chooser.add(id)
-        if not kept:
+        probs = sampler.sampling.probs(logits[row], sampler.ids.to(logits.device))
+        draft = drafts[row] if row < len(drafts) else None
+        accepted = draft is not None and _accept(draft, probs, sampler.random)
+        if draft is not None and accepted:
+            id = draft.id
+        else:
+            id = multinomial(_residual(draft, probs), sampler.random)
+        samples.append(SampledToken(id, float(logits[row, id] - totals[row])))
+        sampler.append(id)
+        if not accepted:
             break
-    return choices
+    return samples
 
 
-def _kept(guess: Guess, shares: Tensor, random: torch.Generator) -> bool:
-    p = float(shares[guess.id])
-    q = 1.0 if guess.shares is None else float(guess.shares[guess.id])
+def _accept(draft: DraftToken, probs: Tensor, random: torch.Generator) -> bool:
+    p = float(probs[draft.id])
+    q = 1.0 if draft.probs is None else float(draft.probs[draft.id])
     if p >= q:
         return True
     return float(torch.rand((), generator=random, dtype=torch.float64)) * q < p
 
 
-def _left(guess: Guess | None, shares: Tensor) -> Tensor:
-    """What a token is drawn from after this guess was not kept."""
-    if guess is None:
-        return shares
-    if guess.shares is None:
-        return shares.index_fill(0, torch.tensor([guess.id], device=shares.device), 0.0)
-    left = (shares - guess.shares).clamp(min=0.0)
-    return left if float(left.sum()) > 0 else shares  # equal but for rounding
+def _residual(draft: DraftToken | None, probs: Tensor) -> Tensor:
+    """The distribution to sample from after this draft was rejected, not normalised."""
+    if draft is None:
+        return probs
+    if draft.probs is None:
+        return probs.index_fill(0, torch.tensor([draft.id], device=probs.device), 0.0)
+    residual = (probs - draft.probs).clamp(min=0.0)
+    if float(residual.sum()) > 0:
+        return residual
+    return probs  # p and q are equal up to rounding

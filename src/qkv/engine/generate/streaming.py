@@ -1,88 +1,127 @@
-"""An answer on its way from token ids to text."""
+"""Tokens to text as they come: incremental detokenization and stop strings.
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+Neither shows text too early: a character waits for its last byte, and the beginning of a stop
+string waits until it is clear whether the rest of it follows.
+"""
 
-from qkv.engine.generate.decode import Choice
-from qkv.engine.generate.request import Request, StopStrings
+from collections.abc import Sequence
+
+from qkv.engine.generate.request import check_stop_strings
 from qkv.errors import DataError
 from qkv.text import Tokenizer
 
-# FOLDED engine/generate/streaming: Token ids to pieces of text as they come, never half a
-#   character.
-#
-#   The pieces behind each other are exactly what the tokenizer makes of all ids at once,
-#   whatever it
-#   does at the first token and at the seams. Only a short window is decoded for each token:
-#   the ids
-#   not yet shown, and the one before them.
+REPLACEMENT = "\ufffd"  # what bytes that are no UTF-8 decode to
 
-BROKEN = "\ufffd"  # what bytes that make no character are shown as
+UTF8_TRAIL = 3  # a character has 4 bytes at most, so after its first up to 3 more tokens
 
-SPREAD = 3  # a character has 4 bytes at most: behind its last token up to 3 wait for a fourth
-
-WAITING = 8  # tokens that wait before it is asked which of them are settled
+MAX_PENDING = 8  # pending tokens before it is worth finding out which of them are settled
 
 
 class Detokenizer:
-    """The text of ids that come one by one."""
+    """The text of ids that come one by one, never half a character.
+
+    The pieces joined are exactly what the tokenizer decodes from all ids at once, whatever it does
+    at the first token and where tokens meet. Only a short window is decoded per token: the pending
+    ids, and the one before them.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._decode = tokenizer.decode
-        self._special = tokenizer.special_ids
-        self._single_bytes = _byte_pieces(tokenizer)
-        self._before: list[int] = []  # the last token shown: what comes after it is no beginning
-        self._shown = ""  # what that token is by itself
-        self._waiting: list[int] = []
+        self._special_ids = tokenizer.special_ids
+        self._byte_ids = _byte_fallback_ids(tokenizer)
+        self._pending: list[int] = []
+        # The last token whose text is out, so that the pending ones are not decoded as if they
+        # were the beginning of a text; and what it decodes to by itself.
+        self._context: list[int] = []
+        self._context_text = ""
 
     def push(self, id: int) -> str:
-        """The text that is certain now; "" while a character is not complete."""
-        if id in self._special and not self._decode([id]):
+        """The text that is certain now; "" while a character is incomplete."""
+        if id in self._special_ids and not self._decode([id]):
             return ""
-        self._waiting.append(id)
-        if id in self._single_bytes:
-            return ""  # a run of these is one text or, if any is wrong, none: wait for its end
-        text = self._text(self._waiting)
-        if text.endswith(BROKEN):
-            return self._settled_part(text)
+        self._pending.append(id)
+        if id in self._byte_ids:
+            # A run of byte tokens decodes as a whole or, if any byte is invalid, not at all.
+            return ""
+        text = self._text(self._pending)
+        if text.endswith(REPLACEMENT):
+            return self._settled_text(text)
         if text:
-            self._settle(len(self._waiting))
+            self._settle(len(self._pending))
         return text
 
     def finish(self) -> str:
-        """What is left: nothing will come any more."""
-        text = self._text(self._waiting)
-        self._settle(len(self._waiting))
+        """The text still pending when no more tokens come."""
+        text = self._text(self._pending)
+        self._settle(len(self._pending))
         return text
 
     def _text(self, ids: list[int]) -> str:
-        return self._decode(self._before + ids)[len(self._shown) :]
+        return self._decode(self._context + ids)[len(self._context_text) :]
 
-    def _settled_part(self, text: str) -> str:
-        """The beginning that no further byte can change, once many tokens wait.
+    def _settled_text(self, text: str) -> str:
+        """The beginning that no further byte can change, once many tokens are pending.
 
-        A cut inside a character shows as more broken characters than the whole has.
+        Splitting inside a character gives more replacement characters than `text` has, so a split
+        whose halves decode to exactly `text` is between characters.
         """
-        if len(self._waiting) < WAITING:
+        if len(self._pending) < MAX_PENDING:
             return ""
-        for cut in range(len(self._waiting) - SPREAD, 0, -1):
-            head, last = self._waiting[:cut], self._waiting[cut - 1]
-            tail = self._decode([last, *self._waiting[cut:]])[len(self._decode([last])) :]
-            done = self._text(head)
-            if done and done + tail == text:
-                self._settle(cut)
-                return done
+        for split in range(len(self._pending) - UTF8_TRAIL, 0, -1):
+            last = self._pending[split - 1]
+            head = self._text(self._pending[:split])
+            tail = self._decode([last, *self._pending[split:]])[len(self._decode([last])) :]
+            if head and head + tail == text:
+                self._settle(split)
+                return head
         return ""
 
     def _settle(self, count: int) -> None:
         if count:
-            self._before = [self._waiting[count - 1]]
-            self._shown = self._decode(self._before)
-            self._waiting = self._waiting[count:]
+            self._context = [self._pending[count - 1]]
+            self._context_text = self._decode(self._context)
+            self._pending = self._pending[count:]
 
 
-def _byte_pieces(tokenizer: Tokenizer) -> frozenset[int]:
-    """The tokens such as <0x0A> that stand for one byte, if this tokenizer reads them so."""
+class StopStrings:
+    """Passes text on up to the first stop string, holding back what may be the start of one."""
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        check_stop_strings(stop)
+        self._stop = tuple(stop)
+        self._longest = max(map(len, self._stop), default=0)
+        self._buffer = ""
+
+    def push(self, piece: str) -> tuple[str, bool]:
+        """The text that may be shown now, and whether a stop string follows it."""
+        if not self._stop or not piece:
+            return piece, False
+        text = self._buffer + piece
+        matches = [text.find(stop) for stop in self._stop if stop in text]
+        if matches:
+            self._buffer = ""
+            return text[: min(matches)], True
+        shown = len(text) - self._partial_match(text)
+        self._buffer = text[shown:]
+        return text[:shown], False
+
+    def finish(self) -> str:
+        """The text held back that did not become a stop string."""
+        text = self._buffer
+        self._buffer = ""
+        return text
+
+    def _partial_match(self, text: str) -> int:
+        """How many of the last characters could be the beginning of a stop string."""
+        for count in range(min(self._longest - 1, len(text)), 0, -1):
+            suffix = text[len(text) - count :]
+            if any(stop.startswith(suffix) for stop in self._stop):
+                return count
+        return 0
+
+
+def _byte_fallback_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """The tokens such as <0x0A> that stand for one byte, if this tokenizer decodes them so."""
     try:
         letter = tokenizer.token_to_id("<0x41>")
         if tokenizer.decode([letter]) != "A":
@@ -90,75 +129,3 @@ def _byte_pieces(tokenizer: Tokenizer) -> frozenset[int]:
         return frozenset(tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
     except DataError:
         return frozenset()
-
-
-StopReason = Literal["stop", "length", "end"]  # a stop text, enough tokens, the model's own end
-
-
-class Token(NamedTuple):
-    """One token as it is written; its text is "" while a character or a stop text is unclear."""
-
-    id: int
-    text: str
-    logprob: float
-
-
-@dataclass(frozen=True)
-class Completion:
-    """A finished answer.
-
-    tokens and logprobs hold all that the model wrote: its end mark and the tokens of a stop text
-    too, neither of which is part of the text.
-    """
-
-    text: str
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    stop_reason: StopReason
-    prompt_tokens: int
-
-
-class Writing:
-    """Takes the tokens of one request as they are chosen and gives their text as it is certain."""
-
-    def __init__(self, request: Request, tokenizer: Tokenizer) -> None:
-        self.request = request
-        self.tokens: list[int] = []
-        self.logprobs: list[float] = []
-        self.stop_reason: StopReason | None = None
-        self._pieces: list[str] = []
-        self._stream, self._stops = Detokenizer(tokenizer), StopStrings(request.stop)
-
-    @property
-    def text(self) -> str:
-        """What is certain so far."""
-        return "".join(self._pieces)
-
-    def push(self, choice: Choice) -> Token:
-        """The token with the text that is certain now; `stop_reason` says if it was the last."""
-        self.tokens.append(choice.id)
-        self.logprobs.append(choice.logprob)
-        ended = choice.id in self.request.ends
-        last = ended or len(self.tokens) == self.request.max_tokens
-        piece = "" if ended else self._stream.push(choice.id)
-        if last:
-            piece += self._stream.finish()
-        text, stopped = self._stops.push(piece)
-        if stopped:
-            self.stop_reason = "stop"
-        elif last:
-            text += self._stops.finish()
-            self.stop_reason = "end" if ended else "length"
-        self._pieces.append(text)
-        return Token(choice.id, text, choice.logprob)
-
-    def generation(self) -> Completion:
-        """The finished answer."""
-        assert self.stop_reason is not None
-        return Completion(
-            self.text,
-            tuple(self.tokens),
-            tuple(self.logprobs),
-            self.stop_reason,
-            len(self.request.ids),
-        )

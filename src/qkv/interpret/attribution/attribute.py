@@ -70,7 +70,7 @@ def _expect_only(model: Model, arguments: dict[str, str | int | None], *allowed:
     for name, value in arguments.items():
         if value is not None and name not in allowed:
             raise UsageError(
-                f"{name}={value!r} does not suit this model: it is {purpose_of(model).it_is}"
+                f"{name}={value!r} does not suit this model: it is {purpose_of(model).description}"
             )
 
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from qkv.attention import Mask
 from qkv.engine.batching import inference
-from qkv.engine.generate.request import Prompter, context_length, last_token_logits
+from qkv.engine.generate.decode import last_token_logits
+from qkv.engine.generate.request import context_length, encode_prompt, expect_language_model
 from qkv.errors import UsageError
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_DRAWS,
@@ -174,8 +175,8 @@ def why_token(
     """
     if top < 1:
         raise UsageError(f"top={top} must be 1 or more")
-    prompter = Prompter(model, tokenizer)  # raises if the model does not generate
-    before = tokenizer.prefix_ids if prompt else prompter.ids("")
+    expect_language_model(model)
+    before = tokenizer.prefix_ids if prompt else encode_prompt(tokenizer, "")
     tokenized = tokenize(tokenizer, prompt, context_length(model), before=before, name="the prompt")
     logits = next_token_logits(model, [tokenized.ids], tokenizer.vocab_size)[0]
     token_id = _token_id(tokenizer, token, logits, None)

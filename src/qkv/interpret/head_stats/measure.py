@@ -11,7 +11,7 @@ import torch
 from qkv.engine.engine import Engine
 from qkv.engine.translate.segments import Marking
 from qkv.errors import UsageError
-from qkv.interpret.glass_box import read_text
+from qkv.interpret.glass_box import tokenize_input
 from qkv.interpret.head_stats.head_statistics import (
     HeadAccumulator,
     HeadRecorder,
@@ -198,7 +198,7 @@ def _tokenize_texts(
         if isinstance(engine.model, Translator):
             yield _translate(engine, engine.model, text)
         else:
-            yield read_text(engine.model, engine.tokenizer, text)
+            yield tokenize_input(engine.model, engine.tokenizer, text)
 
 
 def _translate(engine: Engine, model: Translator, text: str) -> TokenizedInput:
