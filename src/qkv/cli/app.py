@@ -23,6 +23,7 @@ from qkv.cli.doctor import doctor
 from qkv.cli.embed import embed
 from qkv.cli.evaluate import evaluate
 from qkv.cli.explain import explain
+from qkv.cli.flags import flags_of, spell_flags
 from qkv.cli.generate import generate
 from qkv.cli.inspect import inspect
 from qkv.cli.lemma import lemma
@@ -179,7 +180,7 @@ def main() -> NoReturn:
     try:
         code = app(standalone_mode=False)
     except QkvError as error:
-        _fail(str(error))
+        _fail(spell_flags(str(error), _flags(sys.argv[1:])))
     except Misunderstood as error:
         _fail(misunderstood(error, sys.argv[1:]))
     except (KeyboardInterrupt, typer.Abort):
@@ -197,6 +198,16 @@ def main() -> NoReturn:
     if code == INTERRUPTED:
         print("interrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _flags(arguments: list[str]) -> dict[str, str]:
+    """The flags of the command on this command line, by Python argument."""
+    for command in app.registered_commands:
+        if command.callback is not None:
+            name = command.name or command.callback.__name__
+            if name in arguments[:1]:
+                return flags_of(command.callback)
+    return {}
 
 
 def _fail(message: str) -> NoReturn:

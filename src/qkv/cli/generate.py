@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qkv.cli.flags import flags_of, spell_flags
 from qkv.cli.options import (
     Compile,
     File,
@@ -235,7 +236,7 @@ def _told(answered: "CompletionResult", shown: Shown) -> bool:
     assert answered.error is not None
     if not isinstance(answered.error, QkvError) or not shown.several:
         raise answered.error
-    message = " ".join(str(answered.error).split())
+    message = spell_flags(" ".join(str(answered.error).split()), flags_of(generate))
     if answered.sample_index == 0:
         say(f"qkv: prompt {answered.prompt_index + 1}: {message}")
     if shown.json:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from qkv.cli.flags import spell_flags
 from qkv.cli.progress import say
 from qkv.errors import UsageError, unknown
 
@@ -75,7 +76,7 @@ def opened(
     engine = Engine.load(model, int8=int8, compile=compile)
     reuse_freed_memory()  # from here on: what was only needed to load it is given back
     for remark in engine.warnings:
-        say(f"note: {remark}")
+        say(f"note: {spell_flags(remark, {'compile': '--compile'})}")
     return engine
 
 
