@@ -50,7 +50,8 @@ class Albert(Bert):
     kinds = ("albert",)
     title = "ALBERT, and sentence encoders on it"
     families = ("Albert",)
-    body, heads = BODY, HEADS
+    body = BODY
+    heads = HEADS
     prefix = "albert."
     head = ("predictions.", "classifier.")
     leftovers = (r"embeddings\.position_ids", r"sop_classifier\.classifier\.(weight|bias)")
@@ -59,8 +60,10 @@ class Albert(Bert):
         given.must_be("position_embedding_type", ["absolute"], "cannot be carried; absolute can")
         given.must_be("inner_group_num", [1], "cannot be carried; groups of 1 layer can")
         norm = LayerNorm(eps=given.positive("layer_norm_eps", 1e-12))
-        width, inner = given.size("hidden_size"), given.size("intermediate_size")
-        layers, groups = given.layers("num_hidden_layers"), given.layers("num_hidden_groups", 1)
+        width = given.size("hidden_size")
+        inner = given.size("intermediate_size")
+        layers = given.layers("num_hidden_layers")
+        groups = given.layers("num_hidden_groups", 1)
         stack = Stack(
             layers=layers,
             unique_layers=None if groups == layers else groups,

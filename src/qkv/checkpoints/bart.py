@@ -93,7 +93,8 @@ class Bart(Layout):
         return table, table if apart else None
 
     def stack(self, given: Given, side: str) -> Stack:
-        norm, pre = LayerNorm(), _normalises_before(given)
+        norm = LayerNorm()
+        pre = _normalises_before(given)
         return Stack(
             layers=given.layers(f"{side}_layers"),
             width=given.size("d_model"),
@@ -113,7 +114,10 @@ class Bart(Layout):
 
     def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_translator(config)
-        kind = "mbart" if config.encoder.norm_placement.kind == "pre_norm" else "bart"
+        if config.encoder.norm_placement.kind == "pre_norm":
+            kind = "mbart"
+        else:
+            kind = "bart"
         return {
             "model_type": kind,
             "architectures": [f"{'MBart' if kind == 'mbart' else 'Bart'}ForConditionalGeneration"],
@@ -135,7 +139,9 @@ class Bart(Layout):
         return {f"{self.prefix}{SHARED}": f"{self.prefix}{TARGET}"}
 
     def unused(self, config: ModelConfig) -> tuple[str, ...]:
-        return () if expect_translator(config).source is None else (r"shared\.weight",)
+        if expect_translator(config).source is None:
+            return ()
+        return (r"shared\.weight",)
 
     def notes(self, given: Given) -> list[str]:
         said = told_dropout(given, "attention_dropout", 0.0)

@@ -61,7 +61,8 @@ class Bert(Layout):
     title = "BERT, and sentence encoders on it"
     families: ClassVar[tuple[str, ...]] = ("Bert",)
     pooled = True
-    body, heads = BODY, HEADS
+    body = BODY
+    heads = HEADS
     prefix = "bert."
     head = ("cls.", "classifier.")
     leftovers: ClassVar[tuple[str, ...]] = (
@@ -76,7 +77,8 @@ class Bert(Layout):
         given.must_be("position_embedding_type", ["absolute"], "cannot be carried; absolute can")
         given.must_be("is_decoder", [False], "makes it a decoder, which cannot be carried")
         norm = LayerNorm(eps=given.positive("layer_norm_eps", 1e-12))
-        width, heads = given.size("hidden_size"), given.size("num_attention_heads")
+        width = given.size("hidden_size")
+        heads = given.size("num_attention_heads")
         dropout = given.share("hidden_dropout_prob", 0.1)
         stack = Stack(
             layers=given.layers("num_hidden_layers"),
@@ -115,7 +117,8 @@ class Bert(Layout):
 
     def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_encoder(config)
-        stack, output = config.encoder, config.output
+        stack = config.encoder
+        output = config.output
         if not config.embedding.token_types:
             raise ConfigError("this layout has token types")
         return {

@@ -85,7 +85,10 @@ def rotary_fields(position: Rope) -> dict[str, Any]:
         raise ConfigError(f"this layout has no RoPE scaling of kind {s.kind}")
     if position.interleaved:
         raise ConfigError("this layout turns halves, not neighbours")
-    share = {} if position.fraction == 1.0 else {"partial_rotary_factor": position.fraction}
+    if position.fraction == 1.0:
+        share = {}
+    else:
+        share = {"partial_rotary_factor": position.fraction}
     return {"rope_theta": position.base, **said, **share}
 
 
@@ -117,7 +120,10 @@ def _stretch(scaling: Given, given: Given) -> Stretch:
 def _yarn(scaling: Given, trained: int) -> YarnScaling:
     scaling.must_be("truncate", [True], "cannot be carried: bounds are rounded to whole pairs")
     factor = scaling.positive("factor")
-    length = scaling.positive("attention_factor") if scaling.has("attention_factor") else None
+    if scaling.has("attention_factor"):
+        length = scaling.positive("attention_factor")
+    else:
+        length = None
     if length is None and scaling.has("mscale") and scaling.has("mscale_all_dim"):
         above, below = (_grown(factor, scaling.positive(n)) for n in ("mscale", "mscale_all_dim"))
         length = above / below
@@ -131,7 +137,9 @@ def _yarn(scaling: Given, trained: int) -> YarnScaling:
 
 
 def _grown(factor: float, scale: float) -> float:
-    return 1.0 if factor <= 1.0 else 0.1 * scale * math.log(factor) + 1.0
+    if factor <= 1.0:
+        return 1.0
+    return 0.1 * scale * math.log(factor) + 1.0
 
 
 PLAIN: dict[str, tuple[Any, dict[str, bool]]] = {
@@ -206,8 +214,14 @@ def options_of(config: ModelConfig) -> dict[str, Any]:
 def _answer(output: Output) -> str:
     """What it answers with; the usual is said too, as it matters most."""
     if isinstance(output, TextVector):
-        length = "of length 1" if output.normalize else "of any length"
-        through = ", through the pooler" if output.dense else ""
+        if output.normalize:
+            length = "of length 1"
+        else:
+            length = "of any length"
+        if output.dense:
+            through = ", through the pooler"
+        else:
+            through = ""
         return f"text vector {length}, from the {output.pooling.kind}{through}"
     if isinstance(output, Classify):
         return f"labels {', '.join(output.labels[:8])}{' …' if len(output.labels) > 8 else ''}"
@@ -215,7 +229,10 @@ def _answer(output: Output) -> str:
 
 
 def _stack(stack: Stack) -> dict[str, str]:
-    shared = "" if stack.unique_layers is None else f" on {stack.unique_layers} blocks"
+    if stack.unique_layers is None:
+        shared = ""
+    else:
+        shared = f" on {stack.unique_layers} blocks"
     told = {"shape": f"{stack.layers} layers{shared}, width {stack.width}"}
     for part in ("attention", "feed_forward", "position", "norm", "norm_placement", "local"):
         choice = getattr(stack, part)
@@ -231,10 +248,15 @@ def say(choice: Config) -> str:
         value = getattr(choice, name)
         if name == "kind" or value == field.default:
             continue
-        shown = f"({say(value)})" if isinstance(value, Config) else _short(value)
+        if isinstance(value, Config):
+            shown = f"({say(value)})"
+        else:
+            shown = _short(value)
         told.append(f"{name.replace('_', ' ')} {shown}")
     kind = str(getattr(choice, "kind", "")).replace("_", " ")
-    return f"{kind}: {', '.join(told)}".removeprefix(": ") if told else kind
+    if told:
+        return f"{kind}: {', '.join(told)}".removeprefix(": ")
+    return kind
 
 
 def _short(value: Any) -> str:
@@ -242,7 +264,9 @@ def _short(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, tuple):
         shown = " ".join(map(str, value[:6]))
-        return f"{shown} … ({len(value)})" if len(value) > 6 else shown
+        if len(value) > 6:
+            return f"{shown} … ({len(value)})"
+        return shown
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)

@@ -93,7 +93,8 @@ class DistilBert(Layout):
 
     def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_encoder(config)
-        stack, output = config.encoder, config.output
+        stack = config.encoder
+        output = config.output
         return {
             "model_type": self.kinds[0],
             "architectures": [architecture(self.families[0], output)],
@@ -115,7 +116,9 @@ class DistilBert(Layout):
 
     def twins(self, config: ModelConfig) -> Mapping[str, str]:
         tied = isinstance(config.output, MaskedToken) and config.output.tied
-        return {"vocab_projector.weight": "embeddings.word_embeddings.weight"} if tied else {}
+        if tied:
+            return {"vocab_projector.weight": "embeddings.word_embeddings.weight"}
+        return {}
 
     def unused(self, config: ModelConfig) -> tuple[str, ...]:
         if not isinstance(config.output, TextVector):

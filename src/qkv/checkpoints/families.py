@@ -106,7 +106,9 @@ class Heads:
         if isinstance(output, Classify):
             return self.labels
         if not isinstance(output, MaskedToken):
-            return self.pooler if isinstance(output, TextVector) and output.dense else {}
+            if isinstance(output, TextVector) and output.dense:
+                return self.pooler
+            return {}
         bias: Table = {"output.output.bias": f"{self.place}.bias"}
         own: Table = {"output.output": f"{self.place}.decoder"}
         return self.masked | (bias if output.tied else own)
@@ -132,7 +134,8 @@ class Heads:
         return tensors_of(spare - set(self.table(output).values()))
 
 
-SLIDING, FULL = "sliding_attention", "full_attention"
+SLIDING = "sliding_attention"
+FULL = "full_attention"
 
 ABSENT_WINDOW = 4096
 
@@ -150,14 +153,18 @@ def expect_whole_heads(position: Rope, given: Given) -> Rope:
 def grouped(given: Given, heads: int) -> int | None:
     """Key/value heads, if there are fewer than heads."""
     shared = given.size("num_key_value_heads", heads)
-    return None if shared == heads else shared
+    if shared == heads:
+        return None
+    return shared
 
 
 def head_width(given: Given, heads: int, absent: int | None = None) -> int | None:
     """The width of a head, if it is not the model's width shared out."""
     width = given.size("hidden_size")
     own = given.size("head_dim", absent or width // heads or 1)
-    return None if own * heads == width else own
+    if own * heads == width:
+        return None
+    return own
 
 
 def window_size(given: Given) -> int | None:
@@ -197,7 +204,8 @@ def layer_types(stack: Stack) -> list[str]:
 
 def decoder_fields(config: DecoderOnly) -> dict[str, Any]:
     """What all configs of Llama's style name alike."""
-    stack, heads = config.decoder, config.decoder.attention
+    stack = config.decoder
+    heads = config.decoder.attention
     return {
         "vocab_size": config.embedding.vocabulary,
         "hidden_size": stack.width,
@@ -219,12 +227,16 @@ def is_tied(config: ModelConfig) -> bool:
 
 def tied_head(config: ModelConfig, table: str) -> Mapping[str, str]:
     """A tied output's matrix is the table under a second name."""
-    return {"lm_head.weight": table} if is_tied(config) else {}
+    if is_tied(config):
+        return {"lm_head.weight": table}
+    return {}
 
 
-SHARED, HEAD = "shared.weight", "lm_head.weight"
+SHARED = "shared.weight"
+HEAD = "lm_head.weight"
 
-SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
+SOURCE = "encoder.embed_tokens.weight"
+TARGET = "decoder.embed_tokens.weight"
 
 
 def tied_output(given: Given, tensors: Collection[str]) -> bool:

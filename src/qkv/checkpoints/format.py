@@ -140,7 +140,9 @@ class Given:
 
     def _value(self, name: str, absent: Any) -> Any:
         value = self.fields.get(name)
-        return absent if value is None else value
+        if value is None:
+            return absent
+        return value
 
 
 def told_dropout(given: Given, name: str, absent: float) -> list[str]:

@@ -43,7 +43,9 @@ CLASSES = {"gemma": "Gemma", "gemma2": "Gemma2", "gemma3_text": "Gemma3"}
 BENT = "gelu_pytorch_tanh"
 ABSENT_WIDTH = 256  # of a head; also what its scores are divided by the root of
 ABSENT_CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}  # of Gemma 2
-GLOBAL_BASE, LOCAL_BASE = 1_000_000.0, 10_000.0  # of Gemma 3
+# of Gemma 3
+GLOBAL_BASE = 1_000_000.0
+LOCAL_BASE = 10_000.0
 
 
 class Gemma(Layout):
@@ -63,7 +65,8 @@ class Gemma(Layout):
     def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         both = "lets a position see what follows it, which a decoder of ours cannot"
         given.must_be("use_bidirectional_attention", [False], both)
-        kind, layers = given.word("model_type"), given.layers("num_hidden_layers")
+        kind = given.word("model_type")
+        layers = given.layers("num_hidden_layers")
         norm = RMSNorm(eps=given.positive("rms_norm_eps", 1e-6), unit_offset=True)
         position = rotary(given, FULL, GLOBAL_BASE if kind == "gemma3_text" else None)
         stack = Stack(
@@ -102,7 +105,9 @@ class Gemma(Layout):
 
     def table(self, config: ModelConfig) -> Table:
         residual = expect_decoder(config).decoder.norm_placement
-        return LLAMA | SANDWICH if isinstance(residual, SandwichNorm) else LLAMA
+        if isinstance(residual, SandwichNorm):
+            return LLAMA | SANDWICH
+        return LLAMA
 
     def twins(self, config: ModelConfig) -> Mapping[str, str]:
         return tied_head(config, "embed_tokens.weight")
@@ -115,11 +120,14 @@ def _kind(stack: Stack) -> str:
     """The model_type that has these options."""
     if not isinstance(stack.norm_placement, SandwichNorm):
         return "gemma"
-    return "gemma2" if expect_heads(stack).qk_norm is None else "gemma3_text"
+    if expect_heads(stack).qk_norm is None:
+        return "gemma2"
+    return "gemma3_text"
 
 
 def _heads(given: Given, kind: str, norm: RMSNorm) -> MultiHead:
-    heads, bias = given.size("num_attention_heads"), given.flag("attention_bias", False)
+    heads = given.size("num_attention_heads")
+    bias = given.flag("attention_bias", False)
     divided = given.positive("query_pre_attn_scalar", ABSENT_WIDTH)
     usual = kind == "gemma" or divided == given.size("head_dim", ABSENT_WIDTH)
     if kind == "gemma3_text":
@@ -138,13 +146,21 @@ def _heads(given: Given, kind: str, norm: RMSNorm) -> MultiHead:
 
 def _cap(given: Given, name: str, kind: str) -> float | None:
     """Null is no cap, which is not what an absent field means in Gemma 2."""
-    absent = ABSENT_CAPS[name] if kind == "gemma2" else None
-    return None if given.fields.get(name, absent) is None else given.positive(name, absent)
+    if kind == "gemma2":
+        absent = ABSENT_CAPS[name]
+    else:
+        absent = None
+    if given.fields.get(name, absent) is None:
+        return None
+    return given.positive(name, absent)
 
 
 def _feed_forward(given: Given, kind: str) -> Any:
     """GEGLU; in the first configs "gelu" is a slip for its tanh approximation."""
-    name = "hidden_act" if kind == "gemma" else "hidden_activation"
+    if kind == "gemma":
+        name = "hidden_act"
+    else:
+        name = "hidden_activation"
     if kind == "gemma" and given.fields.get(name) == "gelu":
         given = Given({**given.fields, name: BENT}, given.place)
     width = given.size("intermediate_size")
@@ -153,11 +169,18 @@ def _feed_forward(given: Given, kind: str) -> Any:
 
 def _window(given: Given, kind: str, layers: int, usual: Rope) -> LocalAttention | None:
     """Every second layer, or all but every sixth, unless the config says which."""
-    period = 2 if kind == "gemma2" else given.size("sliding_window_pattern", 6)
-    near, size = sliding_layers(given, layers, lambda i: (i + 1) % period > 0), window_size(given)
+    if kind == "gemma2":
+        period = 2
+    else:
+        period = given.size("sliding_window_pattern", 6)
+    near = sliding_layers(given, layers, lambda i: (i + 1) % period > 0)
+    size = window_size(given)
     if near and size is None:
         raise given.wrong("sliding_window", None, f"a number of positions for layers {near}")
-    own = usual if kind == "gemma2" else _local_rotary(given)
+    if kind == "gemma2":
+        own = usual
+    else:
+        own = _local_rotary(given)
     return window(size, near, layers, None if own == usual else own)
 
 
@@ -172,9 +195,15 @@ def _local_rotary(given: Given) -> Rope:
 
 def _later_fields(config: DecoderOnly, kind: str) -> dict[str, Any]:
     """What Gemma 2 and 3 say and the first did not."""
-    stack, heads = config.decoder, expect_heads(config.decoder)
-    local, scale, scores = stack.local, heads.scale, config.output
-    divided = heads.key_width(stack.width) if not scale else round(scale**-2)
+    stack = config.decoder
+    heads = expect_heads(config.decoder)
+    local = stack.local
+    scale = heads.scale
+    scores = config.output
+    if not scale:
+        divided = heads.key_width(stack.width)
+    else:
+        divided = round(scale**-2)
     found: dict[str, Any] = {
         "query_pre_attn_scalar": divided,
         "attn_logit_softcapping": heads.cap if kind == "gemma2" else None,

@@ -87,7 +87,8 @@ class GptNeoX(Layout):
 
     def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_decoder(config)
-        stack, position = config.decoder, expect_rotary(config.decoder)
+        stack = config.decoder
+        position = expect_rotary(config.decoder)
         share = {
             "partial_rotary_factor": position.fraction
         }  # said even if whole: absent is a quarter

@@ -66,7 +66,8 @@ class Llama(Layout):
     }  # fmt: skip
 
     def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
-        layers, heads = given.layers("num_hidden_layers"), given.size("num_attention_heads")
+        layers = given.layers("num_hidden_layers")
+        heads = given.size("num_attention_heads")
         kind = given.word("model_type")
         bias = kind in ("llama", "qwen3") and given.flag("attention_bias", False)
         norm = RMSNorm(eps=given.positive("rms_norm_eps", 1e-6))
@@ -132,7 +133,9 @@ def _kind(stack: Stack) -> str:
         return "qwen3"
     if heads.bias and not heads.output_bias:
         return "qwen2"
-    return "llama" if stack.local is None else "mistral"
+    if stack.local is None:
+        return "llama"
+    return "mistral"
 
 
 def _window(given: Given, kind: str, layers: int) -> LocalAttention | None:
@@ -141,7 +144,10 @@ def _window(given: Given, kind: str, layers: int) -> LocalAttention | None:
         return None
     if kind == "mistral":
         return window(window_size(given), range(layers), layers)
-    first = 0 if given.fields.get("max_window_layers") == 0 else given.size("max_window_layers", 28)
+    if given.fields.get("max_window_layers") == 0:
+        first = 0
+    else:
+        first = given.size("max_window_layers", 28)
     return window(window_size(given), sliding_layers(given, layers, lambda i: i >= first), layers)
 
 

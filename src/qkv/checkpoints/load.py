@@ -78,13 +78,18 @@ class Card(BaseModel):
 
 def said(value: Any) -> str:
     """A fact as people read it."""
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
 
 
 def _some(names: list[str]) -> str:
     if not names:
         return "none"
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    if len(names) > SHOWN:
+        more = f" and {len(names) - SHOWN} more"
+    else:
+        more = ""
     return ", ".join(names[:SHOWN]) + more
 
 
@@ -138,7 +143,10 @@ def read_checkpoint(place: Path, pooler: bool = False) -> Checkpoint:
 
 
 def _from_directory(place: Path, pooler: bool) -> Checkpoint:
-    fields = read_json(place / CONFIG) if (place / CONFIG).is_file() else {}
+    if (place / CONFIG).is_file():
+        fields = read_json(place / CONFIG)
+    else:
+        fields = {}
     if "model_type" not in fields:
         raise BundleError(
             f"{place} is no public checkpoint: it has no config.json that names a model_type; one "
@@ -157,11 +165,17 @@ def _from_directory(place: Path, pooler: bool) -> Checkpoint:
     layout = find_layout(fields, str(place / CONFIG))
     sentence = is_sentence_encoder(place)
     if pooler and (sentence or not layout.pooled):
-        why = "its modules.json says how" if sentence else f"{layout.kinds[0]} has no pooler"
+        if sentence:
+            why = "its modules.json says how"
+        else:
+            why = f"{layout.kinds[0]} has no pooler"
         raise BundleError(f"{place}: a text's vector cannot go through a pooler; {why}")
     head: Head | None = "pooler" if pooler else "vector" if sentence else None
     with open_weights(place) as weights:
-        tokenizer = read_tokenizer(place, fields) if has_tokenizer(place) else None
+        if has_tokenizer(place):
+            tokenizer = read_tokenizer(place, fields)
+        else:
+            tokenizer = None
         given = Given(fields, str(place / CONFIG), head)
         names = plain_names(layout, weights)
         config = described(layout, given, names)
@@ -175,7 +189,8 @@ def _from_directory(place: Path, pooler: bool) -> Checkpoint:
 
 def _from_gguf(place: Path, file: Gguf) -> Checkpoint:
     fields = file.config()
-    layout, given = find_layout(fields, str(place)), Given(fields, str(place))
+    layout = find_layout(fields, str(place))
+    given = Given(fields, str(place))
     weights = file.weights()
     names = plain_names(layout, weights)
     config = described(layout, given, names)
@@ -185,7 +200,8 @@ def _from_gguf(place: Path, file: Gguf) -> Checkpoint:
 
 def _marks(file: Gguf) -> SpecialTokens:
     """The marks of the file; the end of a turn also ends a text."""
-    said, tokens = file.marks(), file.metadata.get("tokenizer.ggml.tokens", [])
+    said = file.marks()
+    tokens = file.metadata.get("tokenizer.ggml.tokens", [])
     turns = (file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "eom"))
     stops = (tokens[id] for id in turns if isinstance(id, int) and 0 <= id < len(tokens))
     return SpecialTokens(
@@ -252,7 +268,9 @@ def _expect_class(layout: Layout, given: Given) -> None:
 
 def _architecture(fields: Mapping[str, Any]) -> str:
     said = fields.get("architectures")
-    return ", ".join(map(str, said)) if isinstance(said, list) and said else "not said"
+    if isinstance(said, list) and said:
+        return ", ".join(map(str, said))
+    return "not said"
 
 
 def _check_tokenizer(place: Path, tokenizer: Tokenizer | None, config: ModelConfig) -> None:

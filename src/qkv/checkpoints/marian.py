@@ -22,7 +22,8 @@ class Marian(Bart):
     def embeddings(
         self, given: Given, tensors: Collection[str]
     ) -> tuple[Embedding, Embedding | None]:
-        scaled, size = given.flag("scale_embedding", False), given.size("vocab_size")
+        scaled = given.flag("scale_embedding", False)
+        size = given.size("vocab_size")
         table = Embedding(vocabulary=size, scaled=scaled)
         if given.flag("share_encoder_decoder_embeddings", True):
             given.must_be("decoder_vocab_size", [size], f"must be vocab_size={size} to be shared")

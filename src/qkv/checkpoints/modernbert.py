@@ -90,8 +90,10 @@ class ModernBert(Layout):
 
     def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         norm = LayerNorm(eps=given.positive("norm_eps", 1e-5), bias=given.flag("norm_bias", False))
-        width, inner = given.size("hidden_size"), given.size("intermediate_size")
-        bias, mlp_bias = given.flag("attention_bias", False), given.flag("mlp_bias", False)
+        width = given.size("hidden_size")
+        inner = given.size("intermediate_size")
+        bias = given.flag("attention_bias", False)
+        mlp_bias = given.flag("mlp_bias", False)
         stack = Stack(
             layers=given.layers("num_hidden_layers"),
             width=width,
@@ -167,7 +169,9 @@ class ModernBert(Layout):
 
     def twins(self, config: ModelConfig) -> Mapping[str, str]:
         tied = isinstance(config.output, MaskedToken) and config.output.tied
-        return {"decoder.weight": "embeddings.tok_embeddings.weight"} if tied else {}
+        if tied:
+            return {"decoder.weight": "embeddings.tok_embeddings.weight"}
+        return {}
 
     def unused(self, config: ModelConfig) -> tuple[str, ...]:
         if not isinstance(config.output, TextVector):
@@ -200,7 +204,11 @@ def turning(given: Given, kind: str) -> Rope:
         raise given.wrong("rope_parameters", said, f"an object for {FULL} and one for {SLIDING}")
     asked = {name: given.fields[name] for name in ROPE if name in given.fields}
     name, usual = BASES[kind]
-    base = given.positive(name) if name in given.fields else usual  # null is no base
+    # null is no base
+    if name in given.fields:
+        base = given.positive(name)
+    else:
+        base = usual
     found = rotary(Given(asked, given.place), kind, base)
     return expect_whole_heads(found, given)
 
@@ -224,7 +232,8 @@ def window(given: Given) -> LocalAttention | None:
 
 def turning_fields(stack: Stack) -> dict[str, Any]:
     """Positions and windows."""
-    position, local = expect_rotary(stack), stack.local
+    position = expect_rotary(stack)
+    local = stack.local
     types = {"layer_types": layer_types(stack)}
     if local is None:
         return types | {"rope_parameters": {FULL: rotary_fields(position)}}

@@ -45,7 +45,10 @@ def find_layout(fields: Mapping[str, Any], place: str) -> Layout:
             return layout
     known = [kind for layout in LAYOUTS for kind in layout.kinds]
     close = get_close_matches(kind, known, n=1, cutoff=0.8)
-    meant = f'; did you mean "{close[0]}"?' if close else "."
+    if close:
+        meant = f'; did you mean "{close[0]}"?'
+    else:
+        meant = "."
     raise BundleError(
         f'{place}: model_type "{kind}" cannot be opened{meant} These can: {", ".join(known)}'
     )

@@ -36,7 +36,10 @@ def longest_said(place: Path, positions: int) -> int | None:
     longest = read_json(place / SETTINGS).get("model_max_length")
     if isinstance(longest, bool) or not isinstance(longest, int | float):
         return None
-    return int(longest) if 1 <= longest < positions else None  # 1e30 is no limit
+    # 1e30 is no limit
+    if 1 <= longest < positions:
+        return int(longest)
+    return None
 
 
 def write_tokenizer(
@@ -106,7 +109,10 @@ def layout_for(config: ModelConfig, preferred: str | None = None) -> Layout:
             return layout
         reasons.append((len(differences), name, differences[0]))
     off, name, why = min(reasons, key=lambda reason: reason[0])
-    nearest = f"in {name}, for example," if off == NO_WORD else f"in {name}, the nearest,"
+    if off == NO_WORD:
+        nearest = f"in {name}, for example,"
+    else:
+        nearest = f"in {name}, the nearest,"
     raise ConfigError(f"no public layout can say this model; {nearest} {why}")
 
 
@@ -132,7 +138,10 @@ def write_checkpoint(
             "copy source.spm, target.spm and vocab.json from where the model came from"
         )
     elif tokenizer is not None:
-        longest = config.context_length if isinstance(config, EncoderOnly) else config.length
+        if isinstance(config, EncoderOnly):
+            longest = config.context_length
+        else:
+            longest = config.length
         translates = isinstance(config, EncoderDecoder)
         said = write_tokenizer(tokenizer, place, longest, translates)
         if not isinstance(config, EncoderOnly):
@@ -156,7 +165,8 @@ def write_checkpoint(
 
 def _refuse_other_padding(fields: Mapping[str, Any], said: Mapping[str, Any]) -> None:
     """In some layouts the padding's number says where positions begin."""
-    wanted, found = fields.get("pad_token_id"), said.get("pad_token_id")
+    wanted = fields.get("pad_token_id")
+    found = said.get("pad_token_id")
     if wanted is not None and found not in (None, wanted):
         raise ConfigError(
             f"{fields['model_type']} counts positions from the padding token, which must be "
@@ -171,7 +181,10 @@ def _tensors(layout: Layout, model: Model) -> dict[str, Tensor]:
     prefix = "" if bare else layout.prefix
     found = {}
     for row in rows(layout.table(config), weights):
-        name = row.theirs if row.theirs.startswith(layout.head) else prefix + row.theirs
+        if row.theirs.startswith(layout.head):
+            name = row.theirs
+        else:
+            name = prefix + row.theirs
         found[name] = row.give(weights).contiguous()
     for copy, first in layout.copies(config).items():
         found[copy] = found[first].clone()
@@ -235,7 +248,9 @@ def _differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
 
 
 def _named(value: Any) -> str:
-    return str(value.get("kind", value)) if isinstance(value, Mapping) else str(value)
+    if isinstance(value, Mapping):
+        return str(value.get("kind", value))
+    return str(value)
 
 
 def _write_json(path: Path, content: Any) -> None:

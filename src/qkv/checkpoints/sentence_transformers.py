@@ -10,7 +10,8 @@ from qkv.model import EncoderOnly, First, Last, Max, Mean, TextVector
 from qkv.model.build import ModelConfig
 from qkv.model.output import Pooling
 
-MODULES, LIMITS = "modules.json", "sentence_bert_config.json"
+MODULES = "modules.json"
+LIMITS = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
 CHAINS = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
 
@@ -122,7 +123,9 @@ def _longest(place: Path, positions: int) -> int | None:
     if not given.has("max_seq_length"):
         return None
     longest = given.size("max_seq_length")
-    return longest if longest < positions else None
+    if longest < positions:
+        return longest
+    return None
 
 
 def _prompts(place: Path) -> list[str]:
@@ -130,4 +133,6 @@ def _prompts(place: Path) -> list[str]:
     if not lexists(place / PROMPTS):
         return []
     name = read_json(place / PROMPTS).get("default_prompt_name")
-    return [] if name is None else [f"the prompt {name!r} before every text; write it yourself"]
+    if name is None:
+        return []
+    return [f"the prompt {name!r} before every text; write it yourself"]

@@ -103,8 +103,10 @@ def _check_shapes(
     placed: list[Same], source: Mapping[str, str], sizes: Sizes, weights: Stored
 ) -> None:
     for row in placed:
-        where, wanted = source[row.theirs], row.shape(sizes)
-        found, kind = weights.shape(where), weights.dtype(where)
+        where = source[row.theirs]
+        wanted = row.shape(sizes)
+        found = weights.shape(where)
+        kind = weights.dtype(where)
         if found != wanted:
             raise BundleError(f"has {where} of shape {found}, but its config asks for {wanted}")
         if not kind.is_floating_point:
@@ -191,7 +193,8 @@ def self_test(model: Model) -> float:
     ids = torch.randint(config.embedding.vocabulary, (2, max(lengths)), generator=generator)
     if isinstance(model, Translator) and model.config.source is not None:
         ids = ids % model.config.source.vocabulary
-    ids, sizes = ids.to(model.embedding.weight.device), torch.tensor(lengths)
+    ids = ids.to(model.embedding.weight.device)
+    sizes = torch.tensor(lengths)
     together = _answers(model, ids, sizes)
     with _watched(model):
         watched = _answers(model, ids, sizes)

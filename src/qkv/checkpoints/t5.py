@@ -48,7 +48,8 @@ class T5(Layout):
 
     def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
         given.must_be("is_encoder_decoder", [True], "makes it one half, which cannot be carried")
-        width, layers = given.size("d_model"), given.layers("num_layers")
+        width = given.size("d_model")
+        layers = given.layers("num_layers")
         return EncoderDecoder(
             length=given.size("n_positions", 512),  # no limit, only what it was trained on
             embedding=Embedding(vocabulary=given.size("vocab_size")),
@@ -62,7 +63,9 @@ class T5(Layout):
 
     def fields(self, config: ModelConfig) -> dict[str, Any]:
         config = expect_translator(config)
-        stack, heads, position = config.encoder, config.encoder.attention, config.encoder.position
+        stack = config.encoder
+        heads = config.encoder.attention
+        position = config.encoder.position
         if not isinstance(position, RelativeBuckets):
             raise ConfigError(f"this layout has relative buckets, not {position.kind} positions")
         gated = _is_gated(stack)
@@ -102,7 +105,9 @@ class T5(Layout):
 
 
 def _stack(given: Given, layers: int, both_ways: bool) -> Stack:
-    width, heads, own = given.size("d_model"), given.size("num_heads"), given.size("d_kv")
+    width = given.size("d_model")
+    heads = given.size("num_heads")
+    own = given.size("d_kv")
     return Stack(
         layers=layers,
         width=width,
@@ -127,9 +132,15 @@ def _stack(given: Given, layers: int, both_ways: bool) -> Stack:
 
 def _feed_forward(given: Given) -> Any:
     """One field says gate and activation; two others, where they are written, overrule it."""
-    usual = "gated-gelu" if given.word("model_type") == "mt5" else "relu"
+    if given.word("model_type") == "mt5":
+        usual = "gated-gelu"
+    else:
+        usual = "relu"
     whole = given.word("feed_forward_proj", usual)
-    bend = "gelu_new" if whole == "gated-gelu" else whole.removeprefix("gated-")
+    if whole == "gated-gelu":
+        bend = "gelu_new"
+    else:
+        bend = whole.removeprefix("gated-")
     gated = given.flag("is_gated_act", whole.startswith("gated-"))
     said = Given({"dense_act_fn": given.word("dense_act_fn", bend)}, given.place)
     return feed_forward(said, "dense_act_fn", given.size("d_ff"), bias=False, gated=gated)
@@ -155,7 +166,10 @@ def _blocks(widened: Mapping[str, str]) -> Table:
         for part, (number, name) in parts.items():
             place = f"{side}.block.{{i}}.layer.{number}"
             rows[f"{side}.{{i}}.{part}_in"] = f"{place}.layer_norm"
-            matrices = widened if part == "feed_forward" else ATTENTION
+            if part == "feed_forward":
+                matrices = widened
+            else:
+                matrices = ATTENTION
             for ours, theirs in matrices.items():
                 rows[f"{side}.{{i}}.{part}.{ours}"] = f"{place}.{name}.{theirs}"
         first = f"{side}.block.0.layer.0.SelfAttention"

@@ -49,7 +49,8 @@ class Same:
 class Turned(Same):
     """A matrix stored inputs first, where ours has outputs first."""
 
-    what, changed = "transposed", True
+    what = "transposed"
+    changed = True
 
     def shape(self, sizes: Sizes) -> tuple[int, ...]:
         return super().shape(sizes)[::-1]
@@ -65,7 +66,8 @@ class Turned(Same):
 class Flat(Same):
     """A vector stored as a matrix of one row."""
 
-    what, changed = "flattened", True
+    what = "flattened"
+    changed = True
 
     def shape(self, sizes: Sizes) -> tuple[int, ...]:
         return (1, *super().shape(sizes))
@@ -84,14 +86,17 @@ class Joined(Same):
     Turned as well, their matrix has its inputs first.
     """
 
-    what, changed = "taken apart", True
+    what = "taken apart"
+    changed = True
 
     turned: bool = False
     heads: int = 1
 
     def shape(self, sizes: Sizes) -> tuple[int, ...]:
         rows, *columns = sum(sizes[name][0] for name in self.ours), *sizes[self.ours[0]][1:]
-        return (*columns, rows) if self.turned else (rows, *columns)
+        if self.turned:
+            return (*columns, rows)
+        return (rows, *columns)
 
     def take(self, whole: Tensor, sizes: Sizes) -> dict[str, Tensor]:
         whole = whole.t() if self.turned else whole  # of a vector the vector
@@ -106,7 +111,9 @@ class Joined(Same):
         parts = [weights[name] for name in self.ours]
         by_head = [part.reshape(self.heads, -1, *part.shape[1:]) for part in parts]
         whole = torch.cat(by_head, dim=1).flatten(0, 1)
-        return whole.t().contiguous() if self.turned else whole
+        if self.turned:
+            return whole.t().contiguous()
+        return whole
 
 
 Table = dict[str | tuple[str, ...], str | Same]
@@ -128,14 +135,20 @@ def rows(table: Table, parameters: Iterable[str]) -> list[Same]:
 def _row(table: Table, name: str) -> Same:
     """The row of that parameter: by its own name, or by that of its module."""
     layer = LAYER.search(name)
-    general = name if layer is None else LAYER.sub(r"\1.{i}.", name)
+    if layer is None:
+        general = name
+    else:
+        general = LAYER.sub(r"\1.{i}.", name)
     number = "" if layer is None else layer[2]
     module, _, leaf = general.rpartition(".")
     for key, right in table.items():
         members = (key,) if isinstance(key, str) else key
         for wanted, ending in ((general, ""), (module, f".{leaf}")):
             if wanted in members:
-                how = Same(right) if isinstance(right, str) else right
+                if isinstance(right, str):
+                    how = Same(right)
+                else:
+                    how = right
                 if isinstance(how, Turned) and leaf == "bias":  # a vector has nothing to turn
                     how = Same(how.theirs)
                 ours = tuple(f"{one}{ending}".replace("{i}", number) for one in members)

@@ -53,8 +53,12 @@ ONE_OF = re.compile(r"'([^']*)' is not one of ((?:'[^']*'(?:, )?)+)")
 def misunderstood(error: Any, typed: Sequence[str]) -> str:
     """One sentence for a usage error of typer; `typed` is the command line, without `qkv`."""
     said = " ".join(error.format_message().split()).rstrip(".")
-    context, param = getattr(error, "ctx", None), getattr(error, "param", None)
-    hint = f" (see: {context.command_path} --help)" if context else ""
+    context = getattr(error, "ctx", None)
+    param = getattr(error, "param", None)
+    if context:
+        hint = f" (see: {context.command_path} --help)"
+    else:
+        hint = ""
     if said.startswith("Missing") and context:
         return said + _example(context) + hint
     if "unexpected extra argument" in said:
@@ -66,7 +70,10 @@ def misunderstood(error: Any, typed: Sequence[str]) -> str:
 
 def _value(said: str, param: Any, typed: Sequence[str]) -> str | None:
     """The sentence for a value that does not fit; None if it is not one of those known."""
-    name = max(param.opts, key=len) if param.param_type_name == "option" else str(param.name)
+    if param.param_type_name == "option":
+        name = max(param.opts, key=len)
+    else:
+        name = str(param.name)
     if found := ONE_OF.search(said):
         return unknown(name, found[1], re.findall(r"'([^']*)'", found[2]))
     for pattern, expected in EXPECTED:
@@ -83,7 +90,10 @@ def _typed(names: Sequence[str], typed: Sequence[str]) -> str | None:
     for place, word in enumerate(typed):
         name, equals, rest = word.partition("=")
         if name in names:
-            value = rest if equals else " ".join(typed[place + 1 : place + 2])
+            if equals:
+                value = rest
+            else:
+                value = " ".join(typed[place + 1 : place + 2])
     return value
 
 
@@ -91,7 +101,9 @@ def _example(context: Any) -> str:
     """The first example of the command's help."""
     lines = (context.command.help or "").split("\n")
     examples = [line.strip() for line in lines if line.strip().startswith("qkv ")]
-    return f"; as in: {examples[0]}" if examples else ""
+    if examples:
+        return f"; as in: {examples[0]}"
+    return ""
 
 
 PLAIN = {

@@ -1,6 +1,7 @@
 """`qkv check`: proofs on a model, and where one of them fails."""
 
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
@@ -44,11 +45,13 @@ def check(
     from qkv.cli.options import given_texts
     from qkv.errors import UsageError
 
-    given = iter(()) if file is None else given_texts(None, file)
-    texts = list(islice(given, MAX_TEXTS))
+    lines: Iterator[str] = iter(())
+    if file is not None:
+        lines = given_texts(None, file)
+    texts = list(islice(lines, MAX_TEXTS))
     if file is not None and not any(texts):
         raise UsageError(f"{file} holds no text to check with")
-    rest = sum(1 for _ in given)
+    rest = sum(1 for _ in lines)
     if rest:
         say(f"note: only the first {MAX_TEXTS} of {MAX_TEXTS + rest:,} texts are tried")
     report = run(opened(model, threads=threads), texts, quick, show=not json)
@@ -107,7 +110,8 @@ def lines(result: "CheckResult", width: int) -> str:
     if result.worst is None:
         head = f"– {result.name:<{width}}  does not apply"
     else:
-        sign, off = "✓" if result.ok else "✗", f"{result.worst:.2g}"
+        sign = "✓" if result.ok else "✗"
+        off = f"{result.worst:.2g}"
         head = f"{sign} {result.name:<{width}}  {off:<8} allowed {result.tolerance:g}"
     return "\n".join([head, *(f"    {said}" for said in wrap(result.remark, WIDTH - 4))])
 

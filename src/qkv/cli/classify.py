@@ -53,11 +53,13 @@ def classify(
     from qkv.engine.classify import Classifier
     from qkv.engine.embed import portions
 
-    way, given = chosen(long), given_texts(texts, file)
+    way = chosen(long)
+    given = given_texts(texts, file)
     engine = opened(model, int8, threads, compile_)
     classifier = Classifier(engine.optimized, engine.tokenizer, long=way, batch_tokens=batch_tokens)
     width = min(WIDEST, max(map(len, classifier.labels)))
-    pace, done = Pace(known_total(texts, file)), 0
+    pace = Pace(known_total(texts, file))
+    done = 0
     pace(done)
     for portion in portions(given):
         answers = classifier(portion, done + 1)

@@ -109,7 +109,8 @@ def _embedded(engine: "Engine", texts: list[str]) -> "NDArray[np.float32]":
     from qkv.engine.embed import embed
     from qkv.engine.embed.embedder import borrowed
 
-    start, pace = time.perf_counter(), Pace(len(texts))
+    start = time.perf_counter()
+    pace = Pace(len(texts))
     found = embed(engine.optimized, engine.tokenizer, texts, long="average", progress=pace)
     pace.end()
     if remark := borrowed(engine.model):
@@ -150,5 +151,8 @@ def _show(found: "Clustering") -> None:
     left = max(8, room - ids - sizes - names - 6)
     for id, size, name, medoid in rows:
         called = set_cell_size(name, names)
-        shown = medoid if cell_len(medoid) <= left else f"{set_cell_size(medoid, left - 1)}…"
+        if cell_len(medoid) <= left:
+            shown = medoid
+        else:
+            shown = f"{set_cell_size(medoid, left - 1)}…"
         typer.echo(f"{id:>{ids}}  {size:>{sizes}}  {called}  {shown}")

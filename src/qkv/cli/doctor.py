@@ -67,9 +67,16 @@ def doctor(
 
 
 def _machine(found: "Examination") -> list[tuple[str, str]]:
-    cpu, cores = found.cpu, found.cores
-    physical = "" if cpu.physical is None else f", {cpu.physical} physical"
-    share = "" if cores.quota is None else f", {cores.quota:g} by the container's share"
+    cpu = found.cpu
+    cores = found.cores
+    if cpu.physical is None:
+        physical = ""
+    else:
+        physical = f", {cpu.physical} physical"
+    if cores.quota is None:
+        share = ""
+    else:
+        share = f", {cores.quota:g} by the container's share"
     features = " · ".join(f"{name} {'yes' if has else 'no'}" for name, has in cpu.features.items())
     return [
         ("CPU", f"{cpu.name} ({cpu.architecture})"),
@@ -105,7 +112,10 @@ def _extras(found: "Examination") -> list[tuple[str, str]]:
             members = [p for p in found.packages if p.extra == extra]
             there = sum(p.problem is None for p in members)
             whole = bool(members) and there == len(members)
-            has = "yes" if whole else f"{there} of {len(members)} packages"
+            if whole:
+                has = "yes"
+            else:
+                has = f"{there} of {len(members)} packages"
             told.append(f"{extra} ({purpose}) {has}")
         rows.append((title, " · ".join(told)))
     return rows
@@ -129,13 +139,18 @@ def _room(room: "Capacity") -> str:
 
     if room.total is None:
         return "not told by this system"
-    free = "" if room.free is None else f", {as_bytes(room.free)} free"
+    if room.free is None:
+        free = ""
+    else:
+        free = f", {as_bytes(room.free)} free"
     return f"{as_bytes(room.total)}{free}"
 
 
 SHOWN_BY_ALL = "−√×→ᵀ"  # what answers are written with besides letters
 
-ROWS, SIZE = 512, 1024  # of the product in 8 bits
+# of the product in 8 bits
+ROWS = 512
+SIZE = 1024
 
 
 @dataclass(frozen=True)
@@ -182,7 +197,8 @@ def examine() -> Examination:
     """Look at everything; a part that is broken is left out, and said in `packages`."""
     found = _packages()
     works = not any(p.name == "torch" and p.problem for p in found or ())
-    place, encoding = cache_dir(), sys.stdout.encoding or "unknown"
+    place = cache_dir()
+    encoding = sys.stdout.encoding or "unknown"
     return Examination(
         python=platform.python_version(),
         executable=sys.executable,
@@ -306,7 +322,8 @@ def _missing(found: Examination) -> list[str]:
 
 def _notes(found: Examination) -> list[str]:
     """What works, but slower or less well than it could."""
-    said, usable = [], found.cores.usable
+    said = []
+    usable = found.cores.usable
     if found.torch and found.torch.threads > usable:
         said.append(
             f"torch computes with {found.torch.threads} threads where {usable} can run at once; "
@@ -334,9 +351,14 @@ def _notes(found: Examination) -> list[str]:
 
 def _install(found: Examination, wanted: list[Package]) -> str:
     names = " ".join(shlex.quote(p.requirement) for p in wanted)
-    where = NO_CUDA if any(p.name == "torch" for p in wanted) else ""
+    if any(p.name == "torch" for p in wanted):
+        where = NO_CUDA
+    else:
+        where = ""
     return f"{shlex.quote(found.executable)} -m pip install {names}{where}"
 
 
 def as_bytes(number: int) -> str:
-    return f"{number / 1e9:,.1f} GB" if number >= FEW else f"{number / 1e6:,.0f} MB"
+    if number >= FEW:
+        return f"{number / 1e9:,.1f} GB"
+    return f"{number / 1e6:,.0f} MB"

@@ -65,7 +65,8 @@ def embed(
 
     way = chosen(long)
     _expect(output, resume, force, json)
-    given, engine = given_texts(texts, file), opened(model, int8, threads, compile_)
+    given = given_texts(texts, file)
+    engine = opened(model, int8, threads, compile_)
     asked: dict[str, Any] = {"raw": raw, "long": way, "batch_tokens": batch_tokens}
     embedder = Embedder(engine.optimized, engine.tokenizer, **asked)
     remark = borrowed(engine.model)
@@ -111,7 +112,8 @@ def _print(embedder: "Embedder", texts: Iterable[str], json: bool, pace: "Pace")
                 begin = " ".join(f"{number:+.4f}" for number in vector[:FIRST])
                 more = " …" if len(vector) > FIRST else ""
                 typer.echo(f"{begin}{more} ({len(vector)})  {told(text)}")
-        done, long = done + len(portion), long + found.long
+        done = done + len(portion)
+        long = long + found.long
         pace(done)
     pace.end()
     tell_long(long, done, embedder.long)

@@ -88,7 +88,10 @@ def _show(judged: "EvalResult") -> None:
     width = max(map(len, judged.scores))
     for name, value in judged.scores.items():
         beside = judged.baseline.get(name)
-        other = "" if beside is None else f"   {judged.baseline_is}: {_figure(beside)}"
+        if beside is None:
+            other = ""
+        else:
+            other = f"   {judged.baseline_is}: {_figure(beside)}"
         typer.echo(f"{name.replace('_', ' '):<{width}}  {_figure(value)}{other}")
     typer.echo(f"{'examples':<{width}}  {judged.examples:,}")
     for name, value in judged.baseline.items():
@@ -109,4 +112,6 @@ def _show_confusion(judged: "EvalResult") -> None:
 
 
 def _figure(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4f}"

@@ -177,10 +177,16 @@ def explain(
     except WorksheetError as error:
         raise WorksheetError(f"{worksheet}: {error}" if worksheet else str(error)) from None
     look = WalkView(walked, precision, _names(steps), slips)
-    written = Format.json if json else format or Format.text
+    if json:
+        written = Format.json
+    else:
+        written = format or Format.text
     typer.echo(_render(look, sheet, written, _cell(cell), notes))
     if slips and (cell or written in (Format.markdown, Format.latex)):
-        said = notes_summary(look, sheet) if notes else answers_summary(look, sheet)
+        if notes:
+            said = notes_summary(look, sheet)
+        else:
+            said = answers_summary(look, sheet)
         typer.echo(said, err=True)  # the page may not show where the slips are
     return 1 if slips and not notes else 0
 
@@ -204,7 +210,10 @@ def _of_model(given: dict[str, Any]) -> int:
     if given["text"] is None:
         raise UsageError('a model needs a text, as in qkv explain "Once upon a time" --model DIR')
     only_one({"--json": given["json"], "--format": given["format"]})
-    written = Format.json if given["json"] else given["format"] or Format.text
+    if given["json"]:
+        written = Format.json
+    else:
+        written = given["format"] or Format.text
     side = given["side"]
     plain = ("model", "text", "target", "layer", "head", "cross", "top", "precision", "why")
     also = ("label", "token", "against", "no_scale", "no_mask", "no_position", "output", "tensor")
@@ -228,7 +237,9 @@ def _sheet(example: str | None, worksheet: Path | None, notes: bool) -> "Workshe
 
     if worksheet is not None:
         return read_worksheet(worksheet)
-    return examples.notes_worksheet() if notes else examples.example(example or "poem")
+    if notes:
+        return examples.notes_worksheet()
+    return examples.example(example or "poem")
 
 
 def _changed(
@@ -284,4 +295,6 @@ def _render(
         return notes_summary(look, sheet)
     width = shutil.get_terminal_size((80, 24)).columns
     page = render_text(look, max(width, 40))
-    return f"{page}\n\n{answers_summary(look, sheet)}" if sheet.answers else page
+    if sheet.answers:
+        return f"{page}\n\n{answers_summary(look, sheet)}"
+    return page

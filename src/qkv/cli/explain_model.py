@@ -93,11 +93,15 @@ def _replaced(box: "GlassBox", written: str) -> "Edit":
             f"--replace puts one token in the place of another, but “{token}” is {len(ids)}; "
             "explain the changed text instead"
         )
-    sequence = "source" if isinstance(box.model, Translator) else "text"
+    if isinstance(box.model, Translator):
+        sequence = "source"
+    else:
+        sequence = "text"
     return ReplaceToken(int(position), ids[0], token, sequence)
 
 
-PICTURES, TABLES = (".png", ".svg", ".pdf"), (".csv", ".npy", ".md", ".tex")
+PICTURES = (".png", ".svg", ".pdf")
+TABLES = (".csv", ".npy", ".md", ".tex")
 
 
 def check_output(wish: Wish) -> None:
@@ -149,7 +153,10 @@ def _write(trace: "Trace", reason: "Attribution | None", place: "HeadLocation", 
         if wish.head is None and wish.layer is None:
             draw_heads(trace, wish.output)
         else:
-            which = "cross" if place.part == "cross" else place.stack
+            if place.part == "cross":
+                which = "cross"
+            else:
+                which = place.stack
             draw_head(trace, place.layer, place.head, wish.output, which)
     else:
         from qkv.interpret.export import write_tensor
@@ -173,9 +180,14 @@ def explain_model(wish: Wish) -> int:
     if wish.output is not None:
         write(trace, reason, place, wish)
     else:
-        before = box.trace(wish.text, target=wish.target, keep=_ends(trace)) if edits else None
+        if edits:
+            before = box.trace(wish.text, target=wish.target, keep=_ends(trace))
+        else:
+            before = None
         typer.echo(_shown(trace, before, place, wish))
-    return 0 if all(proof.ok for proof in trace.checks) else 1
+    if all(proof.ok for proof in trace.checks):
+        return 0
+    return 1
 
 
 def _tell_reason(reason: "Attribution", wish: Wish) -> int:
@@ -208,7 +220,8 @@ def _place(box: "GlassBox", wish: Wish) -> "HeadLocation":
     stacks = {name: getattr(config, name, None) for name in ("decoder", "encoder")}
     stack = stacks.get(wish.side) or stacks["decoder"] or stacks["encoder"]
     assert isinstance(stack, Stack)
-    heads, where = stack.attention.heads, (wish.layer or 0, wish.head or 0)
+    heads = stack.attention.heads
+    where = (wish.layer or 0, wish.head or 0)
     return locate_head(box.graph, heads, *where, wish.cross, wish.side)
 
 
@@ -218,12 +231,17 @@ def _kept(box: "GlassBox", wish: Wish, place: "HeadLocation") -> list[str]:
 
     found = box.graph
     answers = [name for name in ("output", "probabilities", "served") if name in found.nodes]
-    ending = "" if wish.output is None else wish.output.suffix.lower()
+    if wish.output is None:
+        ending = ""
+    else:
+        ending = wish.output.suffix.lower()
     if ending in PICTURES:
         drawn = (".weights", ".masked", ".mixed", ".value", ".seen")
         return [*(name for name in found.nodes if name.endswith(drawn)), *answers]
     if ending:
-        return ["*"] if wish.tensor is None else [found.resolve(wish.tensor), *answers]
+        if wish.tensor is None:
+            return ["*"]
+        return [found.resolve(wish.tensor), *answers]
     return [*head_value_names(found, place), *answers, found.resolve("output"), "layers"]
 
 
@@ -246,7 +264,10 @@ def _shown(trace: "Trace", before: "Trace | None", place: "HeadLocation", wish: 
         walk, wish.precision, wish.steps or usual, crop=_crop(walk["weights"].value, wish.top),
         mark_rounding=False,
     )  # fmt: skip
-    changed = None if before is None else compare_traces(before, trace)
+    if before is None:
+        changed = None
+    else:
+        changed = compare_traces(before, trace)
     if wish.format == "json":
         return render_model_json(look, trace, changed, wish.cell)
     if wish.cell is not None:

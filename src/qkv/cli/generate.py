@@ -46,8 +46,12 @@ class Shown:
         seed: int | None,
     ) -> None:
         """seed: one that nobody gave, which is told when there is an answer."""
-        self.tokenizer, self.json, self.logprobs, self.several = tokenizer, json, logprobs, several
-        self.seed, self.begun = seed, False
+        self.tokenizer = tokenizer
+        self.json = json
+        self.logprobs = logprobs
+        self.several = several
+        self.seed = seed
+        self.begun = False
 
     def follow(self, prompt: "Prompt", writing: "CompletionStream") -> None:
         """Text as it is written; anything else when it is finished."""
@@ -77,7 +81,10 @@ class Shown:
         from json import dumps
 
         self._begin()
-        said = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+        if isinstance(prompt, str):
+            said = prompt
+        else:
+            said = prompt[-1]["content"]
         beside = {"prompt": said} if self.several else {}
         typer.echo(dumps(beside | fields, ensure_ascii=False))
         sys.stdout.flush()
@@ -192,7 +199,8 @@ def _one_by_one(
     """One answer after the other, and in the end how good the guesses of a draft were."""
     from qkv.engine.generate import Acceptance, CompletionResult
 
-    total, failed = Acceptance(), False
+    total = Acceptance()
+    failed = False
     for place, prompt in enumerate(prompts):
         for number in range(n):
             try:
@@ -217,13 +225,17 @@ def _many(
     from qkv.model import Decoder
 
     held: dict[tuple[int, int], CompletionResult] = {}
-    turn, failed = (0, 0), 0
+    turn = (0, 0)
+    failed = 0
     model = engine.require(Decoder)
     for answered in generate_each(model, engine.tokenizer, prompts, n=n, **options):
         held[answered.prompt_index, answered.sample_index] = answered
         while turn in held:
             failed += not _told(held.pop(turn), shown)
-            turn = (turn[0], turn[1] + 1) if turn[1] + 1 < n else (turn[0] + 1, 0)
+            if turn[1] + 1 < n:
+                turn = (turn[0], turn[1] + 1)
+            else:
+                turn = (turn[0] + 1, 0)
     if failed:
         raise typer.Exit(2)
 
@@ -257,7 +269,8 @@ def _draft(name: str, engine: "Engine") -> "Drafter":
     if not Path(name).exists() and get_close_matches(name, ["ngram"]):
         raise UsageError(f'unknown draft "{name}"; did you mean "ngram"?')
     small = Engine.load(name, compile=engine.compile)
-    ours, theirs = engine.tokenizer, small.tokenizer
+    ours = engine.tokenizer
+    theirs = small.tokenizer
     if ours.vocab_size != theirs.vocab_size or any(
         ours.token(id) != theirs.token(id) for id in range(ours.vocab_size)
     ):

@@ -1,5 +1,6 @@
 """`qkv inspect`: the card of a model, and what its heads do."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,7 +62,10 @@ def _card(model: Path, json: bool) -> None:
     facts["tokenizer"] = "none" if bundle.tokenizer is None else bundle.tokenizer.summary
     facts |= _training(model)
     if json:
-        card = {} if bundle.card is None else {"import": bundle.card.model_dump()}
+        if bundle.card is None:
+            card = {}
+        else:
+            card = {"import": bundle.card.model_dump()}
         typer.echo(dumps(facts | card, ensure_ascii=False))
         return
     lines = [(name.replace("_", " "), said(value)) for name, value in facts.items()]
@@ -81,12 +85,14 @@ def _heads(model: Path, texts: list[str] | None, file: Path | None, json: bool) 
     from qkv.model import TextVector
 
     engine = Engine.load(model)
-    given = given_texts(texts, file) if texts or file else SAMPLE_TEXTS
-    if given is SAMPLE_TEXTS:
+    sentences: Iterable[str] = SAMPLE_TEXTS
+    if texts or file:
+        sentences = given_texts(texts, file)
+    else:
         count = len(SAMPLE_TEXTS)
         say(f"judged by {count} built-in English sentences; your own texts may tell more")
     pace = Pace(known_total(texts, file) or len(SAMPLE_TEXTS))
-    reports = judge(engine, given, progress=pace)
+    reports = judge(engine, sentences, progress=pace)
     pace.end()
     if json:
         for report in reports:

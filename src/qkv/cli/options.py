@@ -148,7 +148,10 @@ def chosen(long: str) -> "Long":
 def tell_long(long: int, total: int, way: str) -> None:
     """No text is cut silently."""
     if long:
-        done = "only their beginnings are read" if way == "truncate" else "read in windows"
+        if way == "truncate":
+            done = "only their beginnings are read"
+        else:
+            done = "read in windows"
         say(f"note: {long:,} of {total:,} texts are longer than the model reads; {done}")
 
 
@@ -198,5 +201,10 @@ def told(text: str) -> str:
     """A text on one line, for people: cut, and nothing in it moves the cursor."""
     from qkv.files import one_line
 
-    line = one_line(text) if text.strip() else repr(text[:20])
-    return line if len(line) <= 70 else f"{line[:70]}…"
+    if text.strip():
+        line = one_line(text)
+    else:
+        line = repr(text[:20])
+    if len(line) <= 70:
+        return line
+    return f"{line[:70]}…"

@@ -20,8 +20,10 @@ class Teller:
     """Says what happens in a run, and warns when it takes much longer than was asked."""
 
     def __init__(self, run: "Run", minutes: float | None) -> None:
-        self.run, self.minutes = run, minutes
-        self.started, self.before = time.perf_counter(), run.progress.step
+        self.run = run
+        self.minutes = minutes
+        self.started = time.perf_counter()
+        self.before = run.progress.step
         self.warned = False
 
     def tell(self, event: "Event") -> None:
@@ -38,7 +40,10 @@ class Teller:
             say(f"step {step.number}: loss {step.loss}, not finite; the weights were left alone")
         if sys.stderr.isatty() and (step.number % 5 == 0 or step.seconds > 1):
             best = self.run.progress.best
-            good = "" if best is None else f"  best {self.run.data_module.metric.name} {best:.4f}"
+            if best is None:
+                good = ""
+            else:
+                good = f"  best {self.run.data_module.metric.name} {best:.4f}"
             line = (
                 f"step {step.number:,}/{self.run.recipe.steps:,}  loss {step.loss:.3f}{good}  "
                 f"{step.tokens / step.seconds:,.0f} tokens/s  {self._times(step.number)}"
@@ -47,10 +52,14 @@ class Teller:
             sys.stderr.flush()
 
     def _evaluated(self, event: "Evaluation") -> str:
-        progress, steps = self.run.progress, self.run.recipe.steps
+        progress = self.run.progress
+        steps = self.run.recipe.steps
         speed = progress.tokens / max(1e-9, progress.seconds)
         scores = "  ".join(f"{name} {value:.4f}" for name, value in event.scores.items())
-        best = " (best)" if event.best else f" (best {progress.best:.4f})"
+        if event.best:
+            best = " (best)"
+        else:
+            best = f" (best {progress.best:.4f})"
         sample = " ".join(event.sample.split())[:100]
         return (
             f"step {event.number:,}/{steps:,}  held-out {scores}{best}  {speed:,.0f} tokens/s  "
@@ -68,7 +77,8 @@ class Teller:
     def _warn_if_slow(self, number: int) -> None:
         if self.minutes is None or self.warned:
             return
-        spent, left = time.perf_counter() - self.started, self._left(number)
+        spent = time.perf_counter() - self.started
+        left = self._left(number)
         if spent + left > SLOWER * self.minutes * 60 and left > 10:
             self.warned = True
             say(
@@ -117,27 +127,36 @@ def show(lines: list[tuple[str, str]]) -> None:
         print(f"{title:<{width}}  {text}")
 
 
-EVERY, EVERY_LINE = 0.2, 10.0  # seconds between two signs of life on a terminal, and elsewhere
+# seconds between two signs of life on a terminal, and elsewhere
+EVERY = 0.2
+EVERY_LINE = 10.0
 
 
 class Pace:
     """Tells how many texts are done and how fast, while it takes long."""
 
     def __init__(self, total: int | None) -> None:
-        self.total, self.done = total, 0
+        self.total = total
+        self.done = 0
         self.began: tuple[float, int] | None = None
-        self.told, self.terminal = 0.0, sys.stderr.isatty()
+        self.told = 0.0
+        self.terminal = sys.stderr.isatty()
 
     def __call__(self, done: int) -> None:
         """So many are done; those of the first call were done before."""
-        now, self.done = time.perf_counter(), done
+        now = time.perf_counter()
+        self.done = done
         if self.began is None:
-            self.began, self.told = (now, done), now
+            self.began = (now, done)
+            self.told = now
         if now - self.told < (EVERY if self.terminal else EVERY_LINE):
             return
         self.told = now
         started, before = self.began
-        of = "" if self.total is None else f" of {self.total:,}"
+        if self.total is None:
+            of = ""
+        else:
+            of = f" of {self.total:,}"
         line = f"{done:,}{of} texts  {(done - before) / (now - started):,.0f} texts/s"
         if self.terminal:
             sys.stderr.write(f"\r\033[K{line}")
@@ -156,11 +175,13 @@ def known_total(texts: Sequence[str] | None, file: Path | None) -> int | None:
         return len(texts)
     if file is None or not file.is_file():  # a pipe can be read but once
         return None
-    lines, last = 0, b"\n"
+    lines = 0
+    last = b"\n"
     try:
         with file.open("rb") as content:
             while block := content.read(1 << 20):
-                lines, last = lines + block.count(b"\n"), block[-1:]
+                lines = lines + block.count(b"\n")
+                last = block[-1:]
     except OSError:  # told when it is read
         return None
     return lines + (last != b"\n")

@@ -87,4 +87,6 @@ def _seen(word: str) -> str:
     """On one line, and a space so that it can be seen."""
     from qkv.files import one_line
 
-    return one_line(word) if word.strip() else repr(word)
+    if word.strip():
+        return one_line(word)
+    return repr(word)

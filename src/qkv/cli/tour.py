@@ -105,7 +105,10 @@ class ProgressPrinter:
         if self.stop.asked:
             raise KeyboardInterrupt
         is_terminal = sys.stderr.isatty()
-        interval = 0.2 if is_terminal else SECONDS_BETWEEN_LINES
+        if is_terminal:
+            interval = 0.2
+        else:
+            interval = SECONDS_BETWEEN_LINES
         now = time.perf_counter()
         if not update.is_start and now - self.last_time < interval:
             return

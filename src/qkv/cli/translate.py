@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from qkv.engine.translate.segments import Long
 
 USUAL = 4  # beams
-FIRST, MOST = 16, 1024  # texts answered together: few at first, so that something is soon seen
+# texts answered together: few at first, so that something is soon seen
+FIRST = 16
+MOST = 1024
 EVERY = 5.0  # seconds between two lines of progress
 
 
@@ -79,7 +81,9 @@ def translate(
 
     if layer is not None and not alignment:
         raise UsageError(f"--layer {layer} says whose looks --alignment shows; give both")
-    asked, engine, told = given_texts(texts, file), opened(model, int8, threads, compile_), Told()
+    asked = given_texts(texts, file)
+    engine = opened(model, int8, threads, compile_)
+    told = Told()
     for portion in _portions(asked):
         told.progress()
         for translation in engine.translate(
@@ -105,7 +109,8 @@ class Told:
 
     def __init__(self) -> None:
         self.started = self.said = time.monotonic()
-        self.count, self.stopped = 0, 0
+        self.count = 0
+        self.stopped = 0
 
     def add(self, translation: "Translation") -> None:
         self.count += 1
@@ -129,7 +134,8 @@ class Told:
 
 def _portions(texts: Iterable[str]) -> Iterator[list[str]]:
     """The texts in order, in lists that grow."""
-    texts, size = iter(texts), FIRST
+    texts = iter(texts)
+    size = FIRST
     while portion := list(islice(texts, size)):
         yield portion
         size = min(2 * size, MOST)

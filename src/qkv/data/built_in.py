@@ -80,7 +80,10 @@ def pages(found: Sequence[Docstring]) -> list[str]:
     """One document a file."""
     parts: dict[str, list[str]] = {}
     for docstring in found:
-        opening = f"{docstring.opening}\n" if docstring.opening else ""
+        if docstring.opening:
+            opening = f"{docstring.opening}\n"
+        else:
+            opening = ""
         parts.setdefault(docstring.file, []).append(opening + docstring.text)
     return ["\n\n".join(texts) + "\n" for texts in parts.values()]
 
@@ -125,7 +128,10 @@ def _within(node: ast.AST, name: str, owner: str) -> Iterator[Docstring]:
         text = ast.get_docstring(node)
         if text and text.strip() and _encodes(text):
             yield Docstring(name, _opening(node, owner), text)
-        owner = "" if isinstance(node, ast.Module) else f"{owner}{node.name}."
+        if isinstance(node, ast.Module):
+            owner = ""
+        else:
+            owner = f"{owner}{node.name}."
     for branch in ("body", "handlers", "orelse", "finalbody"):  # statements, not expressions
         inner = getattr(node, branch, ())
         for child in inner if isinstance(inner, list) else ():
@@ -137,7 +143,9 @@ def _opening(node: Documented, owner: str) -> str:
         return ""
     if isinstance(node, ast.ClassDef):
         bases = ", ".join(map(ast.unparse, node.bases))
-        return f"class {owner}{node.name}({bases})" if bases else f"class {owner}{node.name}"
+        if bases:
+            return f"class {owner}{node.name}({bases})"
+        return f"class {owner}{node.name}"
     return f"{owner}{node.name}({ast.unparse(node.args)})"
 
 
@@ -183,7 +191,8 @@ def write_built_in(name: str, path: Path) -> int:
     inside one: .jsonl keeps them apart. What was in the file is replaced once all is written.
     """
     check_place(name, path)
-    examples, content = built_in(name), io.StringIO(newline="")
+    examples = built_in(name)
+    content = io.StringIO(newline="")
     _write(examples, path.suffix.lower(), content)
     try:
         atomic_write(path, content.getvalue().encode())
@@ -195,7 +204,9 @@ def write_built_in(name: str, path: Path) -> int:
 def check_place(name: str, path: Path) -> None:
     """Refuse what cannot be written there, before any work is done."""
     _check_name(name)
-    endings = (".txt", ".jsonl") if name == "language" else WRITTEN
+    endings: tuple[str, ...] = WRITTEN
+    if name == "language":
+        endings = (".txt", ".jsonl")
     if path.suffix.lower() not in endings:
         raise DataError(f"cannot write {name} to {path}; the name must end in {either(endings)}")
     if path.is_dir():

@@ -69,7 +69,9 @@ def looks_titled(cells: Sequence[str], asked: Asked, numbered: Mapping[str, int]
     taken = list(numbered.values())
     for role in asked:
         titles = _titles(role, asked)
-        place = numbered[role] if role in numbered else _titled_place(titles, cells, taken)
+        place = numbered.get(role)
+        if place is None:
+            place = _titled_place(titles, cells, taken)
         if place is None or _rank(titles, cells[place]) is None:
             return False
         taken.append(place)
@@ -146,9 +148,13 @@ def _check_distinct(places: Mapping[str, int]) -> None:
 
 def _listed(cells: Sequence[str]) -> str:
     shown = ", ".join(_short(cell) for cell in cells[:12])
-    return f"{shown} and {len(cells) - 12} more" if len(cells) > 12 else shown
+    if len(cells) > 12:
+        return f"{shown} and {len(cells) - 12} more"
+    return shown
 
 
 def _short(cell: str) -> str:
     line = " ".join(cell.split())
-    return line if len(line) <= 32 else f"{line[:31]}…"
+    if len(line) <= 32:
+        return line
+    return f"{line[:31]}…"

@@ -43,7 +43,8 @@ def pieces_of(lines: Iterable[str], document: int, length: int = LENGTH) -> Iter
     for line in lines:
         if size >= length and _may_part(held[-1], line):
             yield Piece("".join(held), document, False)
-            held, size = [], 0
+            held = []
+            size = 0
         held.append(line)
         size += len(line)
     yield Piece("".join(held), document, True)
@@ -112,7 +113,10 @@ class Documents:
     @cached_property
     def _measured(self) -> _Measured:
         """One pass over everything. Each document is hashed with its length behind it."""
-        digest, documents, characters, size = hashlib.sha256(), 0, 0, 0
+        digest = hashlib.sha256()
+        documents = 0
+        characters = 0
+        size = 0
         for piece in self:
             content = piece.text.encode("utf-8", "surrogatepass")
             digest.update(content)
@@ -120,7 +124,8 @@ class Documents:
             size += len(content)
             if piece.last:
                 digest.update(size.to_bytes(8, "big"))
-                documents, size = documents + 1, 0
+                documents = documents + 1
+                size = 0
         return _Measured(digest.hexdigest(), documents, characters)
 
 
@@ -260,7 +265,8 @@ def _stretch(documents: Documents, start: int, stop: int) -> Iterator[Piece]:
         return
     end = 0
     for piece in documents:
-        begin, end = end, end + len(piece.text)
+        begin = end
+        end = end + len(piece.text)
         if text := piece.text[max(start - begin, 0) : stop - begin]:
             yield Piece(text, 0, end >= stop)
         if end >= stop:

@@ -76,7 +76,10 @@ def encode(
     `texts` is not iterated. target: they are what is translated to, which some tokenizers cut
     in a way of its own.
     """
-    folder = cache_folder() if folder is None else folder
+    if folder is None:
+        folder = cache_folder()
+    else:
+        folder = folder
     opened = (f" start {list(start)}" if start else "") + (" target" if target else "")
     entry = folder / entry_name(f"{key} end {end}{opened}", tokenizer)
     found = open_entry(entry)
@@ -98,7 +101,9 @@ def _encoded(
     """Chunk by chunk: the ids, and behind how many of them a text ends."""
     if _sees_seams(tokenizer):
         pieces = _pieces(whole(pieces))
-    kind, fresh = _id_type(tokenizer.vocab_size), True  # fresh: the next piece begins a text
+    # fresh: the next piece begins a text
+    kind = _id_type(tokenizer.vocab_size)
+    fresh = True
     for chunk in _chunks(pieces):
         found = tokenizer.encode_many([piece.text for piece in chunk], target=target)
         begins = [fresh, *(piece.last for piece in chunk)]
@@ -132,7 +137,8 @@ def _chunks(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
         size += len(piece.text) + 1  # many empty texts are much as well
         if size >= CHUNK:
             yield chunk
-            chunk, size = [], 0
+            chunk = []
+            size = 0
     if chunk:
         yield chunk
 
@@ -170,14 +176,20 @@ class Noisy:
         seed: tuple[int, int],
     ) -> None:
         """`seed` is that of the run, and a number for these texts among those of the run."""
-        self.plain, self.noise, self.room, self.seed = plain, noise, room, seed
-        numbers, words, ends = dict[str, int](), array("i"), array("q", [0])
+        self.plain = plain
+        self.noise = noise
+        self.room = room
+        self.seed = seed
+        numbers = dict[str, int]()
+        words = array("i")
+        ends = array("q", [0])
         for text in texts:
             words.extend(
                 numbers.setdefault(word, len(numbers)) for word in tokenizer.pre_tokenize(text)
             )
             ends.append(len(words))
-        self.words, self.ends = np.array(words, np.int32), np.array(ends, np.int64)
+        self.words = np.array(words, np.int32)
+        self.ends = np.array(ends, np.int64)
         self.cutter = tokenizer.subword_sampler(list(numbers))
         self._stiff = _different(self._cut(0.0, np.random.default_rng(0)), plain)
         self._made: tuple[int, Encoded] | None = None
@@ -261,7 +273,10 @@ def _by_length(lengths: Ids) -> Ids:
 
 def _cuts(lengths: Ids, budget: int) -> list[int]:
     """Before which examples a new batch begins."""
-    cuts, start, longest, real = list[int](), 0, [0] * lengths.shape[1], 0
+    cuts = list[int]()
+    start = 0
+    longest = [0] * lengths.shape[1]
+    real = 0
     for i, sides in enumerate(lengths.tolist()):
         grown = [max(pair) for pair in zip(longest, sides, strict=True)]
         computed = (i - start + 1) * sum(grown)
@@ -269,6 +284,9 @@ def _cuts(lengths: Ids, budget: int) -> list[int]:
         wasteful = computed > LEAST * budget and padded > PADDING * computed
         if i > start and (computed > budget or wasteful):
             cuts.append(i)
-            start, grown, real = i, sides, 0
-        longest, real = grown, real + sum(sides)
+            start = i
+            grown = sides
+            real = 0
+        longest = grown
+        real = real + sum(sides)
     return cuts

@@ -59,7 +59,9 @@ def no_such_file(path: Path) -> DataError:
 
 def _files(path: Path, folders: bool) -> list[Path]:
     if path.is_dir():
-        return _texts_in(path) if folders else _refuse_folder(path)
+        if folders:
+            return _texts_in(path)
+        return _refuse_folder(path)
     if path.exists():
         return [path]
     if not glob.has_magic(str(path)):
@@ -146,7 +148,9 @@ def decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def without_end(line: str) -> str:
-    return line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
+    if line.endswith("\r\n"):
+        return line[:-2]
+    return line.removesuffix("\n")
 
 
 def _decoded(line: bytes, name: str, number: int) -> str:
@@ -159,4 +163,6 @@ def _decoded(line: bytes, name: str, number: int) -> str:
             f"{name} line {number}: byte {error.start + 1} of the line, 0x{line[error.start]:02x}, "
             "is not UTF-8; save the file as UTF-8"
         ) from None
-    return text.removeprefix("\ufeff") if number == 1 else text
+    if number == 1:
+        return text.removeprefix("\ufeff")
+    return text

@@ -125,11 +125,12 @@ def read_scored(
         for number, (one, other, written) in table_rows(path, asked):
             value = _number(written)
             if value is None:
-                hint = (
-                    "if this is a header, name its columns with --source, --target and --score"
-                    if first
-                    else "every row needs a finite one in the column --score"
-                )
+                if first:
+                    hint = (
+                        "if this is a header, name its columns with --source, --target and --score"
+                    )
+                else:
+                    hint = "every row needs a finite one in the column --score"
                 raise DataError(
                     f'{place_in(path, number)}: the score "{written}" is no number; {hint}'
                 )
@@ -143,7 +144,9 @@ def _number(written: str) -> float | None:
         value = float(written)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    if math.isfinite(value):
+        return value
+    return None
 
 
 def _parallel(source: str | None, target: str | None) -> list[Pair]:

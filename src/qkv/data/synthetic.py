@@ -129,8 +129,14 @@ def _clause(chance: random.Random, thing: str, label: str) -> str:
     link = chance.choice(tuple(LINKS))
     if not denied:
         return f"the {thing} {link} {chance.choice(STRONGER)}{adjective}"
-    never = "was never" if link == "was" else f"never {link}"
-    hardly = "was hardly" if link == "was" else f"hardly {link}"
+    if link == "was":
+        never = "was never"
+    else:
+        never = f"never {link}"
+    if link == "was":
+        hardly = "was hardly"
+    else:
+        hardly = f"hardly {link}"
     return chance.choice(
         (
             f"the {thing} {LINKS[link]} {chance.choice(STRONGER_AFTER_NOT)}{adjective}",
@@ -165,7 +171,8 @@ def _any_day(chance: random.Random) -> date:
 
 def _date(chance: random.Random) -> Both:
     """March 3, 2025 · 3. März 2025, or in figures."""
-    day, style = _any_day(chance), chance.choice(("long", "long", "medium", "short"))
+    day = _any_day(chance)
+    style = chance.choice(("long", "long", "medium", "short"))
     return _both(lambda language: format_date(day, style, language))
 
 
@@ -223,7 +230,8 @@ def _unit(most: int, *units: str) -> Draw:
     """2.5 kilometers · 2,5 Kilometer."""
 
     def draw(chance: random.Random) -> Both:
-        unit, whole = chance.choice(units), chance.randint(1, most)
+        unit = chance.choice(units)
+        whole = chance.randint(1, most)
         amount = chance.choice((whole, whole, whole + chance.randint(1, 9) / 10))
         return _both(lambda language: format_unit(amount, unit, "long", locale=language))
 
@@ -233,11 +241,12 @@ def _unit(most: int, *units: str) -> Draw:
 def _price(chance: random.Random) -> Both:
     """$12.50 · 12,50 $, or in words."""
     amount = chance.choice((chance.randint(2, 90), chance.randint(2, 9_000)))
-    cents, currency = (
-        chance.choice((0, 0.5, chance.randrange(100) / 100)),
-        chance.choice(CURRENCIES),
-    )
-    style = "name" if chance.random() < 1 / 3 else "standard"
+    cents = chance.choice((0, 0.5, chance.randrange(100) / 100))
+    currency = chance.choice(CURRENCIES)
+    if chance.random() < 1 / 3:
+        style = "name"
+    else:
+        style = "standard"
 
     def write(language: str) -> str:
         return format_currency(amount + cents, currency, locale=language, format_type=style)  # type: ignore[arg-type]

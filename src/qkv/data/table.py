@@ -76,7 +76,9 @@ def _tsv(path: Path) -> list[Row]:
     if _uneven(plain):
         with suppress(_QuoteError):
             quoted = list(_quoted(lines, "\t"))
-            return plain if _uneven(quoted) else quoted
+            if _uneven(quoted):
+                return plain
+            return quoted
     return plain
 
 
@@ -112,9 +114,10 @@ def _uneven(rows: list[Row]) -> Row | None:
 
 
 def _said_of(path: Path, line: int, cells: list[str], first: int, others: list[str]) -> str:
-    hint = (
-        "; put a field that holds a comma in double quotes" if path.suffix.lower() == ".csv" else ""
-    )
+    if path.suffix.lower() == ".csv":
+        hint = "; put a field that holds a comma in double quotes"
+    else:
+        hint = ""
     fields = "field" if len(cells) == 1 else "fields"
     return f"{path} line {line}: {len(cells)} {fields} where line {first} has {len(others)}{hint}"
 
@@ -169,7 +172,10 @@ def _value(place: str, row: dict[str, Any], name: str) -> str:
         return ""
     if isinstance(value, dict | list):
         raise DataError(f'{place}: "{name}" is a {type(value).__name__}; a text is needed')
-    text = value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        text = value
+    else:
+        text = json.dumps(value)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -253,7 +259,9 @@ def _text(cell: Any) -> str:
         return cell
     if cell is None or cell != cell:  # pandas writes a missing number as NaN
         return ""
-    return str(cell) if isinstance(cell, np.floating) else json.dumps(cell)
+    if isinstance(cell, np.floating):
+        return str(cell)
+    return json.dumps(cell)
 
 
 Numbered = tuple[int, tuple[str, ...]]  # the line or row, and its values in the order of the roles
@@ -276,7 +284,10 @@ def table_rows(path: Path, asked: Asked) -> Iterator[Numbered]:
     for number, values in _rows(path, asked):
         for role, value in zip(asked, values, strict=True):
             if not value.strip():
-                needed = ", ".join(asked) if len(asked) > 2 else " and ".join(asked)
+                if len(asked) > 2:
+                    needed = ", ".join(asked)
+                else:
+                    needed = " and ".join(asked)
                 raise DataError(
                     f"{place_in(path, number)}: {role} is empty; every row needs {needed}"
                 )

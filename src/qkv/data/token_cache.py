@@ -29,7 +29,9 @@ from qkv.files.safe_io import cache_dir
 from qkv.text import Tokenizer
 
 FORMAT = 1  # of an entry; another number means other files
-IDS, STARTS, ABOUT = "ids", "starts", "about.json"
+IDS = "ids"
+STARTS = "starts"
+ABOUT = "about.json"
 STAGING = ".new-"
 DAY = 24 * 60 * 60
 
@@ -59,7 +61,9 @@ def open_entry(entry: Path) -> tuple[Ids, Places] | None:
         starts = _mapped(entry / STARTS, np.dtype(np.int64), about["texts"] + 1)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return (ids, starts) if starts[0] == 0 and starts[-1] == len(ids) else None
+    if starts[0] == 0 and starts[-1] == len(ids):
+        return (ids, starts)
+    return None
 
 
 def write_entry(entry: Path, chunks: Iterable[tuple[Ids, Places]]) -> None:
@@ -70,7 +74,9 @@ def write_entry(entry: Path, chunks: Iterable[tuple[Ids, Places]]) -> None:
         _sweep(folder)
         staging = Path(tempfile.mkdtemp(prefix=STAGING, dir=folder))
     try:
-        tokens, texts, kind = 0, 0, np.dtype(np.uint16)
+        tokens = 0
+        texts = 0
+        kind = np.dtype(np.uint16)
         with _blaming(folder):
             _append(staging / IDS, np.zeros(0, kind))
             _append(staging / STARTS, np.zeros(1, np.int64))
@@ -78,7 +84,9 @@ def write_entry(entry: Path, chunks: Iterable[tuple[Ids, Places]]) -> None:
             with _blaming(folder):
                 _append(staging / IDS, ids)
                 _append(staging / STARTS, ends + tokens)
-            tokens, texts, kind = tokens + len(ids), texts + len(ends), ids.dtype
+            tokens = tokens + len(ids)
+            texts = texts + len(ends)
+            kind = ids.dtype
         with _blaming(folder):
             about = {"type": str(kind), "tokens": tokens, "texts": texts}
             (staging / ABOUT).write_text(json.dumps(about) + "\n", encoding="utf-8")
@@ -91,7 +99,9 @@ def _mapped(path: Path, kind: np.dtype[Any], count: int) -> NDArray[Any]:
     if path.stat().st_size != count * kind.itemsize:
         raise ValueError(f"{path} has not the size it should have")
     # Nothing cannot be mapped.
-    return np.memmap(path, kind, mode="r", shape=(count,)) if count else np.zeros(0, kind)
+    if count:
+        return np.memmap(path, kind, mode="r", shape=(count,))
+    return np.zeros(0, kind)
 
 
 def _append(path: Path, values: NDArray[Any]) -> None:

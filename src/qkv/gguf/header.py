@@ -30,7 +30,8 @@ MOST_BYTES = 2**28
 
 MOST_VALUES = 2**22
 
-U32, U64 = struct.Struct("<I"), struct.Struct("<Q")
+U32 = struct.Struct("<I")
+U64 = struct.Struct("<Q")
 
 NUMBERS: dict[int, np.dtype[Any]] = {
     0: np.dtype("u1"),
@@ -46,15 +47,20 @@ NUMBERS: dict[int, np.dtype[Any]] = {
     12: np.dtype("<f8"),
 }
 
-TRUTH, TEXT, LIST = 7, 8, 9
+TRUTH = 7
+TEXT = 8
+LIST = 9
 
 
 class Cursor:
     """A place in an open file; what is read there is checked and then stepped over."""
 
     def __init__(self, file: BinaryIO, path: Path, size: int) -> None:
-        self.path, self.size, self.at = path, size, 0
-        self._file, self._values = file, 0
+        self.path = path
+        self.size = size
+        self.at = 0
+        self._file = file
+        self._values = 0
 
     def take(self, count: int, what: str) -> bytes:
         left = self.size - self.at
@@ -118,7 +124,9 @@ class Cursor:
         return self._numbers(kind, self.count(f"numbers as {what}", width), what)
 
     def _one(self, kind: int, what: str) -> Any:
-        return self.text(what) if kind == TEXT else self._numbers(kind, 1, what)[0]
+        if kind == TEXT:
+            return self.text(what)
+        return self._numbers(kind, 1, what)[0]
 
     def _number(self, kind: int, what: str) -> np.dtype[Any]:
         if kind not in NUMBERS:

@@ -26,7 +26,10 @@ KNOWN = ("none", "linear", "yarn")
 
 SAID = ("type", "factor", "original_context_length", "finetuned")
 
-LOW, HIGH, BEFORE = 1.0, 4.0, 8192  # what Llama 3.1, 3.2 and 3.3 were published with
+# what Llama 3.1, 3.2 and 3.3 were published with
+LOW = 1.0
+HIGH = 4.0
+BEFORE = 8192
 
 
 def rope_scaling(
@@ -53,7 +56,9 @@ def rope_scaling(
             "factor": factor,
             "original_max_position_embeddings": facts.whole(f"{scaling}.original_context_length"),
         }
-    return _llama3(file, head, theta) if DIVISORS in file.names else None
+    if DIVISORS in file.names:
+        return _llama3(file, head, theta)
+    return None
 
 
 def _check_alone(file: File, facts: Facts, scaling: str) -> None:
@@ -128,7 +133,8 @@ def architecture_of(file: File) -> str:
 
 def config_of(file: File) -> dict[str, Any]:
     """The fields of config.json; what the file leaves out is what llama.cpp takes instead."""
-    name, facts = architecture_of(file), Facts(file.metadata, file.path)
+    name = architecture_of(file)
+    facts = Facts(file.metadata, file.path)
     width = facts.whole(f"{name}.embedding_length")
     heads = facts.whole(f"{name}.attention.head_count")
     head = facts.whole(f"{name}.attention.key_length", width // heads)

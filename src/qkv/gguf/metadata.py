@@ -33,7 +33,8 @@ class File:
         self.path = path
         head = read_head(path)
         self.metadata = MappingProxyType(head.metadata)
-        self._places, self._stamp = head.places, head.stamp
+        self._places = head.places
+        self._stamp = head.stamp
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,7 +120,8 @@ class Facts:
     """
 
     def __init__(self, metadata: Mapping[str, Any], path: Path) -> None:
-        self._metadata, self.path = metadata, path
+        self._metadata = metadata
+        self.path = path
 
     def __contains__(self, key: str) -> bool:
         return key in self._metadata
@@ -143,7 +145,9 @@ class Facts:
             raise self._wrong(key, value, "a number above 0")
         with np.errstate(over="ignore"):
             single = np.float32(value)
-        return float(str(single)) if float(single) == value else float(value)
+        if float(single) == value:
+            return float(str(single))
+        return float(value)
 
     def flag(self, key: str, default: bool | None = None) -> bool:
         value = self._get(key, default)
@@ -171,5 +175,8 @@ class Facts:
         return value
 
     def _wrong(self, key: str, value: Any, wanted: str) -> BundleError:
-        given = f"a list of {len(value)}" if isinstance(value, list) else short_repr(str(value))
+        if isinstance(value, list):
+            given = f"a list of {len(value)}"
+        else:
+            given = short_repr(str(value))
         return BundleError(f"{self.path}: {key} is {given}; expected {wanted}")

@@ -55,7 +55,8 @@ class Weights(Collection[str]):
 
     def __init__(self, file: File) -> None:
         """Refuses a file with a tensor that has no place in the model or cannot be unpacked."""
-        name, facts = architecture_of(file), Facts(file.metadata, file.path)
+        name = architecture_of(file)
+        facts = Facts(file.metadata, file.path)
         parts = PARTS | (NORMED if ARCHITECTURES[name].normed else {})
         layers = facts.whole(f"{name}.block_count")
         self._file = file
@@ -101,11 +102,15 @@ class Weights(Collection[str]):
         tensor = self._file.read(self._stored(name), dtype)
         if heads := self._shuffled(name):
             in_halves(tensor, heads)
-        return tensor if out is None else out[: tensor.numel()].view(tensor.shape).copy_(tensor)
+        if out is None:
+            return tensor
+        return out[: tensor.numel()].view(tensor.shape).copy_(tensor)
 
     def mmap(self, name: str) -> Tensor:
         """What `read` gives, paged in from the file where it lies there as it is needed."""
-        return self.read(name) if self._shuffled(name) else self._file.mmap(self._stored(name))
+        if self._shuffled(name):
+            return self.read(name)
+        return self._file.mmap(self._stored(name))
 
     def _stored(self, name: str) -> str:
         if name not in self._names:
@@ -117,7 +122,8 @@ class Weights(Collection[str]):
         return self._heads.get(".".join(name.split(".")[3:-1]), 0)
 
     def _check(self, name: str) -> None:
-        stored, heads = self._names[name], self._shuffled(name)
+        stored = self._names[name]
+        heads = self._shuffled(name)
         self._file.check_kind(stored)
         rows = self._file.shape(stored)[0]
         if heads and rows % (2 * heads):

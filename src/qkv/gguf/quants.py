@@ -67,7 +67,9 @@ def _six_bits(packed: BytesSuperblocks) -> tuple[FloatsSuperblocks, FloatsSuperb
     The first four of each have a byte of their own, whose upper two bits are lent to the last
     four; the third four bytes hold their lower halves, scale and offset.
     """
-    scale, offset, both = packed[:, :4], packed[:, 4:8], packed[:, 8:]
+    scale = packed[:, :4]
+    offset = packed[:, 4:8]
+    both = packed[:, 8:]
     scales = np.concatenate([scale & 63, (both & 15) | (scale >> 6 << 4)], axis=1)
     offsets = np.concatenate([offset & 63, (both >> 4) | (offset >> 6 << 4)], axis=1)
     return scales.astype(np.float32), offsets.astype(np.float32)

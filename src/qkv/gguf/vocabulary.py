@@ -78,7 +78,10 @@ def token_count(facts: Facts) -> int:
 
 def mark_ids(facts: Facts, tokens: int) -> dict[str, int | None]:
     """The token that starts a text, ends it, stands for what is unknown, and fills up rows."""
-    plain = UNSAID if facts.text(f"{PREFIX}.model", "none") == "llama" else {}
+    if facts.text(f"{PREFIX}.model", "none") == "llama":
+        plain = UNSAID
+    else:
+        plain = {}
     ids: dict[str, int | None] = {}
     for mark, stored in MARKS.items():
         key = f"{PREFIX}.{stored}_token_id"
@@ -146,7 +149,8 @@ def _merges(facts: Facts) -> list[tuple[str, str]]:
     merges = []
     for merge in facts.each(f"{PREFIX}.merges", str):
         cut = merge.find(" ", 1)  # a token may itself begin with a space
-        left, right = merge[: max(cut, 0)], merge[cut + 1 :]
+        left = merge[: max(cut, 0)]
+        right = merge[cut + 1 :]
         if not (left and right):
             raise BundleError(
                 f"{facts.path}: the merge {short_repr(merge)} is no two tokens with a space between"
@@ -248,7 +252,9 @@ def _add_marks(backend: Backend, facts: Facts, vocabulary: Vocabulary, starts: b
         "start": facts.flag(f"{PREFIX}.add_bos_token", starts),
         "end": facts.flag(f"{PREFIX}.add_eos_token", False),
     }
-    one, two, found = ["$A:0"], ["$B:1"], []
+    one = ["$A:0"]
+    two = ["$B:1"]
+    found = []
     for mark in (mark for mark in wanted if wanted[mark]):
         id = vocabulary.marks[mark]
         if id is None:

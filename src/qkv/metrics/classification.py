@@ -67,7 +67,8 @@ def score_labels(
 
 
 def _score(confusion: list[list[int]], at: int) -> LabelScore:
-    right, count = confusion[at][at], sum(confusion[at])
+    right = confusion[at][at]
+    count = sum(confusion[at])
     named = sum(row[at] for row in confusion)
     return LabelScore(
         precision=right / named if named else 0.0,
@@ -114,7 +115,10 @@ def bag_of_words(
         return []
     labels = sorted(set(train_labels))
     most_frequent = Counter(train_labels).most_common(1)[0][0]
-    vectorizer = fit_vectorizer(train_texts) if len(labels) > 1 else None
+    if len(labels) > 1:
+        vectorizer = fit_vectorizer(train_texts)
+    else:
+        vectorizer = None
     if vectorizer is None:
         return [most_frequent] * len(test_texts)
     number = {label: at for at, label in enumerate(labels)}
@@ -164,7 +168,10 @@ class WordCounts:
         self.labels = labels
         self.known, counts = np.unique(numbers, return_counts=True)
         self.frequent = counts / max(1, len(numbers))
-        self.vectorizer = fit_vectorizer(texts) if len(self.known) > 1 else None
+        if len(self.known) > 1:
+            self.vectorizer = fit_vectorizer(texts)
+        else:
+            self.vectorizer = None
         if self.vectorizer is not None:
             self.regression = fit_regression(self.vectorizer.transform(texts), numbers)
             self.there, self.bayes = _fit_naive_bayes(texts, numbers)
@@ -194,7 +201,8 @@ def counted_by_others(
     dealt = np.random.default_rng(seed).permutation(len(texts)) % FOLDS
     shares = np.zeros((len(texts), labels), np.float32)
     for fold in range(FOLDS):
-        asked, others = np.flatnonzero(dealt == fold), np.flatnonzero(dealt != fold)
+        asked = np.flatnonzero(dealt == fold)
+        others = np.flatnonzero(dealt != fold)
         counts = WordCounts([texts[i] for i in others.tolist()], numbers[others], labels)
         shares[asked] = counts.shares([texts[i] for i in asked.tolist()])
     return shares

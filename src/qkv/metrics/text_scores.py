@@ -89,9 +89,15 @@ def _check(vectors: Any, labels: Sequence[str]) -> None:
             f"expected ({len(labels)}, D), a row for each label"
         )
     if len(set(labels)) < 2:
-        listed = f'all have the label "{labels[0]}"' if labels else "there are none"
+        if labels:
+            listed = f'all have the label "{labels[0]}"'
+        else:
+            listed = "there are none"
         raise DataError(f"{len(labels)} texts, {listed}; clusters need at least two labels")
-    numbers = vectors if isinstance(vectors, np.ndarray) else vectors.data
+    if isinstance(vectors, np.ndarray):
+        numbers = vectors
+    else:
+        numbers = vectors.data
     if not np.isfinite(numbers).all():
         raise DataError("some vectors hold numbers that are not finite; leave those texts out")
 
@@ -155,7 +161,8 @@ def score_translations(guessed: Sequence[str], references: Sequence[str]) -> Tra
     from sacrebleu.metrics.chrf import CHRF
 
     # force: captions without capitals and full stops are no reason for a warning on the screen.
-    bleu, chrf = BLEU(tokenize="13a", lowercase=False, force=True), CHRF()
+    bleu = BLEU(tokenize="13a", lowercase=False, force=True)
+    chrf = CHRF()
     streams = [list(references)]
     return TranslationScores(
         bleu=float(bleu.corpus_score(list(guessed), streams).score),

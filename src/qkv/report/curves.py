@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Told apart in grey by lightness, and by width and marker besides.
-INK, MUTED, FAINT, TRAINING, HELD_OUT = "#1b1b1d", "#6b6b70", "#a9b8cc", "#1f4e8c", "#d1622b"
+INK = "#1b1b1d"
+MUTED = "#6b6b70"
+FAINT = "#a9b8cc"
+TRAINING = "#1f4e8c"
+HELD_OUT = "#d1622b"
 POINTS = 1_200  # a wider picture would not show more
 WIDTH = 4.8  # inches; narrow, so that letters stay readable on a phone
 HEIGHTS = {"loss": 2.3, "metric": 1.8, "rate": 0.6}  # inches
@@ -39,7 +43,10 @@ def draw(progress: Progress, metric: str) -> "Figure":
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    panels = ["loss", "metric", "rate"] if metric != "loss" else ["loss", "rate"]
+    if metric != "loss":
+        panels = ["loss", "metric", "rate"]
+    else:
+        panels = ["loss", "rate"]
     heights = [HEIGHTS[panel] for panel in panels]
     with mpl.rc_context(STYLE):
         picture = Figure(figsize=(WIDTH, sum(heights) + 0.7))
@@ -82,11 +89,13 @@ def _margins(picture: "Figure") -> dict[str, float]:
 
 
 def _loss(axes: "Axes", progress: Progress) -> None:
-    steps, losses = progress.steps, progress.losses
+    steps = progress.steps
+    losses = progress.losses
     axes.set_ylabel("loss")
     broken = np.flatnonzero(np.isnan(losses))
     if len(broken) < len(losses):
-        kept, line = thinned(losses, POINTS), smoothed(losses)
+        kept = thinned(losses, POINTS)
+        line = smoothed(losses)
         axes.plot(steps[kept], losses[kept], color=FAINT, linewidth=0.7)
         line[broken] = np.nan
         kept = thinned(line, POINTS)
@@ -142,7 +151,8 @@ def _best(axes: "Axes", progress: Progress, metric: str) -> None:
 def _rate(axes: "Axes", progress: Progress) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    steps, rates = progress.steps, progress.rates
+    steps = progress.steps
+    rates = progress.rates
     axes.set(xlabel="step", ylabel="rate")
     axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
     axes.xaxis.set_major_locator(MaxNLocator(7, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))

@@ -24,7 +24,9 @@ def breakable(text: str) -> str:
 def section(heading: str, *parts: str) -> str:
     """The parts under a heading of the second level; nothing if all are empty."""
     inside = "\n".join(part for part in parts if part)
-    return f"<section>\n<h2>{escaped(heading)}</h2>\n{inside}\n</section>" if inside else ""
+    if inside:
+        return f"<section>\n<h2>{escaped(heading)}</h2>\n{inside}\n</section>"
+    return ""
 
 
 def paragraph(text: str) -> str:
@@ -79,7 +81,9 @@ def _cells(row: Sequence[str], named: bool, texts: int) -> str:
 
 
 def _kind(at: int, texts: int) -> str:
-    return "" if at < texts else ' class="number"'
+    if at < texts:
+        return ""
+    return ' class="number"'
 
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"

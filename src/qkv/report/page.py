@@ -45,7 +45,10 @@ def mistakes(labels: Sequence[str], confusion: Confusion) -> str:
     if not confusion:
         return ""
     matrix = len(labels) <= MATRIX
-    shown = _matrix(labels, confusion) if matrix else _pairs(labels, confusion)
+    if matrix:
+        shown = _matrix(labels, confusion)
+    else:
+        shown = _pairs(labels, confusion)
     return f"{_summary(confusion)}\n{shown}\n{_each(labels, confusion)}"
 
 
@@ -62,7 +65,8 @@ def _each(labels: Sequence[str], confusion: Confusion) -> str:
     columns = ("label", "texts", "found", "right when given")
     rows = []
     for at, label in enumerate(labels):
-        right, count = confusion[at][at], sum(confusion[at])
+        right = confusion[at][at]
+        count = sum(confusion[at])
         given = sum(row[at] for row in confusion)
         rows.append((label, f"{count:,}", _share(right, count), _share(right, given)))
     note = paragraph(
@@ -114,7 +118,10 @@ def _pairs(labels: Sequence[str], confusion: Confusion) -> str:
     if not found:
         return ""
     rows = [(true, given, f"{-less:,}", _share(-less, total)) for less, true, given, total in found]
-    all_of = f"All {len(found)}" if len(found) <= PAIRS else f"The {PAIRS} of {len(found):,}"
+    if len(found) <= PAIRS:
+        all_of = f"All {len(found)}"
+    else:
+        all_of = f"The {PAIRS} of {len(found):,}"
     most = "pairs that were confused" + " most" * (len(found) > PAIRS)
     columns = ("true label", "was given", "texts", "share of the label")
     return table(f"{all_of} {most}", columns, rows[:PAIRS], texts=2)
@@ -122,11 +129,15 @@ def _pairs(labels: Sequence[str], confusion: Confusion) -> str:
 
 def _recall(confusion: Confusion, at: int) -> float:
     """A label without texts was not missed, so it comes last among the hardest."""
-    return confusion[at][at] / sum(confusion[at]) if sum(confusion[at]) else 1.0
+    if sum(confusion[at]):
+        return confusion[at][at] / sum(confusion[at])
+    return 1.0
 
 
 def _share(part: int, whole: int) -> str:
-    return figure(part / whole) if whole else "–"
+    if whole:
+        return figure(part / whole)
+    return "–"
 
 
 # The picture's colours follow the page, light or dark.
@@ -180,7 +191,9 @@ def _scores(story: Story) -> str:
     names = [each for each in known if each in story.scores or each in theirs]
     if not names:
         return ""
-    columns = ("score", "model", "baseline") if story.baseline else ("score", "model")
+    columns = ["score", "model"]
+    if story.baseline:
+        columns.append("baseline")
     rows = [
         (
             name(each) + " (watched)" * (each == story.metric),
@@ -191,7 +204,10 @@ def _scores(story: Story) -> str:
         )
         for each in names
     ]
-    direction = "higher" if story.higher_is_better else "lower"
+    if story.higher_is_better:
+        direction = "higher"
+    else:
+        direction = "lower"
     note = f"Of the {name(story.metric)}, {direction} is better."
     return table("Final scores", columns, rows) + paragraph(
         f"The baseline is {what}. {note}" if story.baseline else note
@@ -203,15 +219,21 @@ def _sample(sample: Table) -> str:
 
 
 def _data(data: Sequence[tuple[str, str]]) -> str:
-    return table("What it learned from", ("what", "value"), data, texts=2) if data else ""
+    if data:
+        return table("What it learned from", ("what", "value"), data, texts=2)
+    return ""
 
 
 def _remarks(remarks: Sequence[str]) -> str:
     items = "\n".join(f"<li>{escaped(remark)}</li>" for remark in remarks)
-    return f"<h3>Worth knowing</h3>\n<ul>\n{items}\n</ul>" if remarks else ""
+    if remarks:
+        return f"<h3>Worth knowing</h3>\n<ul>\n{items}\n</ul>"
+    return ""
 
 
-CURVES_SVG, CURVES_PNG, REPORT = "curves.svg", "curves.png", "report.html"
+CURVES_SVG = "curves.svg"
+CURVES_PNG = "curves.png"
+REPORT = "report.html"
 
 
 def write_report(story: Story, folder: Path) -> None:
@@ -240,6 +262,9 @@ def _rendered(picture: "Figure", form: str) -> bytes:
     content = io.BytesIO()
     # No date and no random ids; letters as text, which is smaller than their outlines.
     with mpl.rc_context({"svg.hashsalt": "qkv", "svg.fonttype": "none"}):
-        metadata = {"Date": None, "Title": "Training curves"} if form == "svg" else None
+        if form == "svg":
+            metadata = {"Date": None, "Title": "Training curves"}
+        else:
+            metadata = None
         picture.savefig(content, format=form, dpi=150, metadata=metadata)
     return content.getvalue()

@@ -116,12 +116,14 @@ def smoothed(values: Numbers) -> Numbers:
     The span is short at the start, so that a steep first fall is not flattened, and
     soon a twentieth of all values.
     """
-    at, half = np.arange(len(values)), len(values) // 40
+    at = np.arange(len(values))
+    half = len(values) // 40
     reach = np.minimum(at + half // 10, half)
     finite = np.isfinite(values)
     sums = np.concatenate([[0.0], np.cumsum(np.where(finite, values, 0.0))])
     counts = np.concatenate([[0], np.cumsum(finite)])
-    low, high = np.maximum(at - reach, 0), np.minimum(at + reach + 1, len(values))
+    low = np.maximum(at - reach, 0)
+    high = np.minimum(at + reach + 1, len(values))
     count = counts[high] - counts[low]
     means = (sums[high] - sums[low]) / np.maximum(count, 1)
     return np.where(count > 0, means, np.nan)
@@ -155,8 +157,13 @@ def _best(
 
 def _finite(value: Any) -> float:
     """The number, or NaN for anything else; JSON may hold null where a number was none."""
-    number = float(value) if isinstance(value, int | float) else math.nan
-    return number if math.isfinite(number) else math.nan
+    if isinstance(value, int | float):
+        number = float(value)
+    else:
+        number = math.nan
+    if math.isfinite(number):
+        return number
+    return math.nan
 
 
 NAMES = {
@@ -179,10 +186,17 @@ def name(metric: str) -> str:
 def figure(value: float) -> str:
     """A score with as many digits as one reads: 0.913, 34.21, 1,234."""
     if not math.isfinite(value):
-        return "not a number" if math.isnan(value) else "infinite"
+        if math.isnan(value):
+            return "not a number"
+        return "infinite"
     if value != 0 and abs(value) < 0.0005:
         return f"{value:.1e}"
-    decimals = 3 if abs(value) < 10 else 2 if abs(value) < 1000 else 0
+    if abs(value) < 10:
+        decimals = 3
+    elif abs(value) < 1000:
+        decimals = 2
+    else:
+        decimals = 0
     return f"{value:,.{decimals}f}".replace("-", "−")
 
 
@@ -199,7 +213,10 @@ def verdict(story: Story) -> str:
     if not math.isfinite(theirs.get(story.metric, math.nan)):
         return f"{reaches}. There is no baseline to compare it with."
     baseline = theirs[story.metric]
-    direction = "higher" if story.higher_is_better else "lower"
+    if story.higher_is_better:
+        direction = "higher"
+    else:
+        direction = "lower"
     beside = f"{reaches}; the baseline, {what}, has {figure(baseline)} ({direction} is better)"
     if figure(ours) == figure(baseline):
         return f"The model did not beat its baseline: both are the same. {beside}."
@@ -241,7 +258,8 @@ def _training(progress: Progress) -> str:
         return "No training steps were logged."
     if len(shown) == 0:
         return "The training loss was never finite."
-    first, last = shown[0], shown[-1]
+    first = shown[0]
+    last = shown[-1]
     start = f"{figure(line[first])} at step {progress.steps[first]:,.0f}"
     if first == last:
         return f"Training loss was {start}."
@@ -252,4 +270,6 @@ def _training(progress: Progress) -> str:
 
 
 def _steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count:,} steps"
+    if count == 1:
+        return "1 step"
+    return f"{count:,} steps"

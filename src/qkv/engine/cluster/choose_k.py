@@ -47,21 +47,31 @@ LARGEST = 100  # candidate
 
 STEP = 1.18  # each candidate is so many times the one before, or one more
 
-PAIRS, SAMPLE = 6, 2_000  # pairs of samples, and vectors in one of them
+# pairs of samples, and vectors in one of them
+PAIRS = 6
+SAMPLE = 2_000
 
 FEW = 200  # below so many vectors in one half, the two samples share some
 
 STARTS = 5
 
-WIDTH, SEEN = 64, 10_000  # directions, and how many vectors they are taken from
+# directions, and how many vectors they are taken from
+WIDTH = 64
+SEEN = 10_000
 
-CLOSE, CLEARLY = 0.1, 0.03  # nearly as good as the best; better than the one beside it
+# nearly as good as the best; better than the one beside it
+CLOSE = 0.1
+CLEARLY = 0.03
 
-FAR, ENDS = 0.25, 5  # so much worse, so many times in a row: larger ones are not tried
+# so much worse, so many times in a row: larger ones are not tried
+FAR = 0.25
+ENDS = 5
 
 UNSTABLE = 0.3  # below this, two samples hardly agree on anything
 
-CHANCE, PATIENCE = 0.1, 12  # nothing above this among so many: larger ones are not tried either
+# nothing above this among so many: larger ones are not tried either
+CHANCE = 0.1
+PATIENCE = 12
 
 Tried = Callable[[int, float], None]
 
@@ -79,7 +89,8 @@ def choose_k(vectors: Vectors, seed: int, tried: Tried = lambda k, stability: No
     """The largest k that is about as stable as the best; at least 4 vectors are needed."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    few, found = _reduced(vectors, seed), dict[int, float]()
+    few = _reduced(vectors, seed)
+    found = dict[int, float]()
     for k in candidates(len(vectors)):
         with threadpool_limits(1):  # its products are small: more threads wait for each other
             found[k] = stability(few, k, seed)
@@ -94,7 +105,8 @@ def choose_k(vectors: Vectors, seed: int, tried: Tried = lambda k, stability: No
 
 def largest_stable(found: Mapping[int, float]) -> int:
     """Of these candidates, smallest first, with their stability, the one to take."""
-    tried, least = list(found), max(found.values()) - CLOSE
+    tried = list(found)
+    least = max(found.values()) - CLOSE
     at = max(i for i, k in enumerate(tried) if found[k] >= least)
     while at and found[tried[at - 1]] > found[tried[at]] + CLEARLY:
         at -= 1
@@ -114,7 +126,8 @@ def stability(vectors: Vectors, k: int, seed: int) -> float:
     agreements = []
     for pair in range(PAIRS):
         order = np.random.default_rng((seed, pair)).permutation(len(vectors))
-        one, other = np.sort(order[:half]), np.sort(order[-half:])
+        one = np.sort(order[:half])
+        other = np.sort(order[-half:])
         both = vectors[np.union1d(one, other)]
         labels = [
             nearest(both, find_centres(vectors[of], k, seed + pair, STARTS))[0]
@@ -135,7 +148,8 @@ def _reduced(vectors: Vectors, seed: int) -> Vectors:
 
 def _enough(found: Sequence[float]) -> bool:
     """Whether what was found so far says that larger ones will not be better."""
-    last, best = found[-ENDS:], max(found)
+    last = found[-ENDS:]
+    best = max(found)
     falls = len(last) == ENDS and max(last) < best - FAR
     return falls or (len(found) >= PATIENCE and best < CHANCE)
 
@@ -160,7 +174,9 @@ DENSITY_WIDTH = 20  # principal components
 
 DENSITY_SAMPLE = 10_000
 
-SMALLEST, SHARE = 5, 200  # texts in a cluster: so many, or one in so many if that is more
+# texts in a cluster: so many, or one in so many if that is more
+SMALLEST = 5
+SHARE = 200
 
 NEIGHBOURS = 5
 
@@ -180,7 +196,9 @@ def dense_labels(vectors: Vectors, seed: int) -> Labels:
     centre, along = directions(vectors[chosen], DENSITY_WIDTH)
     sample = _reduced_for_density(vectors[chosen], centre, along)
     labels = _hdbscan(sample)
-    return labels if size == len(vectors) else _joined(vectors, centre, along, sample, labels)
+    if size == len(vectors):
+        return labels
+    return _joined(vectors, centre, along, sample, labels)
 
 
 def _hdbscan(vectors: Vectors) -> Labels:

@@ -37,7 +37,10 @@ from qkv.report.html import document, escaped, paragraph, section, table
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 
-WIDTH, HEIGHT, EDGE, SIZE = 720, 540, 16, 4.0
+WIDTH = 720
+HEIGHT = 540
+EDGE = 16
+SIZE = 4.0
 
 TITLE = 160  # characters of a text that are shown when it is pointed at
 
@@ -65,7 +68,8 @@ def picture(clustering: Clustering, shown: Labels, at: Vectors) -> str:
     x = EDGE + at[:, 0] * (WIDTH - 2 * EDGE)
     y = EDGE + at[:, 1] * (HEIGHT - 2 * EDGE)
     labels = clustering.labels[shown]
-    signs, numbers = [], []
+    signs = []
+    numbers = []
     for each in clustering.clusters:
         inside = np.flatnonzero(labels == each.id)
         drawn = [
@@ -92,13 +96,22 @@ def _sign(label: int, x: float, y: float, title: str) -> str:
 
 
 def _colour(label: int) -> str:
-    return "var(--muted)" if label == OUTLIERS else COLOURS[label % len(COLOURS)]
+    if label == OUTLIERS:
+        return "var(--muted)"
+    return COLOURS[label % len(COLOURS)]
 
 
 def _title(clustering: Clustering, number: int) -> str:
-    label, text = int(clustering.labels[number]), " ".join(clustering.texts[number].split())
-    cut = text if len(text) <= TITLE else f"{text[:TITLE]}…"
-    where = "outlier" if label == OUTLIERS else f"{label}: {clustering.name_of(label)}"
+    label = int(clustering.labels[number])
+    text = " ".join(clustering.texts[number].split())
+    if len(text) <= TITLE:
+        cut = text
+    else:
+        cut = f"{text[:TITLE]}…"
+    if label == OUTLIERS:
+        where = "outlier"
+    else:
+        where = f"{label}: {clustering.name_of(label)}"
     return escaped(f"{cut} ({where})")
 
 
@@ -139,7 +152,8 @@ def _tsne(vectors: Vectors, start: Vectors, seed: int) -> Vectors:
 
 
 def _framed(points: Vectors) -> Vectors:
-    low, high = points.min(axis=0), points.max(axis=0)
+    low = points.min(axis=0)
+    high = points.max(axis=0)
     return np.asarray((points - low) / np.maximum(high - low, 1e-9), np.float32)
 
 
@@ -167,16 +181,30 @@ def page(clustering: Clustering, vectors: ArrayLike, title: str, seed: int) -> s
 
 
 def _verdict(clustering: Clustering) -> str:
-    count, found, far = len(clustering.texts), clustering.found, len(clustering.outliers)
-    texts = "1 text" if count == 1 else f"{count:,} texts"
-    clusters = "1 cluster" if found == 1 else f"{found:,} clusters"
-    lie = "1 lies far out" if far == 1 else f"{far:,} lie far out"
+    count = len(clustering.texts)
+    found = clustering.found
+    far = len(clustering.outliers)
+    if count == 1:
+        texts = "1 text"
+    else:
+        texts = f"{count:,} texts"
+    if found == 1:
+        clusters = "1 cluster"
+    else:
+        clusters = f"{found:,} clusters"
+    if far == 1:
+        lie = "1 lies far out"
+    else:
+        lie = f"{far:,} lie far out"
     return f"{texts} in {clusters}; {lie}."
 
 
 def _figure(clustering: Clustering, shown: Labels, at: Vectors) -> str:
     count = len(clustering.texts)
-    part = f"{len(shown):,} of {count:,} texts" if len(shown) < count else f"All {count:,} texts"
+    if len(shown) < count:
+        part = f"{len(shown):,} of {count:,} texts"
+    else:
+        part = f"All {count:,} texts"
     words = (
         f"{part}, alike ones near each other; the larger distances mean little. Numbers are those "
         "of the clusters below. Point at a sign to read its text."
@@ -194,7 +222,10 @@ def _clusters(clustering: Clustering) -> str:
 def _row(clustering: Clustering, each: Cluster) -> tuple[str, ...]:
     others = dict.fromkeys(clustering.texts[i] for i in each.nearest)
     near = [_cut(text) for text in others if text != each.medoid]
-    number = "–" if each.id == OUTLIERS else f"{each.id}"
+    if each.id == OUTLIERS:
+        number = "–"
+    else:
+        number = f"{each.id}"
     return number, each.name, _cut(each.medoid), "\n".join(near), f"{each.size:,}"
 
 
@@ -210,7 +241,10 @@ def _far_out(clustering: Clustering) -> str:
         )
         for i in far[:FAR]
     ]
-    all_of = f"All {len(far)}" if len(far) <= FAR else f"The {FAR} farthest of {len(far):,}"
+    if len(far) <= FAR:
+        all_of = f"All {len(far)}"
+    else:
+        all_of = f"The {FAR} farthest of {len(far):,}"
     return table(f"{all_of} texts that fit least", ("text", "in", "distance"), rows, texts=2)
 
 
@@ -230,7 +264,9 @@ def _how(clustering: Clustering, seed: int) -> list[str]:
 
 def _cut(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+    if len(line) <= LONGEST:
+        return line
+    return f"{line[:LONGEST]}…"
 
 
 ENDINGS = (".html", ".csv")

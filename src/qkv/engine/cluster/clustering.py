@@ -80,7 +80,8 @@ class Clustering:
 
     def row(self, number: int) -> dict[str, object]:
         """One text with its cluster and distance."""
-        label, distance = int(self.labels[number]), float(self.distances[number])
+        label = int(self.labels[number])
+        distance = float(self.distances[number])
         return {"text": self.texts[number], "cluster": label, "distance": round(distance, 6)}
 
 
@@ -108,14 +109,18 @@ def tokens_of_words(text: str, tokens: Sequence[Span]) -> list[tuple[Span | None
     behind the last word.
     """
     found: list[tuple[Span | None, list[int]]] = []
-    words, word = word_spans(text), 0
+    words = word_spans(text)
+    word = 0
     for at, (start, end) in enumerate(tokens):
         while word < len(words) and words[word][1] <= start:
             word += 1
         after = word
         while after < len(words) and words[after][0] < end:
             after += 1
-        span = (words[word][0], words[after - 1][1]) if after > word else None
+        if after > word:
+            span = (words[word][0], words[after - 1][1])
+        else:
+            span = None
         before, group = found[-1] if found else ((0, 0), [])
         if before is None:
             found[-1] = (span, [*group, at])
@@ -153,7 +158,10 @@ def names(texts: Sequence[str], labels: Labels, count: int, medoids: Sequence[st
     A cluster without any word is named by its medoid.
     """
     words, counts = _counted(texts, labels, count)
-    scores = _scores(counts) if len(words) else [np.zeros(0)] * count
+    if len(words):
+        scores = _scores(counts)
+    else:
+        scores = [np.zeros(0)] * count
     found = []
     for row, medoid in zip(scores, medoids, strict=True):
         best = np.argsort(-row, kind="stable")[:WORDS]
@@ -234,7 +242,10 @@ def _by_size(labels: Labels) -> Labels:
 
 def _distances(vectors: Vectors, labels: Labels, count: int) -> Distances:
     """1 − cosine to the text's own centre; of an outlier to the nearest one, if there is any."""
-    centres = means(vectors, labels, count) if count else unit(vectors.mean(axis=0)[None])
+    if count:
+        centres = means(vectors, labels, count)
+    else:
+        centres = unit(vectors.mean(axis=0)[None])
     own = np.where(labels == OUTLIERS, nearest(vectors, centres)[0], labels)
     cosines = np.empty(len(vectors))
     for each in range(len(centres)):
@@ -296,12 +307,19 @@ def cluster(
     given = _checked(texts, vectors)
     choice = Choice(k)
     if np.abs(given - given[0]).max() < ALIKE:
-        said = "all vectors are the same, so there is one cluster" if len(texts) > 1 else ""
-        labels, choice = np.zeros(len(texts), np.int64), Choice(1, {}, said)
+        if len(texts) > 1:
+            said = "all vectors are the same, so there is one cluster"
+        else:
+            said = ""
+        labels = np.zeros(len(texts), np.int64)
+        choice = Choice(1, {}, said)
     elif method == "hdbscan":
         labels = dense_labels(given, seed)
     else:
-        choice = _chosen(texts, given, seed, tried) if k is None else choice
+        if k is None:
+            choice = _chosen(texts, given, seed, tried)
+        else:
+            choice = choice
         labels = _divided(given, choice, seed)
     return described(texts, given, labels, method, choice)
 

@@ -21,7 +21,9 @@ Vectors = NDArray[np.float32]  # (n, D), rows of length 1
 
 Labels = NDArray[np.int64]  # (n,)
 
-SAMPLE, A_CENTRE = 5_000, 30  # vectors the starts are tried on: in all, and for each centre
+# vectors the starts are tried on: in all, and for each centre
+SAMPLE = 5_000
+A_CENTRE = 30
 
 STARTS = 10
 
@@ -42,12 +44,15 @@ def find_centres(vectors: Vectors, k: int, seed: int, starts: int = STARTS) -> V
     tries = max(1, min(starts, WORK * starts // (size * k)))
     found = [_settled(sample, _seeds(sample, k, draws)) for _ in range(tries)]
     centres = max(found, key=lambda pair: pair[0])[1]
-    return centres if size == len(vectors) else _settled(vectors, centres)[1]
+    if size == len(vectors):
+        return centres
+    return _settled(vectors, centres)[1]
 
 
 def nearest(vectors: Vectors, centres: Vectors) -> tuple[Labels, Vectors]:
     """For each vector the number of its nearest centre, and its cosine with it: (n,) each."""
-    labels, cosines = np.empty(len(vectors), np.int64), np.empty(len(vectors), np.float32)
+    labels = np.empty(len(vectors), np.int64)
+    cosines = np.empty(len(vectors), np.float32)
     for part in portions(len(vectors)):
         likeness = vectors[part] @ centres.T  # (portion, k)
         labels[part] = likeness.argmax(axis=1)

@@ -40,7 +40,9 @@ from qkv.text.vocab_training import check_no_surrogates
 # FOLDED engine/embed/windows: Texts as an encoder reads them, and what becomes of those that
 #   are longer than it reads.
 
-TEXTS, CHARACTERS = 1024, 1 << 20  # a portion is closed when it has either
+# a portion is closed when it has either
+TEXTS = 1024
+CHARACTERS = 1 << 20
 
 
 def portions(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -52,7 +54,8 @@ def portions(texts: Iterable[str]) -> Iterator[list[str]]:
         size += len(text)
         if len(portion) >= TEXTS or size >= CHARACTERS:
             yield portion
-            portion, size = [], 0
+            portion = []
+            size = 0
     if portion:
         yield portion
 
@@ -74,7 +77,10 @@ def with_vectors(model: Model, raw: bool) -> Encoder:
         plain = output.model_copy(update={"normalize": False})
         assert isinstance(model.output, PooledOutput)
         return _answering(model, plain, model.output.change)
-    pooling = output.pooling if isinstance(output, Classify) else Mean()
+    if isinstance(output, Classify):
+        pooling = output.pooling
+    else:
+        pooling = Mean()
     return _answering(model, TextVector(pooling=pooling, normalize=False), nn.Identity())
 
 
@@ -127,7 +133,8 @@ class Windows:
         if self.fitting:
             found[self.places] = answer(self.fitting).double()
         if self.windows:
-            owners, tokens = torch.tensor(self.owners), torch.tensor(self.tokens).double()
+            owners = torch.tensor(self.owners)
+            tokens = torch.tensor(self.tokens).double()
             totals = torch.zeros(len(found)).double().index_add_(0, owners, tokens)
             shares = tokens / totals[owners]
             found.index_add_(0, owners, answer(self.windows).double() * shares[:, None])
@@ -216,11 +223,14 @@ def embed(
     embedder = Embedder(model, tokenizer, raw=raw, long=long, batch_tokens=batch_tokens)
     tell = progress or (lambda done: None)
     tell(0)
-    found, done, count = [embedder(())], 0, 0
+    found = [embedder(())]
+    done = 0
+    count = 0
     for portion in portions(several(texts)):
         part = embedder(portion, done + 1)
         found.append(part)
-        done, count = done + len(portion), count + part.long
+        done = done + len(portion)
+        count = count + part.long
         tell(done)
     return Embedded(np.concatenate([part.vectors for part in found]), count)
 
@@ -237,8 +247,10 @@ class Embedder:
         long: Long = "error",
         batch_tokens: int | None = None,
     ) -> None:
-        self.model, self.tokenizer = with_vectors(model, raw), tokenizer
-        self.raw, self.long = raw, long
+        self.model = with_vectors(model, raw)
+        self.tokenizer = tokenizer
+        self.raw = raw
+        self.long = long
         self.budget = expect_budget(batch_tokens)
 
     def __call__(self, texts: Sequence[str], first: int = 1) -> Embedded:

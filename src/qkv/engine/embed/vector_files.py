@@ -78,9 +78,13 @@ class Journal:
 
         Where long texts were an error there was none so far, so that may be changed.
         """
-        free = {"long"} if self.options.get("long") == "error" else set[str]()
+        if self.options.get("long") == "error":
+            free = {"long"}
+        else:
+            free = set[str]()
         for option in sorted({*self.options, *options} - free):
-            before, now = self.options.get(option), options.get(option)
+            before = self.options.get(option)
+            now = options.get(option)
             if before != now:
                 raise DataError(
                     f"{name} was begun with {option} {before}, not {now}; go on with that, or "
@@ -112,7 +116,8 @@ class Part(ABC):
     ending: ClassVar[str]
 
     def __init__(self, path: Path, width: int, size: int | None) -> None:
-        self.path, self.width = path, width
+        self.path = path
+        self.width = width
         self.file = path.open("w+b" if size is None else "r+b")
         if size is None:
             self.file.write(self.head(0))
@@ -262,8 +267,13 @@ def embed_to_file(
     are those of a run that was never interrupted, where one thread computes.
     """
     expect_place(path, resume=resume, force=force)
-    tell, stream, hashed = progress or (lambda done: None), iter(texts), Fingerprint()
-    kept = Journal.read(journal_of(path)) if resume else None
+    tell = progress or (lambda done: None)
+    stream = iter(texts)
+    hashed = Fingerprint()
+    if resume:
+        kept = Journal.read(journal_of(path))
+    else:
+        kept = None
     if kept is not None:
         kept.expect(options, path)
         _pass_over(stream, kept, hashed, path)
@@ -281,7 +291,8 @@ def embed_to_file(
         for portion in portions(stream):
             found = embed(portion, rows + 1)
             hashed.add(portion)
-            rows, long = rows + len(portion), long + found.long
+            rows = rows + len(portion)
+            long = long + found.long
             with _writing(path):
                 part.add(portion, found.vectors)
                 size = part.flush()

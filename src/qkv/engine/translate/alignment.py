@@ -60,7 +60,8 @@ def cross_weights(
     finally:
         hook.remove()
     weights = seen[turns.index(layer)][0].float().mean(dim=0)  # (T, S), marks included
-    first, before = len(marking.start) - 1, len(marking.before)
+    first = len(marking.start) - 1
+    before = len(marking.before)
     return weights[first : first + len(target), before : before + len(source)].cpu()
 
 
@@ -109,7 +110,8 @@ def written_spans(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> list[S
 
     A token that wrote only some bytes of a character covers the whole of it.
     """
-    spans, reached = list[Span](), 0
+    spans = list[Span]()
+    reached = 0
     for n in range(len(ids)):
         end = max(reached, _common(tokenizer.decode(ids[: n + 1]), text))
         spans.append((reached, end if end > reached else min(reached + 1, len(text))))
@@ -136,7 +138,9 @@ def _sort(character: str) -> str:
         return "L" if kind[0] == "L" else "D"
     if character in ".,":
         return "P"
-    return "J" if character in "'’-‐" else "O"
+    if character in "'’-‐":
+        return "J"
+    return "O"
 
 
 def _hangul(character: str) -> bool:
@@ -172,7 +176,9 @@ class Aligner:
     def __init__(
         self, model: Translator, tokenizer: Tokenizer, marking: Marking, layer: int | None = None
     ) -> None:
-        self.model, self.tokenizer, self.marking = model, tokenizer, marking
+        self.model = model
+        self.tokenizer = tokenizer
+        self.marking = marking
         self.layer = aligning_layer(model, layer)
 
     def links(self, plan: Plan, parts: Sequence[Hypothesis]) -> tuple[Link, ...]:
@@ -199,9 +205,11 @@ def word_links(
     w (T, S): the tokens' weights. A word gets the sum of its source tokens' weights, and looks as
     its target tokens do on average.
     """
-    sources, targets = words_of(source), words_of(target)
+    sources = words_of(source)
+    targets = words_of(target)
     columns = shares(sources, source_spans)
-    rows, found = w.tolist(), list[Link]()
+    rows = w.tolist()
+    found = list[Link]()
     for word, tokens in zip(targets, shares(targets, target_spans), strict=True):
         whole = sum(share for _, share in tokens)
         if not whole or not sources:

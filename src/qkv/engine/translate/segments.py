@@ -121,7 +121,9 @@ class Portion:
 def lines(text: str) -> list[Portion]:
     """The lines of a text that have anything in them; the only line of a text stays as it is."""
     if not _BREAK.search(text):
-        return [Portion(text, 0)] if text.strip() else []
+        if text.strip():
+            return [Portion(text, 0)]
+        return []
     ends = [found.end() for found in _BREAK.finditer(text)]
     return _portions(pieces(text, ends), Portion("", 0))
 
@@ -136,7 +138,8 @@ def cut(line: Portion, fits: Fits) -> list[Portion]:
 
 def joined(portions: Sequence[Portion], said: Sequence[str]) -> tuple[str, list[int]]:
     """What was said of each portion with the space that stood between them, and where it begins."""
-    text, starts = "", list[int]()
+    text = ""
+    starts = list[int]()
     for portion, part in zip(portions, said, strict=True):
         # Chinese has no space after a sentence, but most other languages want one there.
         lacks = text[-1:] in (".", "?", "!") and not portion.before and part[:1].isalpha()
@@ -150,7 +153,9 @@ def _cut_finer(text: str, fits: Fits, ways: Sequence[Callable[[str], list[str]]]
     """The text itself if it fits, else its parts, as many together as fit."""
     if not ways or fits(text.strip()):
         return [text]
-    parts, first, found = ways[0](text), 0, list[str]()
+    parts = ways[0](text)
+    first = 0
+    found = list[str]()
     while first < len(parts):
         count = _most(parts, first, fits)
         found += _cut_finer("".join(parts[first : first + count]), fits, ways[1:])
@@ -164,7 +169,8 @@ def _most(parts: Sequence[str], first: int, fits: Fits) -> int:
     def fit(count: int) -> bool:
         return fits("".join(parts[first : first + count]).strip())
 
-    left, most = len(parts) - first, 1
+    left = len(parts) - first
+    most = 1
     while 2 * most <= left and fit(2 * most):  # a long text is not tried as a whole
         most *= 2
     step = most
@@ -178,10 +184,14 @@ def _most(parts: Sequence[str], first: int, fits: Fits) -> int:
 def _portions(parts: Sequence[str], whole: Portion) -> list[Portion]:
     """Pieces of a whole without the space around them; a blank one is space before the next."""
     found: list[Portion] = []
-    place, space = whole.start, whole.before
+    place = whole.start
+    space = whole.before
     for piece in parts:
         text = piece.strip()
-        lead = piece[: len(piece) - len(piece.lstrip())] if text else piece
+        if text:
+            lead = piece[: len(piece) - len(piece.lstrip())]
+        else:
+            lead = piece
         trail = piece[len(lead) + len(text) :]
         if text:
             found.append(Portion(text, place + len(lead), space + lead))
@@ -215,7 +225,9 @@ class Marking:
         t = tokenizer
         marked = t.adds_special_tokens or t.special_tokens.omit_source_eos
         before, after = (t.prefix_ids, t.suffix_ids) if marked else ((), (t.eos_id,))
-        start = (t.bos_id,) if t.forced_bos_id is None else (t.bos_id, t.forced_bos_id)
+        start: tuple[int, ...] = (t.bos_id,)
+        if t.forced_bos_id is not None:
+            start = (t.bos_id, t.forced_bos_id)
         named = (getattr(t.special_tokens, role) for role in UNWRITTEN)
         marks = {t.token_to_id(token) for token in named if token is not None}
         spare = range(t.vocab_size, config.embedding.vocabulary)  # a table may have rows to spare
@@ -271,7 +283,9 @@ def _cut(
     long: Long,
 ) -> Plan:
     """The plan of a text that has a line longer than the model reads."""
-    portions, ids, told = list[Portion](), list[Ids](), ""
+    portions = list[Portion]()
+    ids = list[Ids]()
+    told = ""
     for line, whole in zip(line_portions, line_ids, strict=True):
         if len(whole) <= marking.room:
             portions.append(line)
@@ -303,7 +317,9 @@ def _refuse_whole(portions: Sequence[Portion], ids: Sequence[Ids], room: int) ->
 
 
 def _shown(text: str) -> str:
-    return f"“{text[:SHOWN].rstrip()}…”" if len(text) > SHOWN else f"“{text}”"
+    if len(text) > SHOWN:
+        return f"“{text[:SHOWN].rstrip()}…”"
+    return f"“{text}”"
 
 
 @dataclass(frozen=True)
@@ -318,7 +334,8 @@ class Combination:
 
     def with_(self, part: Hypothesis, length_penalty: float) -> "Combination":
         """This one with the hypothesis of one more portion."""
-        total, scored = self.total + part.score, self.scored + part.scored
+        total = self.total + part.score
+        scored = self.scored + part.scored
         score = total / math.pow(scored, length_penalty)
         ended = self.ended and part.stop_reason == "end"
         return Combination((*self.parts, part), score, total, scored, ended)

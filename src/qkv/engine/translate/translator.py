@@ -75,8 +75,14 @@ def translate(
     """
     if long not in get_args(Long):
         raise UsageError(unknown("treatment of long texts", long, get_args(Long)))
-    marks = Marking.of(tokenizer, model.config) if marking is None else marking
-    aligner = Aligner(model, tokenizer, marks, layer) if alignment else None
+    if marking is None:
+        marks = Marking.of(tokenizer, model.config)
+    else:
+        marks = marking
+    if alignment:
+        aligner = Aligner(model, tokenizer, marks, layer)
+    else:
+        aligner = None
     asked = plans(texts, tokenizer, marks, long)
     found = iter(
         beam_search(
@@ -97,7 +103,10 @@ def translate(
     for plan in asked:
         ways = best_combinations([next(found) for _ in plan.ids], best, length_penalty)
         said = tuple(_said(plan, way, tokenizer) for way in ways)
-        links = None if aligner is None else aligner.links(plan, ways[0].parts)
+        if aligner is None:
+            links = None
+        else:
+            links = aligner.links(plan, ways[0].parts)
         translations.append(_translation(plan, said, links))
     return translations
 
