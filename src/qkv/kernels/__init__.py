@@ -1,29 +1,29 @@
-"""Inner loops in C++, compiled for this machine when they are asked for.
+"""Kernels in C++, compiled for this machine on first use.
 
-They do in one pass what torch does in several, and in one call what would be hundreds; each has a
-slower twin in torch that it equals.
+They do in one pass over memory what torch does in several, and in one call what would be hundreds.
+Each has a slower counterpart in torch that a test compares it with.
 """
 
 from qkv.kernels.inference import (
     ACTIVATIONS,
+    DecoderLayer,
+    DecoderShape,
     InferenceKernels,
-    Layer,
     Matrix,
-    Norm,
-    Panels,
-    Shape,
-    floats,
+    PackedMatrix,
+    RmsNorm,
     inference_kernels,
 )
+from qkv.kernels.library import contiguous_float32
 
 __all__ = [
     "ACTIVATIONS",
+    "DecoderLayer",
+    "DecoderShape",
     "InferenceKernels",
-    "Layer",
     "Matrix",
-    "Norm",
-    "Panels",
-    "Shape",
-    "floats",
+    "PackedMatrix",
+    "RmsNorm",
+    "contiguous_float32",
     "inference_kernels",
 ]

@@ -1,94 +1,126 @@
-"""The loops as functions of tensors.
+"""The inference kernels as functions of tensors.
 
-All tensors are float32 unless said otherwise, on the CPU, and rows of theirs lie in one piece.
+Tensors are float32 unless stated otherwise, on the CPU, and contiguous along their last axis. The
+ctypes structures mirror those of `abi.h`.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import byref, c_float, c_int, c_long, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from qkv.kernels.library import Library, contiguous_float32, pointer, thread_count
+
+SOURCES = (
+    "abi.cpp",
+    "attention_decode.cpp",
+    "attention_varlen.cpp",
+    "gemm_int8.cpp",
+    "layer_norm.cpp",
+    "linear.cpp",
+    "llama_decode.cpp",
+    "quantize.cpp",
+)
 NO_ACTIVATION = -1
-ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "relu2": 4}  # as in numbers.h
+ACTIVATIONS = {"relu": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "relu2": 4}  # as in activations.h
 
 
 class Matrix(ctypes.Structure):
-    """A product x·Wᵀ + b; with a scale for each row of W, W is in 8 bits."""
+    """The weights of x·Wᵀ + b for a single row x; with a scale for each row of W, W is int8."""
 
     _fields_ = (
-        ("numbers", c_void_p), ("scale", c_void_p), ("bias", c_void_p),
-        ("rows", c_long), ("columns", c_long),
-    )  # fmt: skip
+        ("data", c_void_p),
+        ("scale", c_void_p),
+        ("bias", c_void_p),
+        ("rows", c_long),
+        ("columns", c_long),
+    )
 
     @classmethod
     def of(cls, weight: Tensor, scale: Tensor | None, bias: Tensor | None) -> Matrix:
-        """It holds no tensor: whoever uses it must."""
-        wanted = torch.float32 if scale is None else torch.int8
-        if weight.dtype != wanted or not weight.is_contiguous():
-            raise TypeError(f"the loops take a {wanted} matrix in one piece, not {weight.dtype}")
+        """Points to the tensors without owning them: the caller keeps them alive."""
+        dtype = torch.float32 if scale is None else torch.int8
+        if weight.dtype != dtype or not weight.is_contiguous():
+            raise TypeError(f"the kernels take a contiguous {dtype} matrix, not {weight.dtype}")
         rows, columns = weight.shape
-        return cls(weight.data_ptr(), _place(scale), _place(bias), rows, columns)
+        return cls(weight.data_ptr(), pointer(scale), pointer(bias), rows, columns)
 
 
-class Panels(ctypes.Structure):
-    """A product x·Wᵀ + b of several rows; W lies in panels, see panels.h."""
+class PackedMatrix(ctypes.Structure):
+    """The weights of x·Wᵀ + b for several rows x, packed into panels; see packed_matrix.h."""
 
     _fields_ = (
-        ("numbers", c_void_p), ("bias", c_void_p), ("outputs", c_long), ("inputs", c_long),
-        ("after", c_void_p),
-    )  # fmt: skip
-    held: Tensor
-    next: Panels
+        ("data", c_void_p),
+        ("bias", c_void_p),
+        ("outputs", c_long),
+        ("inputs", c_long),
+        ("next", c_void_p),
+    )
+    panels: Tensor
+    successor: PackedMatrix
 
     @classmethod
-    def of(cls, packed: Tensor, bias: Tensor | None, outputs: int) -> Panels:
-        """From what `InferenceKernels.packed` made, which it holds; the bias it does not."""
-        made = cls(packed.data_ptr(), _place(bias), outputs, packed.shape[1])
-        made.held = packed
-        return made
+    def of(cls, panels: Tensor, bias: Tensor | None, outputs: int) -> PackedMatrix:
+        """From the result of `InferenceKernels.pack`, which it owns; the bias it does not."""
+        matrix = cls(panels.data_ptr(), pointer(bias), outputs, panels.shape[1])
+        matrix.panels = panels
+        return matrix
 
-    def then(self, after: Panels) -> None:
-        """Tells which matrix is likely read next, so that it is asked for in time; it is held."""
-        self.next, self.after = after, ctypes.addressof(after)
+    def prefetch_next(self, successor: PackedMatrix) -> None:
+        """Sets which matrix is likely read next, so that its first panels can be prefetched."""
+        self.successor = successor  # keeps alive what the pointer points to
+        self.next = ctypes.addressof(successor)
 
 
-class Norm(ctypes.Structure):
-    """Division by the root of the mean square, and a gain for each number."""
+class RmsNorm(ctypes.Structure):
+    """Root-mean-square normalization with a gain for each feature."""
 
     _fields_ = (("gain", c_void_p), ("eps", c_float))
 
     @classmethod
-    def of(cls, gain: Tensor, eps: float) -> Norm:
-        """It holds no tensor either."""
+    def of(cls, gain: Tensor, eps: float) -> RmsNorm:
+        """Points to the gain without owning it."""
         assert gain.is_contiguous()
-        return cls(floats(gain).data_ptr(), eps)
+        return cls(contiguous_float32(gain).data_ptr(), eps)
 
 
-class Layer(ctypes.Structure):
-    """One layer of a decoder; see step.cpp."""
-
-    _fields_ = (
-        ("attention", Norm), ("feed_forward", Norm),
-        ("project", Matrix), ("output", Matrix), ("widen", Matrix), ("narrow", Matrix),
-        ("keys", c_void_p), ("values", c_void_p),
-    )  # fmt: skip
-
-
-class Shape(ctypes.Structure):
-    """What all layers of a decoder have in common; see step.cpp."""
+class DecoderLayer(ctypes.Structure):
+    """One layer of a Llama-style decoder with its keys and values."""
 
     _fields_ = (
-        ("width", c_long), ("heads", c_long), ("kv_heads", c_long), ("head_width", c_long),
-        ("hidden", c_long), ("capacity", c_long), ("turned", c_long), ("adjacent", c_int),
-        ("activation", c_int), ("scale", c_float), ("last", Norm),
-    )  # fmt: skip
+        ("attention_norm", RmsNorm),
+        ("feed_forward_norm", RmsNorm),
+        ("qkv", Matrix),
+        ("attention_output", Matrix),
+        ("gate_up", Matrix),
+        ("down", Matrix),
+        ("keys", c_void_p),
+        ("values", c_void_p),
+    )
+
+
+class DecoderShape(ctypes.Structure):
+    """What all layers of a decoder have in common."""
+
+    _fields_ = (
+        ("width", c_long),
+        ("heads", c_long),
+        ("kv_heads", c_long),
+        ("head_width", c_long),
+        ("feed_forward_width", c_long),
+        ("capacity", c_long),
+        ("rope_width", c_long),
+        ("rope_interleaved", c_int),
+        ("activation", c_int),
+        ("scale", c_float),
+        ("final_norm", RmsNorm),
+    )
 
 
 class _Strides(ctypes.Structure):
@@ -99,206 +131,268 @@ class _Strides(ctypes.Structure):
         return cls(*t.stride()[:3])
 
 
+STRUCTURES = (Matrix, PackedMatrix, RmsNorm, DecoderLayer, DecoderShape, _Strides)
+
+
 class InferenceKernels:
     """The compiled library."""
 
     def __init__(self, path: Path) -> None:
-        found = ctypes.CDLL(str(path))
-        P, L, F, N = c_void_p, c_long, c_float, c_int
-        self._add_and_norm = _typed(found.add_and_norm, P, P, P, P, F, L, L, N)
-        self._round_rows = _typed(found.round_rows, P, P, P, L, L, N)
-        self._multiply_whole = _typed(found.multiply_whole, P, P, P, L, L, L, N)
-        self._unround_rows = _typed(found.unround_rows, P, P, P, P, L, L, N)
-        self._unround_bend_round = _typed(found.unround_bend_round, *[P] * 6, L, L, N, N)
-        self._attend_few = _typed(found.attend_few, *[P] * 9, *[L] * 6, F, N)
-        self._attend_texts = _typed(found.attend_texts, *[P] * 8, *[L] * 4, F, N)
-        self.panel_width: int = _typed(found.panel_width, result=L)()
-        self._pack_panels = _typed(found.pack_panels, P, P, L, L)
-        self._multiply_rows = _typed(found.multiply_rows, P, P, L, P, N, N)
-        self._multiply_twice = _typed(found.multiply_twice, P, P, P, L, P, N, N)
-        self._decode = _typed(found.decode, P, L, P, P, P, P, L, P, N)
-        self._row_of = _typed(found.row_of, P, L, P)
-        self._multiply_one = _typed(found.multiply_one, P, P, P, N)
-        self._likeliest = _typed(found.likeliest, P, P, L, P, N, result=L)
+        library = Library(path, STRUCTURES)
+        define = library.function
+        P = c_void_p
+        L = c_long
+        F = c_float
+        N = c_int
+        self._add_layer_norm = define("add_layer_norm", P, P, P, P, F, L, L, N)
+        self._quantize_rows = define("quantize_rows", P, P, P, L, L, N)
+        self._gemm_int8 = define("gemm_int8", P, P, P, L, L, L, N)
+        self._dequantize = define("dequantize", P, P, P, P, L, L, N)
+        self._dequantize_activate_quantize = define(
+            "dequantize_activate_quantize", *[P] * 6, L, L, N, N
+        )
+        self._attention_decode = define("attention_decode", *[P] * 9, *[L] * 6, F, N)
+        self._attention_varlen = define("attention_varlen", *[P] * 8, *[L] * 4, F, N)
+        self.panel_width: int = define("panel_width", result=L)()
+        self._pack_panels = define("pack_panels", P, P, L, L)
+        self._linear = define("linear", P, P, L, P, N, N)
+        self._feed_forward = define("feed_forward", P, P, P, L, P, N, N)
+        self._llama_decode = define("llama_decode", P, L, P, P, P, P, L, P, N)
+        self._dequantize_row = define("dequantize_row", P, L, P)
+        self._matvec = define("matvec", P, P, P, N)
+        self._argmax_logprob = define("argmax_logprob", P, P, L, P, N, result=L)
 
-    def add_and_norm(self, x: Tensor, more: Tensor, norm: nn.LayerNorm) -> Tensor:
-        """x (…, N), which must be contiguous, becomes norm(x + more)."""
-        columns = x.shape[-1]
+    def add_layer_norm(self, x: Tensor, residual: Tensor, norm: nn.LayerNorm) -> Tensor:
+        """norm(x + residual), in place of x (…, N), which must be contiguous."""
         assert x.is_contiguous()
-        x, more = floats(x), floats(more)
-        self._add_and_norm(
-            x.data_ptr(), more.data_ptr(), norm.weight.data_ptr(), norm.bias.data_ptr(), norm.eps,
-            x.numel() // columns, columns, _threads(),
-        )  # fmt: skip
+        columns = x.shape[-1]
+        x = contiguous_float32(x)
+        residual = contiguous_float32(residual)
+        self._add_layer_norm(
+            x.data_ptr(),
+            residual.data_ptr(),
+            norm.weight.data_ptr(),
+            norm.bias.data_ptr(),
+            norm.eps,
+            x.numel() // columns,
+            columns,
+            thread_count(),
+        )
         return x
 
-    def rounded(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows (M, K) as whole numbers of 8 bits, and the step (M,) that each counts in."""
-        x = floats(x)
-        whole, step = x.new_empty(x.shape, dtype=torch.int8), x.new_empty(len(x))
-        self._round_rows(x.data_ptr(), whole.data_ptr(), step.data_ptr(), *x.shape, _threads())
-        return whole, step
-
-    def sums(self, whole: Tensor, weight: Tensor) -> Tensor:
-        """whole·Wᵀ of rows (M, K) and a matrix (N, K), both in 8 bits: (M, N) in 32, exact."""
-        (rows, inputs), outputs = whole.shape, len(weight)
-        assert whole.dtype == weight.dtype == torch.int8
-        assert whole.is_contiguous()
-        assert weight.is_contiguous()
-        out = whole.new_empty(rows, outputs, dtype=torch.int32)
-        self._multiply_whole(
-            whole.data_ptr(), weight.data_ptr(), out.data_ptr(), rows, outputs, inputs, _threads()
+    def quantize_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows (M, K) as int8 and the scale (M,) of each: x ≈ int8 × scale."""
+        x = contiguous_float32(x)
+        quantized = x.new_empty(x.shape, dtype=torch.int8)
+        scale = x.new_empty(len(x))
+        self._quantize_rows(
+            x.data_ptr(), quantized.data_ptr(), scale.data_ptr(), *x.shape, thread_count()
         )
-        return out
+        return quantized, scale
 
-    def unrounded(self, sums: Tensor, step: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-        """What sums (M, N) of 32 bits stand for: × step (M,) × scale (N,) + bias (N,) -> (M, N).
+    def gemm_int8(self, x: Tensor, weight: Tensor) -> Tensor:
+        """x·Wᵀ of int8 matrices (M, K) and (N, K): int32 (M, N), exact."""
+        assert x.dtype == weight.dtype == torch.int8
+        assert x.is_contiguous()
+        assert weight.is_contiguous()
+        rows, inputs = x.shape
+        outputs = len(weight)
+        sums = x.new_empty(rows, outputs, dtype=torch.int32)
+        self._gemm_int8(
+            x.data_ptr(), weight.data_ptr(), sums.data_ptr(), rows, outputs, inputs, thread_count()
+        )
+        return sums
 
-        It takes their place.
-        """
-        self._unround_rows(
-            sums.data_ptr(), step.data_ptr(), scale.data_ptr(), bias.data_ptr(), *sums.shape,
-            _threads(),
-        )  # fmt: skip
+    def dequantize(
+        self, sums: Tensor, row_scale: Tensor, column_scale: Tensor, bias: Tensor
+    ) -> Tensor:
+        """int32 sums (M, N) × row_scale (M,) × column_scale (N,) + bias (N,), in their memory."""
+        self._dequantize(
+            sums.data_ptr(),
+            row_scale.data_ptr(),
+            column_scale.data_ptr(),
+            bias.data_ptr(),
+            *sums.shape,
+            thread_count(),
+        )
         return sums.view(torch.float32)
 
-    def bent_and_rounded(
-        self, sums: Tensor, step: Tensor, scale: Tensor, bias: Tensor, activation: int
+    def dequantize_activate_quantize(
+        self, sums: Tensor, row_scale: Tensor, column_scale: Tensor, bias: Tensor, activation: int
     ) -> tuple[Tensor, Tensor]:
-        """The activation of what sums stand for, rounded again."""
-        whole, following = sums.new_empty(sums.shape, dtype=torch.int8), torch.empty_like(step)
-        self._unround_bend_round(
-            sums.data_ptr(), step.data_ptr(), scale.data_ptr(), bias.data_ptr(),
-            whole.data_ptr(), following.data_ptr(), *sums.shape, activation, _threads(),
-        )  # fmt: skip
-        return whole, following
+        """The activation of what `dequantize` returns, quantized again: int8 and scales."""
+        quantized = sums.new_empty(sums.shape, dtype=torch.int8)
+        next_scale = torch.empty_like(row_scale)
+        self._dequantize_activate_quantize(
+            sums.data_ptr(),
+            row_scale.data_ptr(),
+            column_scale.data_ptr(),
+            bias.data_ptr(),
+            quantized.data_ptr(),
+            next_scale.data_ptr(),
+            *sums.shape,
+            activation,
+            thread_count(),
+        )
+        return quantized, next_scale
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, scale: float) -> Tensor:
-        """Attention of q (B, H, T, E) over k, v (B, K, S, E); seen is bool (…, S) or all."""
+    def attention_decode(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float
+    ) -> Tensor:
+        """Attention of a few queries: q (B, H, T, E) over k, v (B, K, S, E) -> (B, H, T, E).
+
+        mask: bool (…, S), `True` = may attend; None lets every query see every key.
+        """
         B, H, T, E = q.shape
         K, S = k.shape[1:3]
         out = q.new_empty(B, T, H, E)
-        mask = None if seen is None else seen.expand(B, H, T, S)
-        if mask is not None and mask.stride(-1) != 1:
-            mask = mask.contiguous()
-        self._attend_few(
-            q.data_ptr(), k.data_ptr(), v.data_ptr(), _place(mask), out.data_ptr(),
-            byref(_Strides.of(q)), byref(_Strides.of(k)), byref(_Strides.of(v)),
-            None if mask is None else byref(_Strides.of(mask)),
-            B, H, K, T, S, E, scale, _threads(),
-        )  # fmt: skip
+        mask_strides = None
+        if mask is not None:
+            mask = mask.expand(B, H, T, S)
+            if mask.stride(-1) != 1:
+                mask = mask.contiguous()
+            mask_strides = byref(_Strides.of(mask))
+        self._attention_decode(
+            q.data_ptr(),
+            k.data_ptr(),
+            v.data_ptr(),
+            pointer(mask),
+            out.data_ptr(),
+            byref(_Strides.of(q)),
+            byref(_Strides.of(k)),
+            byref(_Strides.of(v)),
+            mask_strides,
+            *(B, H, K, T, S, E),
+            scale,
+            thread_count(),
+        )
         return out.transpose(1, 2)
 
-    def attend_texts(
+    def attention_varlen(
         self, q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int], scale: float
     ) -> Tensor:
-        """Each token of q (1, H, N, E) looks at all tokens of its own text: k, v (1, K, N, E)."""
+        """Attention within sequences packed into one row: q (1, H, N, E), k, v (1, K, N, E)."""
         _, H, N, E = q.shape
         out = q.new_empty(1, N, H, E)
         starts = torch.tensor([0, *lengths]).cumsum(dim=0)
-        self._attend_texts(
-            q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(),
-            byref(_Strides.of(q)), byref(_Strides.of(k)), byref(_Strides.of(v)),
-            starts.data_ptr(), len(lengths), H, k.shape[1], E, scale, _threads(),
-        )  # fmt: skip
+        self._attention_varlen(
+            q.data_ptr(),
+            k.data_ptr(),
+            v.data_ptr(),
+            out.data_ptr(),
+            byref(_Strides.of(q)),
+            byref(_Strides.of(k)),
+            byref(_Strides.of(v)),
+            starts.data_ptr(),
+            *(len(lengths), H, k.shape[1], E),
+            scale,
+            thread_count(),
+        )
         return out.transpose(1, 2)
 
-    def packed(self, weight: Tensor) -> Tensor:
-        """The matrix (N, K) in the order that `products` reads it in."""
-        (outputs, inputs), width = weight.shape, self.panel_width
-        panels = weight.new_empty((outputs + width - 1) // width, inputs, width)
-        weight = floats(weight)
+    def pack(self, weight: Tensor) -> Tensor:
+        """The matrix (N, K) as panels (panels, K, panel_width), the order `linear` reads it in."""
+        weight = contiguous_float32(weight)
+        outputs, inputs = weight.shape
+        count = -(-outputs // self.panel_width)  # rounded up
+        panels = weight.new_empty(count, inputs, self.panel_width)
         self._pack_panels(weight.data_ptr(), panels.data_ptr(), outputs, inputs)
         return panels
 
-    def products(self, matrix: Panels, x: Tensor, activation: int = NO_ACTIVATION) -> Tensor:
+    def linear(self, matrix: PackedMatrix, x: Tensor, activation: int = NO_ACTIVATION) -> Tensor:
         """activation(x·Wᵀ + b) of rows (…, K) -> (…, N)."""
-        x = floats(x)
+        x = contiguous_float32(x)
         out = x.new_empty(*x.shape[:-1], matrix.outputs)
         rows = x.numel() // matrix.inputs
-        self._multiply_rows(
-            byref(matrix), x.data_ptr(), rows, out.data_ptr(), activation, _threads()
-        )
+        self._linear(byref(matrix), x.data_ptr(), rows, out.data_ptr(), activation, thread_count())
         return out
 
-    def fed_forward(self, up: Panels, down: Panels, x: Tensor, activation: int) -> Tensor:
+    def feed_forward(
+        self, up: PackedMatrix, down: PackedMatrix, x: Tensor, activation: int
+    ) -> Tensor:
         """activation(x·Upᵀ + b)·Downᵀ + c of rows (…, K) -> (…, N)."""
-        x = floats(x)
+        x = contiguous_float32(x)
         out = x.new_empty(*x.shape[:-1], down.outputs)
         rows = x.numel() // up.inputs
-        self._multiply_twice(
-            byref(up), byref(down), x.data_ptr(), rows, out.data_ptr(), activation, _threads()
+        self._feed_forward(
+            byref(up),
+            byref(down),
+            x.data_ptr(),
+            rows,
+            out.data_ptr(),
+            activation,
+            thread_count(),
         )
         return out
 
-    def decode(
-        self, layers: ctypes.Array[Layer], shape: Shape, x: Tensor, turns: tuple[Tensor, Tensor],
-        position: int, room: Tensor,
-    ) -> None:  # fmt: skip
-        """x (D,) through all layers and the last norm; its keys and values are added at that
-        position, for which turns (positions, R) must have a row.
-        """
-        self._decode(
-            byref(layers), len(layers), byref(shape), x.data_ptr(), turns[0].data_ptr(),
-            turns[1].data_ptr(), position, room.data_ptr(), _threads(),
-        )  # fmt: skip
+    def llama_decode(
+        self,
+        layers: ctypes.Array[DecoderLayer],
+        shape: DecoderShape,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        position: int,
+        workspace: Tensor,
+    ) -> None:
+        """x (D,) through all layers and the final norm, in place.
 
-    def room(self, shape: Shape) -> Tensor:
-        """For what `decode` computes on the way; of one sequence at a time."""
+        Its keys and values are written at that position, for which cos and sin (positions, R) must
+        have a row.
+        """
+        self._llama_decode(
+            byref(layers),
+            len(layers),
+            byref(shape),
+            x.data_ptr(),
+            cos.data_ptr(),
+            sin.data_ptr(),
+            position,
+            workspace.data_ptr(),
+            thread_count(),
+        )
+
+    def decode_workspace(self, shape: DecoderShape) -> Tensor:
+        """Scratch memory of `llama_decode`; no two sequences may use it at the same time."""
         s = shape
-        heads = (2 * s.heads + 2 * s.kv_heads) * s.head_width  # queries, keys, values, what is seen
-        return torch.empty(heads + 2 * s.hidden + s.width)
+        queries_keys_values = (s.heads + 2 * s.kv_heads) * s.head_width
+        attended = s.heads * s.head_width
+        gate_up = 2 * s.feed_forward_width
+        return torch.empty(queries_keys_values + attended + gate_up + s.width)
 
-    def row(self, matrix: Matrix, at: int) -> Tensor:
-        """One row of a matrix in 8 bits, (K,)."""
-        if not 0 <= at < matrix.rows:
-            raise IndexError(f"row {at} of {matrix.rows}")
+    def dequantize_row(self, matrix: Matrix, index: int) -> Tensor:
+        """One row (K,) of an int8 matrix, as floats."""
+        if not 0 <= index < matrix.rows:
+            raise IndexError(f"index={index} must be from 0 to {matrix.rows - 1}")
         out = torch.empty(matrix.columns)
-        self._row_of(byref(matrix), at, out.data_ptr())
+        self._dequantize_row(byref(matrix), index, out.data_ptr())
         return out
 
-    def multiply(self, matrix: Matrix, x: Tensor) -> Tensor:
+    def matvec(self, matrix: Matrix, x: Tensor) -> Tensor:
         """x·Wᵀ + b of a single row (K,) -> (N,)."""
-        x, out = floats(x), x.new_empty(matrix.rows)
-        self._multiply_one(byref(matrix), x.data_ptr(), out.data_ptr(), _threads())
+        x = contiguous_float32(x)
+        out = x.new_empty(matrix.rows)
+        self._matvec(byref(matrix), x.data_ptr(), out.data_ptr(), thread_count())
         return out
 
-    def argmax(self, matrix: Matrix, x: Tensor, known: int) -> tuple[int, float]:
-        """Which of the first `known` numbers of x·Wᵀ + b is the largest, for a single row (K,), and
-        its log-probability among them.
+    def argmax(self, matrix: Matrix, x: Tensor, count: int) -> tuple[int, float]:
+        """The argmax of the first `count` logits x·Wᵀ + b of a row (K,), and its log-probability.
+
+        The logits never exist as a whole: each block of them stays in a core's cache.
         """
-        if not 0 < known <= matrix.rows:
-            raise IndexError(f"{known} of {matrix.rows} rows")
-        logarithm = c_float()
-        x = floats(x)
-        at = self._likeliest(byref(matrix), x.data_ptr(), known, byref(logarithm), _threads())
-        return at, logarithm.value
+        if not 0 < count <= matrix.rows:
+            raise IndexError(f"count={count} must be from 1 to {matrix.rows}")
+        logprob = c_float()
+        x = contiguous_float32(x)
+        index = self._argmax_logprob(
+            byref(matrix), x.data_ptr(), count, byref(logprob), thread_count()
+        )
+        return index, logprob.value
 
 
 @cache
 def inference_kernels() -> InferenceKernels:
-    """The library of this machine; compiled now if it never was."""
-    from qkv.kernels.build import library
+    """The library of this machine; compiles it now if it is not cached."""
+    from qkv.kernels.build import compile_library
 
-    return InferenceKernels(library())
-
-
-def floats(x: Tensor) -> Tensor:
-    """The numbers in one piece, as the loops read them."""
-    if x.dtype != torch.float32:
-        raise TypeError(f"the loops take torch.float32, not {x.dtype}; leave out autocast")
-    return x.contiguous()
-
-
-def _typed(function: Any, *kinds: Any, result: Any = None) -> Callable[..., Any]:
-    function.argtypes, function.restype = kinds, result
-    typed: Callable[..., Any] = function
-    return typed
-
-
-def _place(t: Tensor | None) -> int | None:
-    return None if t is None else t.data_ptr()
-
-
-def _threads() -> int:
-    return torch.get_num_threads()
+    return InferenceKernels(compile_library("inference", SOURCES))

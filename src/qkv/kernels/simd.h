@@ -1,61 +1,63 @@
-// As many numbers as a register of this CPU holds, computed with as one.
+// A vector register of floats, as the compiler's vector extension: portable between x86 and Arm, and no
+// intrinsics.
 #pragma once
 
 #include <cstring>
 
 namespace qkv {
 
-// Never more: what does not fit into a register is computed with in memory.
+// Exactly one register: a wider vector would be spilled to memory.
 #if defined(__AVX512F__)
-constexpr long WIDTH = 64;  // bytes
+constexpr long VECTOR_BYTES = 64;
 #elif defined(__AVX__)
-constexpr long WIDTH = 32;
+constexpr long VECTOR_BYTES = 32;
 #else
-constexpr long WIDTH = 16;
+constexpr long VECTOR_BYTES = 16;
 #endif
 
-typedef float Lanes __attribute__((vector_size(WIDTH)));
-constexpr long LANES = sizeof(Lanes) / sizeof(float);
-constexpr long LINE = 16;  // numbers that memory brings at a time
+typedef float Vec __attribute__((vector_size(VECTOR_BYTES)));
+constexpr long LANES = sizeof(Vec) / sizeof(float);
+constexpr long CACHE_LINE = 16;  // floats that memory delivers at a time
 
-inline Lanes load(const float* from) {
-    Lanes x;
+// memcpy, as the pointer need not be aligned; it compiles to one load.
+inline Vec load(const float* from) {
+    Vec x;
     std::memcpy(&x, from, sizeof x);
     return x;
 }
 
-inline void store(const Lanes& x, float* to) { std::memcpy(to, &x, sizeof x); }
+inline void store(const Vec& x, float* to) { std::memcpy(to, &x, sizeof x); }
 
 // 0, 1, 2 and so on.
 template <class Vector>
-inline Vector counted() {
+inline Vector iota() {
     Vector x = {};
     for (unsigned i = 0; i < sizeof x / sizeof x[0]; i++) x[i] = i;
     return x;
 }
 
 // The first `count` lanes of x, and the others of `rest`.
-inline Lanes first(const Lanes& x, long count, const Lanes& rest) {
-    return counted<Lanes>() < static_cast<float>(count) ? x : rest;
+inline Vec select_first(const Vec& x, long count, const Vec& rest) {
+    return iota<Vec>() < static_cast<float>(count) ? x : rest;
 }
 
 #ifdef __AVX512F__
-// The sums of all lanes of four vectors, by halves of all four together.
-inline void totals(const Lanes x[4], float out[4]) {
-    const auto halves = [](const Lanes& a, const Lanes& b) {  // eight lanes of each are left
+// The horizontal sums of four vectors, which are halved together: fewer shuffles than one by one.
+inline void horizontal_sums(const Vec x[4], float out[4]) {
+    const auto halves = [](const Vec& a, const Vec& b) {  // leaves eight lanes of each
         return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
                __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
     };
-    const Lanes ab = halves(x[0], x[1]), cd = halves(x[2], x[3]);
-    Lanes sum = __builtin_shufflevector(ab, cd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+    const Vec ab = halves(x[0], x[1]), cd = halves(x[2], x[3]);
+    Vec sum = __builtin_shufflevector(ab, cd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
                 __builtin_shufflevector(ab, cd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
     sum += __builtin_shufflevector(sum, sum, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
     sum += __builtin_shufflevector(sum, sum, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
     for (int i = 0; i < 4; i++) out[i] = sum[4 * i];
 }
 #else
-// The sums of all lanes of four vectors: each is folded to four lanes, and those are added crosswise.
-inline void totals(const Lanes x[4], float out[4]) {
+// The horizontal sums of four vectors: each is folded to four lanes, and those are transposed and added.
+inline void horizontal_sums(const Vec x[4], float out[4]) {
     typedef float Four __attribute__((vector_size(16)));
     Four folded[4] = {};
     for (int i = 0; i < 4; i++) {
@@ -72,7 +74,7 @@ inline void totals(const Lanes x[4], float out[4]) {
 }
 #endif
 
-// The next multiple of the number of lanes.
-inline long filled(long n) { return (n + LANES - 1) / LANES * LANES; }
+// n rounded up to whole vectors.
+inline long round_up(long n) { return (n + LANES - 1) / LANES * LANES; }
 
 }  // namespace qkv

@@ -1,4 +1,4 @@
-// Threads where the compiler has OpenMP, else one.
+// OpenMP where the compiler has it, else a single thread.
 #pragma once
 
 #ifdef _OPENMP
