@@ -1,5 +1,6 @@
 """What every test shares: one thread a worker, a cache of its own, and where the shared data is."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,10 +14,17 @@ SHARED = Path(__file__).parents[2] / "shared"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tokens are kept in a folder of this session, never in the user's cache."""
+def own_cache(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[None]:
+    """A cache directory of this session, never the user's.
+
+    Only compiled kernels are stored where the next run and the other workers find them.
+    """
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("QKV_CACHE", str(tmp_path_factory.mktemp("cache")))
+        if "QKV_KERNEL_CACHE" not in os.environ and pytestconfig.cache is not None:
+            environment.setenv("QKV_KERNEL_CACHE", str(pytestconfig.cache.mkdir("kernels")))
         yield
 
 

@@ -179,7 +179,8 @@ def test_a_cache_that_forgets_to_follow_its_beams_is_named(name: str, monkeypatc
 
 def test_the_short_way_of_the_twin_is_checked_too(monkeypatch: Patch) -> None:
     monkeypatch.setattr(
-        "qkv.engine.optimized.decode_step.Line.fed_forward", lambda line, x: x + 0.1 * x.mean()
+        "qkv.engine.optimized.decode_step.LayerStep.feed_forward",
+        lambda line, x: x + 0.1 * x.mean(),
     )
     # The first layer is computed wrongly, so the second keeps wrong keys: after 16 tokens.
     place = "decoder.1.attention.key_rotated"
@@ -372,9 +373,11 @@ def test_one_scale_for_a_whole_matrix_is_too_coarse(monkeypatch: Patch) -> None:
             if parameter.dim() == 2 and "position" not in name:
                 parameter[torch.rand(len(parameter), generator=draws) < 0.1] *= 30.0
     assert result_of(INT8, model).ok
-    plain = int8_file.sizes
-    monkeypatch.setattr(int8_file, "sizes", lambda rows: plain(rows).amax().repeat(len(rows), 1))
-    monkeypatch.setattr(int8_file, "FEW", 10**6)
+    plain = int8_file.row_absmax
+    monkeypatch.setattr(
+        int8_file, "row_absmax", lambda rows: plain(rows).amax().repeat(len(rows), 1)
+    )
+    monkeypatch.setattr(int8_file, "QUANTIZE_ROWS", 10**6)
     assert_red(INT8, model, "output, text")
 
 

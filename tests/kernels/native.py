@@ -9,7 +9,7 @@ needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no
 needs_int8 = pytest.mark.skipif(
     not int8_supported(), reason="torch does not multiply in 8 bits on this CPU"
 )
-INT8_WAYS = [  # without and with compiled loops
+INT8_WAYS = [  # without and with compiled kernels
     pytest.param(False, marks=needs_int8, id="torch"),
-    pytest.param(True, marks=needs_compiler, id="loops"),
+    pytest.param(True, marks=needs_compiler, id="kernels"),
 ]

@@ -251,14 +251,14 @@ def _speed() -> Speed | None:
     try:
         import torch
 
-        from qkv.engine.optimized.linear import Matrix
+        from qkv.engine.optimized.linear import LinearWeights
         from qkv.engine.optimized.quantized import PackedQuantizedLinear, int8_supported
     except (ImportError, OSError):
         return None
     whole = None
     with torch.inference_mode():
         if int8_supported():
-            product = PackedQuantizedLinear(Matrix(torch.randn(SIZE, SIZE), None))
+            product = PackedQuantizedLinear(LinearWeights(torch.randn(SIZE, SIZE), None))
             rows = torch.randn(ROWS, SIZE)
             whole = best_throughput(lambda: product(rows), 2 * ROWS * SIZE * SIZE / 1e9)
         return Speed(matmul_gflops(), whole, memory_bandwidth())

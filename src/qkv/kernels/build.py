@@ -69,11 +69,9 @@ def _find_compiler() -> list[str]:
     compiler = find_compiler()
     if compiler:
         return compiler
-    cxx = os.environ.get("CXX")
-    if cxx:
-        problem = f"CXX names {cxx}, which cannot be found"
-    else:
-        problem = "there is none on the PATH"
+    problem = "there is none on the PATH"
+    if os.environ.get("CXX"):
+        problem = f"CXX names {os.environ['CXX']}, which cannot be found"
     raise UsageError(
         f"compile=True needs a C++ compiler, and {problem}; install g++ or clang++, or leave "
         "compile out"

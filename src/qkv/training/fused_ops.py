@@ -1,7 +1,7 @@
-"""Steps of a layer whose forward and backward passes are compiled, as functions of tensors.
+"""Autograd functions whose forward and backward passes are compiled kernels.
 
-Each equals a few operations of torch; what it keeps for the backward pass is said at each. Where
-numbers are dropped, the same ones are drawn again from the seed.
+Each equals a few torch operations; its docstring lists what it saves for the backward pass. Dropout
+masks are not saved: they are a function of their seed.
 """
 
 from typing import Any
@@ -9,176 +9,202 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qkv.kernels.training import LANES, Chance, Heads, training_kernels
+from qkv.kernels.training import LANES, AttentionSpec, DropoutMask, training_kernels
 from qkv.model.output import LazyLogits, LossAndGrads, TiedLogits, UntiedLogits
 
-# FOLDED train/looped/scores: Scores whose loss and slopes are made together, a few rows at a
-#   time.
 
-
-def multiplied(x: Tensor, weights: list[Tensor], biases: list[Tensor | None]) -> Tensor:
-    """x·Wᵀ + b for several matrices at once, side by side: (…, D) -> (…, all their rows)."""
-    weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-    given = [bias for bias in biases if bias is not None]
-    bias = None if not given else given[0] if len(weights) == 1 else _side_by_side(weights, biases)
-    out: Tensor = _Multiplied.apply(x.reshape(-1, x.shape[-1]), weight, bias)  # type: ignore[no-untyped-call]
+def linear(x: Tensor, weights: list[Tensor], biases: list[Tensor | None]) -> Tensor:
+    """x·Wᵀ + b for several matrices in one product: (…, D) -> (…, all their rows)."""
+    if len(weights) == 1:
+        weight = weights[0]
+        bias = biases[0]
+    else:
+        weight = torch.cat(weights)
+        bias = _stack_biases(weights, biases)
+    rows = x.reshape(-1, x.shape[-1])
+    out: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
     return out.view(*x.shape[:-1], -1)
 
 
-def normed(x: Tensor, gain: Tensor, shift: Tensor | None, eps: float) -> Tensor:
-    """LayerNorm over the last axis; keeps x and two numbers a row."""
-    out: Tensor = _Normed.apply(x, gain, shift, eps)  # type: ignore[no-untyped-call]
+def layer_norm(x: Tensor, gain: Tensor, shift: Tensor | None, eps: float) -> Tensor:
+    """LayerNorm over the last axis; saves x and two numbers per row."""
+    out: Tensor = _LayerNorm.apply(x, gain, shift, eps)  # type: ignore[no-untyped-call]
     return out
 
 
-def joined(x: Tensor, y: Tensor, chance: Chance) -> Tensor:
-    """x + dropout(y); keeps nothing."""
-    out: Tensor = _Joined.apply(x, y, chance)  # type: ignore[no-untyped-call]
+def dropout_add(x: Tensor, y: Tensor, mask: DropoutMask) -> Tensor:
+    """x + dropout(y); saves nothing."""
+    out: Tensor = _DropoutAdd.apply(x, y, mask)  # type: ignore[no-untyped-call]
     return out
 
 
-def dropped(x: Tensor, chance: Chance) -> Tensor:
-    """dropout(x); keeps nothing."""
-    out: Tensor = _Joined.apply(None, x, chance)  # type: ignore[no-untyped-call]
+def dropout(x: Tensor, mask: DropoutMask) -> Tensor:
+    """dropout(x); saves nothing."""
+    out: Tensor = _DropoutAdd.apply(None, x, mask)  # type: ignore[no-untyped-call]
     return out
 
 
-def bent(x: Tensor, kind: int, chance: Chance) -> Tensor:
-    """dropout(activation(x)); keeps x."""
-    out: Tensor = _Bent.apply(x, kind, chance)  # type: ignore[no-untyped-call]
+def activation_dropout(x: Tensor, kind: int, mask: DropoutMask) -> Tensor:
+    """dropout(activation(x)); saves x."""
+    out: Tensor = _ActivationDropout.apply(x, kind, mask)  # type: ignore[no-untyped-call]
     return out
 
 
-def mixed(heads: Heads, own: Tensor, other: Tensor | None) -> Tensor:
-    """Attention of projected queries, keys and values (N, …) -> (N, H·E); keeps them and itself."""
-    out: Tensor = _Mixed.apply(heads, own, other, heads.q_gain, heads.k_gain)  # type: ignore[no-untyped-call]
+def varlen_attention(spec: AttentionSpec, queries: Tensor, memory: Tensor | None) -> Tensor:
+    """Attention of projected queries, keys and values (N, …) -> (N, H·E); saves them, the result
+    and a number per query and head.
+    """
+    out: Tensor = _VarlenAttention.apply(  # type: ignore[no-untyped-call]
+        spec, queries, memory, spec.q_gain, spec.k_gain
+    )
     return out
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """a (M, K) · b (K, N), by our own loops where they are quicker, else torch's."""
-    return training_kernels().multiply(a, b) if training_kernels().suits(a, b) else a @ b
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """a (M, K) · b (K, N), by the kernel where it is faster than torch."""
+    kernels = training_kernels()
+    if kernels.gemm_is_faster(a, b):
+        return kernels.gemm(a, b)
+    return a @ b
 
 
-class _Multiplied(torch.autograd.Function):
+class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         context.save_for_backward(x, weight)
-        context.biased = bias is not None
-        out = product(x, weight.mT)
-        return out if bias is None else out.add_(bias)
+        context.has_bias = bias is not None
+        out = matmul(x, weight.mT)
+        if bias is None:
+            return out
+        return out.add_(bias)
 
     @staticmethod
-    def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(context: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = context.saved_tensors
-        slope = upstream[0].contiguous()
+        grad_out = grads[0].contiguous()
         needs_x, needs_weight, _ = context.needs_input_grad
-        return (
-            product(slope, weight) if needs_x else None,
-            product(slope.mT, x) if needs_weight else None,
-            slope.sum(dim=0) if context.biased else None,
-        )
+        grad_x = matmul(grad_out, weight) if needs_x else None
+        grad_weight = matmul(grad_out.mT, x) if needs_weight else None
+        grad_bias = grad_out.sum(dim=0) if context.has_bias else None
+        return grad_x, grad_weight, grad_bias
 
 
-class _Normed(torch.autograd.Function):
+class _LayerNorm(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: Tensor, gain: Tensor, shift: Tensor | None, eps: float) -> Tensor:
         x = x.contiguous()
-        out, sizes = training_kernels().norm(x, gain, shift, eps)
-        context.save_for_backward(x, gain, sizes)
-        context.shifted = shift is not None
+        out, statistics = training_kernels().layer_norm(x, gain, shift, eps)
+        context.save_for_backward(x, gain, statistics)
+        context.has_shift = shift is not None
         return out
 
     @staticmethod
-    def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        x, gain, sizes = context.saved_tensors
-        slope = upstream[0].contiguous()
-        return *training_kernels().norm_back(x, gain, sizes, slope, context.shifted), None
+    def backward(context: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, gain, statistics = context.saved_tensors
+        grad_out = grads[0].contiguous()
+        return *training_kernels().layer_norm_backward(
+            x, gain, statistics, grad_out, context.has_shift
+        ), None
 
 
-class _Joined(torch.autograd.Function):
+class _DropoutAdd(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, x: Tensor | None, y: Tensor, chance: Chance) -> Tensor:
-        context.chance, context.whole = chance, x is not None
-        return training_kernels().join(
-            None if x is None else x.contiguous(), y.contiguous(), chance
-        )
+    def forward(context: Any, x: Tensor | None, y: Tensor, mask: DropoutMask) -> Tensor:
+        context.mask = mask
+        context.has_x = x is not None
+        if x is not None:
+            x = x.contiguous()
+        return training_kernels().dropout_add(x, y.contiguous(), mask)
 
     @staticmethod
-    def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        slope = upstream[0].contiguous()
-        kept = (
-            training_kernels().join(None, slope, context.chance)
-            if context.chance.dropped
-            else slope
-        )
-        return slope if context.whole else None, kept, None
+    def backward(context: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad_out = grads[0].contiguous()
+        grad_y = grad_out
+        if context.mask.threshold:
+            grad_y = training_kernels().dropout_add(None, grad_out, context.mask)
+        return grad_out if context.has_x else None, grad_y, None
 
 
-class _Bent(torch.autograd.Function):
+class _ActivationDropout(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, x: Tensor, kind: int, chance: Chance) -> Tensor:
+    def forward(context: Any, x: Tensor, kind: int, mask: DropoutMask) -> Tensor:
         context.save_for_backward(x)
-        context.kind, context.chance = kind, chance
-        return training_kernels().bend(x, kind, chance)
+        context.kind = kind
+        context.mask = mask
+        return training_kernels().activation(x, kind, mask)
 
     @staticmethod
-    def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(context: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (x,) = context.saved_tensors
-        slope = upstream[0].contiguous()
-        return training_kernels().bend_back(x, slope, context.kind, context.chance), None, None
+        grad_out = grads[0].contiguous()
+        grad_x = training_kernels().activation_backward(x, grad_out, context.kind, context.mask)
+        return grad_x, None, None
 
 
-class _Mixed(torch.autograd.Function):
+class _VarlenAttention(torch.autograd.Function):
     @staticmethod
     def forward(
-        context: Any, heads: Heads, own: Tensor, other: Tensor | None, *gains: Tensor | None
+        context: Any,
+        spec: AttentionSpec,
+        queries: Tensor,
+        memory: Tensor | None,
+        *gains: Tensor | None,  # of the spec: named here so that they get their gradients
     ) -> Tensor:
-        out, logs = training_kernels().attend(heads, own, other)
-        context.save_for_backward(own, other, out, logs)
-        context.heads = heads
+        out, log_sum_exp = training_kernels().attention(spec, queries, memory)
+        context.save_for_backward(queries, memory, out, log_sum_exp)
+        context.spec = spec
         return out
 
     @staticmethod
-    def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        own, other, out, logs = context.saved_tensors
-        slope = upstream[0].contiguous()
-        return None, *training_kernels().attend_back(context.heads, own, other, out, logs, slope)
+    def backward(context: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        queries, memory, out, log_sum_exp = context.saved_tensors
+        grad_out = grads[0].contiguous()
+        return None, *training_kernels().attention_backward(
+            context.spec, queries, memory, out, log_sum_exp, grad_out
+        )
 
 
-def _side_by_side(weights: list[Tensor], biases: list[Tensor | None]) -> Tensor:
-    """The biases of all matrices; zeros where one has none."""
-    return torch.cat(
-        [
-            weight.new_zeros(len(weight)) if bias is None else bias
-            for weight, bias in zip(weights, biases, strict=True)
-        ]
-    )
+def _stack_biases(weights: list[Tensor], biases: list[Tensor | None]) -> Tensor | None:
+    """The biases of all matrices, zeros where one has none; None if no matrix has one."""
+    if all(bias is None for bias in biases):
+        return None
+    stacked = list[Tensor]()
+    for weight, bias in zip(weights, biases, strict=True):
+        stacked.append(weight.new_zeros(len(weight)) if bias is None else bias)
+    return torch.cat(stacked)
 
 
 class FusedTiedLogits(TiedLogits):
+    """Tied logits whose loss and gradients are computed together, a few rows at a time."""
+
     def lazy(self, states: Tensor, table: Tensor) -> LazyLogits:
-        return _quicker(super().lazy(states, table))
+        return _with_fused_loss(super().lazy(states, table))
 
 
 class FusedUntiedLogits(UntiedLogits):
+    """Untied logits whose loss and gradients are computed together, a few rows at a time."""
+
     def lazy(self, states: Tensor, table: Tensor) -> LazyLogits:
-        return _quicker(super().lazy(states, table))
+        return _with_fused_loss(super().lazy(states, table))
 
 
-def _quicker(factors: LazyLogits) -> LazyLogits:
-    """With a quicker loss, if the passes know these."""
-    if factors.cap is not None or factors.table.shape[1] % LANES:
-        return factors
-    return factors._replace(fused_loss=scored)
+def _with_fused_loss(logits: LazyLogits) -> LazyLogits:
+    """The logits with the kernel as their loss, if it supports them."""
+    if logits.cap is not None or logits.table.shape[1] % LANES:
+        return logits
+    return logits._replace(fused_loss=cross_entropy)
 
 
-def scored(
-    factors: LazyLogits, targets: Tensor, smoothing: float, agreement: float
+def cross_entropy(
+    logits: LazyLogits, targets: Tensor, smoothing: float, r_drop: float
 ) -> LossAndGrads:
-    """The summed cross-entropy and its slopes; the scores of a few rows are all that is held."""
-    states, table = factors.states.contiguous(), factors.table.contiguous()
-    losses, to_states, to_table, to_bias = training_kernels().scored(
-        states, table, factors.bias, targets.contiguous(), smoothing, agreement
+    """The summed cross-entropy and its gradients; only the logits of a few rows exist at a time."""
+    losses, grad_states, grad_table, grad_bias = training_kernels().cross_entropy(
+        logits.states.contiguous(),
+        logits.table.contiguous(),
+        logits.bias,
+        targets.contiguous(),
+        smoothing,
+        r_drop,
     )
-    return losses.sum(), to_states, to_table, to_bias
+    return losses.sum(), grad_states, grad_table, grad_bias

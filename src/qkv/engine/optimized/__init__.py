@@ -1,4 +1,4 @@
-"""The same model arranged to answer sooner: fewer, larger products, and whole numbers if asked."""
+"""A model rearranged to answer faster: fused and packed products, int8, compiled kernels."""
 
 from qkv.engine.optimized.optimize import can_optimize, optimize
 from qkv.engine.optimized.quantized import int8_supported

@@ -1,9 +1,11 @@
-"""One more token of one sequence, in as few operations as there are.
+"""One more token of one sequence, in as few operations as possible.
 
-At batch 1 a small model spends its time between the products: each operation costs microseconds
-whatever its size. For the commonest kind of decoder (pre-norm with root mean squares, rotary
-positions, a gated feed-forward; Llama and its kin) a layer is about thirty operations here, where
-the general way takes twice as many. The numbers are the same, and so is the cache.
+At batch size 1 a small model spends its time between the matrix products: each operation costs
+microseconds whatever its size. So the commonest kind of decoder (Llama's: pre-norm with RMSNorm,
+RoPE, a gated feed-forward) has a short path for a single token. `DecodeStepLayers` takes it with
+about thirty torch operations per layer, half of what the general path needs;
+`KernelDecodeStepLayers` computes all layers in one call of a compiled kernel. Numbers and cache are
+those of the general path.
 """
 
 from __future__ import annotations
@@ -30,30 +32,33 @@ from qkv.engine.optimized.fused import (
 from qkv.engine.optimized.kernel_modules import (
     KernelLinear,
     KernelQuantizedLinear,
-    activation_number,
+    activation_code,
+    require_activation_code,
 )
-from qkv.engine.optimized.linear import Plain
-from qkv.engine.optimized.quantized import Int8
-from qkv.kernels import Layer, Matrix, Norm, Shape, floats, inference_kernels
+from qkv.engine.optimized.linear import DenseLinear
+from qkv.engine.optimized.quantized import QuantizedLinear
+from qkv.kernels import (
+    DecoderLayer,
+    DecoderShape,
+    Matrix,
+    RmsNorm,
+    contiguous_float32,
+    inference_kernels,
+)
 from qkv.model.attention import StepsHook
 from qkv.model.position.rope import RopePosition
 from qkv.model.stack import Block, Layers
 
-# FOLDED engine/quick/stepped: One more token of one sequence, in one call of a compiled loop.
-#
-#   For the kind of decoder that has a short way (see `single`) all layers are computed by
-#   `decode` of
-#   `qkv.kernels`: the same numbers, added up in another order, and the same cache.
+MIN_CACHED_KEYS = 16  # with fewer, torch's attention kernel turns a NaN query into zeros
+ROPE_TABLE_STEP = 256  # positions whose angles are computed at a time
 
-FIRST = 16  # keys; with fewer, torch's kernel turns a NaN query into zeros
-
-Product = Plain | Int8
+RowLinear = DenseLinear | QuantizedLinear
 
 
 class DecodeStepLayers(Layers):
-    """The layers of a decoder; a single token of a single sequence takes the short way."""
+    """The layers of a decoder, with a short path for a single token of a single sequence."""
 
-    first: ClassVar[int] = FIRST
+    min_cached_keys: ClassVar[int] = MIN_CACHED_KEYS
 
     def forward(
         self,
@@ -68,225 +73,256 @@ class DecodeStepLayers(Layers):
             cache is None
             or positions is not None
             or x.shape[:2] != (1, 1)
-            or cache.length < self.first
+            or cache.length < self.min_cached_keys
             or type(cache.layers[0]) is not LayerCache
             or not mask.only_causal()
             or torch.is_grad_enabled()
-            or any(tap.has_hooks for tap in self.taps)
+            or any(hook_point.has_hooks for hook_point in self.hook_points)
         ):
             return super().forward(x, mask, positions, cache, memory, memory_mask)
-        return self._one(x.view(-1), cache).view(1, 1, -1)
+        return self._decode(x.view(-1), cache).view(1, 1, -1)
 
     @cached_property
-    def lines(self) -> list[Line]:
-        """What each layer is made of, at hand."""
-        found = [line_of(block) for block in self.blocks()]
-        return [line for line in found if line is not None]
+    def layer_steps(self) -> list[LayerStep]:
+        """The parts of each layer, looked up once."""
+        steps = [layer_step(block) for block in self.blocks()]
+        return [step for step in steps if step is not None]
 
     @cached_property
-    def taps(self) -> list[StepsHook]:
-        """Where somebody may want to see the steps of an attention."""
-        return [line.attention.core.hook_point for line in self.lines]
+    def hook_points(self) -> list[StepsHook]:
+        """Where somebody may observe the steps of an attention, which the short path skips."""
+        return [step.attention.core.hook_point for step in self.layer_steps]
 
-    def _one(self, x: Tensor, cache: KVCache) -> Tensor:
-        """x (D,) through all blocks and the last norm; its keys and values join the cache."""
-        at = torch.tensor([cache.length], device=x.device)
-        rotation = self.position.rope(at, x.dtype)
-        for slot, line in zip(cache.layers, self.lines, strict=True):
-            x = line.fed_forward(line.attended(x, slot, rotation))
+    def _decode(self, x: Tensor, cache: KVCache) -> Tensor:
+        """x (D,) through all layers and the final norm; appends its keys and values."""
+        position = torch.tensor([cache.length], device=x.device)
+        rotation = self.position.rope(position, x.dtype)
+        for layer_cache, step in zip(cache.layers, self.layer_steps, strict=True):
+            x = step.feed_forward(step.attend(x, layer_cache, rotation))
         normed: Tensor = self.norm_out(x)
         return normed
 
 
 @dataclass(frozen=True)
-class Line:
-    """One layer for one row: x + attention(norm(x)), then x + feed-forward(norm(x))."""
+class LayerStep:
+    """One layer for one row: x + attention(norm(x)), then x + feed_forward(norm(x))."""
 
     attention: FusedQKVRopeAttention
-    project: Product
-    mixed: Product
-    norm: FastRMSNorm
+    qkv: RowLinear
+    attention_output: RowLinear
+    attention_norm: FastRMSNorm
     activation: nn.Module
-    widen: Product
-    narrow: Product
-    wide_norm: FastRMSNorm
+    gate_up: RowLinear
+    down: RowLinear
+    feed_forward_norm: FastRMSNorm
 
-    def attended(self, x: Tensor, slot: LayerCache, rotation: RopeRotation | NoRope) -> Tensor:
-        part = self.attention
-        H, K, _ = part.heads
-        asked, v = torch.split(_normed(self.norm, x, self.project), part.asked_and_values)
-        turned = rotation.rotate(asked.view(H + K, -1))  # (H + K, E)
-        k, v = slot.append(turned[H:].view(1, K, 1, -1), v.view(1, K, 1, -1))  # (1, K, S, E)
-        q = turned[:H].view(1, H, 1, -1)
-        seen = scaled_dot_product_attention(q, k, v, scale=part.core.scale, enable_gqa=H != K)
-        return self.mixed.one_more(x, seen.view(-1))
+    def attend(self, x: Tensor, cache: LayerCache, rotation: RopeRotation | NoRope) -> Tensor:
+        attention = self.attention
+        H, K, _ = attention.heads
+        projected = _norm_linear(self.attention_norm, x, self.qkv)
+        qk, v = torch.split(projected, attention.qk_v_widths)
+        qk = rotation.rotate(qk.view(H + K, -1))  # (H + K, E)
+        k, v = cache.append(qk[H:].view(1, K, 1, -1), v.view(1, K, 1, -1))  # (1, K, S, E)
+        q = qk[:H].view(1, H, 1, -1)
+        out = scaled_dot_product_attention(q, k, v, scale=attention.core.scale, enable_gqa=H != K)
+        return self.attention_output.matvec_add(x, out.view(-1))
 
-    def fed_forward(self, x: Tensor) -> Tensor:
-        gate, up = _normed(self.wide_norm, x, self.widen).chunk(2)
-        return self.narrow.one_more(x, self.activation(gate).mul_(up))
-
-
-def _normed(norm: FastRMSNorm, x: Tensor, product: Product) -> Tensor:
-    """product(norm(x)); the size of x is a plain number, and joins the product last."""
-    size = (float(torch.dot(x, x)) / len(x) + norm.eps) ** -0.5
-    return product.one(x * norm.gain, size)
+    def feed_forward(self, x: Tensor) -> Tensor:
+        gate, up = _norm_linear(self.feed_forward_norm, x, self.gate_up).chunk(2)
+        return self.down.matvec_add(x, self.activation(gate).mul_(up))
 
 
-def fits(layers: Layers) -> bool:
-    """Whether all parts are of the kinds that have a short way."""
+def _norm_linear(norm: FastRMSNorm, x: Tensor, linear: RowLinear) -> Tensor:
+    """linear(norm(x)); 1/rms is a Python float, and multiplies the product instead of x."""
+    rstd = (float(torch.dot(x, x)) / len(x) + norm.eps) ** -0.5
+    return linear.matvec(x * norm.gain, rstd)
+
+
+def supports_decode_step(layers: Layers) -> bool:
+    """Whether all parts are of the kinds that have the short path."""
     return (
         isinstance(layers.norm_in, nn.Identity)
         and isinstance(layers.widen, nn.Identity)
         and isinstance(layers.position, RopePosition)
         and len(layers.patterns) == 1
-        and all(line_of(block) is not None for block in layers.blocks())
+        and all(layer_step(block) is not None for block in layers.blocks())
     )
 
 
-def line_of(block: Block) -> Line | None:
-    """The layer for one row, if its parts are of the kinds that have a short way."""
-    attention, wide = block.attention, block.feed_forward
-    norm, wide_norm = block.attention_in, block.feed_forward_in
+def layer_step(block: Block) -> LayerStep | None:
+    """The layer for one row, if its parts are of the kinds that have the short path."""
+    attention = block.attention
+    feed_forward = block.feed_forward
+    attention_norm = block.attention_in
+    feed_forward_norm = block.feed_forward_in
     if not (
         isinstance(block, PreNormBlock)
         and isinstance(attention, FusedQKVRopeAttention)
         and attention.core.cap is None
         and attention.widths[1] == attention.widths[2]
-        and isinstance(wide, FusedGatedFeedForward)
-        and isinstance(norm, FastRMSNorm)
-        and isinstance(wide_norm, FastRMSNorm)
+        and isinstance(feed_forward, FusedGatedFeedForward)
+        and isinstance(attention_norm, FastRMSNorm)
+        and isinstance(feed_forward_norm, FastRMSNorm)
     ):
         return None
-    project, mixed, widen, narrow = attention.project, attention.output, wide.widen, wide.down
-    assert isinstance(project, Product)
-    assert isinstance(mixed, Product)
-    assert isinstance(widen, Product)
-    assert isinstance(narrow, Product)
-    return Line(attention, project, mixed, norm, wide.activation, widen, narrow, wide_norm)
+    return LayerStep(
+        attention=attention,
+        qkv=_row_linear(attention.project),
+        attention_output=_row_linear(attention.output),
+        attention_norm=attention_norm,
+        activation=feed_forward.activation,
+        gate_up=_row_linear(feed_forward.gate_up),
+        down=_row_linear(feed_forward.down),
+        feed_forward_norm=feed_forward_norm,
+    )
 
 
-TABLE = 256  # positions whose turns are computed at a time
+def _row_linear(module: nn.Module) -> RowLinear:
+    assert isinstance(module, RowLinear)
+    return module
 
 
 @dataclass(frozen=True)
-class Bound:
-    """What the loop is told of one sequence: the layers with its keys and values, and room."""
+class KernelState:
+    """What the kernel needs for one sequence: layers that point to its cache."""
 
-    layers: ctypes.Array[Layer]
-    shape: Shape
-    tensors: list[Tensor]
-    room: Tensor
+    layers: ctypes.Array[DecoderLayer]
+    shape: DecoderShape
+    tensors: list[Tensor]  # keeps alive what the layers point to
+    workspace: Tensor
 
     @classmethod
-    def of(cls, cache: KVCache, layers: ctypes.Array[Layer], shape: Shape) -> Bound:
-        own = type(layers).from_buffer_copy(layers)
-        for layer, slot in zip(own, cache.layers, strict=True):
-            layer.keys, layer.values = slot.k.data_ptr(), slot.v.data_ptr()
-        sized = Shape.from_buffer_copy(shape)
-        sized.capacity = cache.layers[0].capacity
-        return cls(own, sized, _tensors(cache), inference_kernels().room(shape))
+    def of(
+        cls, cache: KVCache, layers: ctypes.Array[DecoderLayer], shape: DecoderShape
+    ) -> KernelState:
+        layers = type(layers).from_buffer_copy(layers)
+        for layer, layer_cache in zip(layers, cache.layers, strict=True):
+            layer.keys = layer_cache.k.data_ptr()
+            layer.values = layer_cache.v.data_ptr()
+        shape = DecoderShape.from_buffer_copy(shape)
+        shape.capacity = cache.layers[0].capacity
+        workspace = inference_kernels().decode_workspace(shape)
+        return cls(layers, shape, _cache_tensors(cache), workspace)
 
-    def holds(self, cache: KVCache) -> bool:
-        """Whether the cache still has the tensors it had."""
-        return all(map(operator.is_, self.tensors, _tensors(cache)))
+    def is_current(self, cache: KVCache) -> bool:
+        """Whether the cache still has the tensors that the layers point to."""
+        return all(map(operator.is_, self.tensors, _cache_tensors(cache)))
 
 
 class KernelDecodeStepLayers(DecodeStepLayers):
-    """The layers of a decoder; a single token of a single sequence is one call."""
+    """The layers of a decoder; a single token of a single sequence is one call of a kernel."""
 
-    first: ClassVar[int] = 0  # the loop gives NaN for NaN, however few the keys
+    min_cached_keys: ClassVar[int] = 0  # the kernel gives NaN for NaN, however few the keys
 
-    def _one(self, x: Tensor, cache: KVCache) -> Tensor:
-        bound, position = self._bound(cache), cache.length
-        if bound is None or position == bound.shape.capacity:
-            return super()._one(x, cache)  # which says what is wrong
+    def _decode(self, x: Tensor, cache: KVCache) -> Tensor:
+        state = self._state(cache)
+        position = cache.length
+        if state is None or position == state.shape.capacity:
+            return super()._decode(x, cache)  # which raises an error that explains
         x = x.clone()
-        turns = self._turns(position)
-        inference_kernels().decode(bound.layers, bound.shape, x, turns, position, bound.room)
-        for slot in cache.layers:
-            slot.length += 1
+        rotation = self._rotation(position)
+        inference_kernels().llama_decode(
+            state.layers, state.shape, x, rotation.cos, rotation.sin, position, state.workspace
+        )
+        for layer_cache in cache.layers:
+            layer_cache.length += 1
         return x
 
-    def _bound(self, cache: KVCache) -> Bound | None:
-        """The layers with the room of this cache, each cache by itself as many may be at work;
-        none if it does not fit.
+    def _state(self, cache: KVCache) -> KernelState | None:
+        """The state of this cache, one for each as several threads may decode; None if the cache
+        has a layout the kernel does not read.
         """
-        bound = self.known.get(cache)
-        if bound is None or not bound.holds(cache):
-            if not _fits(cache, self.shape, len(self.lines)):
+        state = self.states.get(cache)
+        if state is None or not state.is_current(cache):
+            if not _has_kernel_layout(cache, self.shape, len(self.layer_steps)):
                 return None
-            bound = self.known[cache] = Bound.of(cache, self.compiled, self.shape)
-        return bound
+            state = KernelState.of(cache, self.kernel_layers, self.shape)
+            self.states[cache] = state
+        return state
 
     @cached_property
-    def known(self) -> WeakKeyDictionary[KVCache, Bound]:
-        """The caches in use."""
+    def states(self) -> WeakKeyDictionary[KVCache, KernelState]:
+        """By cache, for as long as that is in use."""
         return WeakKeyDictionary()
 
     @cached_property
-    def compiled(self) -> ctypes.Array[Layer]:
-        """What each layer is made of, for the loop; `lines` keeps the tensors."""
-        return (Layer * len(self.lines))(*map(_layer, self.lines))
+    def kernel_layers(self) -> ctypes.Array[DecoderLayer]:
+        """The layers as the kernel reads them; `layer_steps` keeps their tensors alive."""
+        return (DecoderLayer * len(self.layer_steps))(*map(_kernel_layer, self.layer_steps))
 
     @cached_property
-    def shape(self) -> Shape:
-        line, position = self.lines[0], self.position
-        assert isinstance(position, RopePosition)
-        heads, kv_heads, _ = line.attention.heads
-        E = line.attention.widths[0] // heads
-        return Shape(
-            width=len(line.norm.gain), heads=heads, kv_heads=kv_heads, head_width=E,
-            hidden=_matrix(line.widen).rows // 2, turned=position.turned,
-            adjacent=position.config.interleaved, activation=activation_number(line.activation),
-            scale=scale_factor(E, line.attention.core.scale), last=_norm(self.norm_out),
-        )  # fmt: skip
+    def shape(self) -> DecoderShape:
+        """Without the capacity, which each cache has its own."""
+        step = self.layer_steps[0]
+        assert isinstance(self.position, RopePosition)
+        heads, kv_heads, _ = step.attention.heads
+        head_width = step.attention.widths[0] // heads
+        return DecoderShape(
+            width=len(step.attention_norm.gain),
+            heads=heads,
+            kv_heads=kv_heads,
+            head_width=head_width,
+            feed_forward_width=_kernel_matrix(step.gate_up).rows // 2,
+            rope_width=self.position.turned,
+            rope_interleaved=self.position.config.interleaved,
+            activation=require_activation_code(step.activation),
+            scale=scale_factor(head_width, step.attention.core.scale),
+            final_norm=_kernel_norm(self.norm_out),
+        )
 
-    def _turns(self, position: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of all positions up to this one, and some more: (positions, R) each."""
-        known: RopeRotation | None = self.__dict__.get("table")
-        if known is None or position >= len(known.cos):
-            places = torch.arange((position // TABLE + 1) * TABLE)
-            made = self.position.rope(places, torch.float32)
-            assert isinstance(made, RopeRotation)
-            known = self.__dict__["table"] = RopeRotation(
-                floats(made.cos.float()), floats(made.sin.float()), made.interleaved
+    def _rotation(self, position: int) -> RopeRotation:
+        """Cosines and sines of all positions up to this one and some more: (positions, R) each."""
+        rotation: RopeRotation | None = self.__dict__.get("rotation")
+        if rotation is None or position >= len(rotation.cos):
+            positions = torch.arange((position // ROPE_TABLE_STEP + 1) * ROPE_TABLE_STEP)
+            angles = self.position.rope(positions, torch.float32)
+            assert isinstance(angles, RopeRotation)
+            rotation = RopeRotation(
+                contiguous_float32(angles.cos.float()),
+                contiguous_float32(angles.sin.float()),
+                angles.interleaved,
             )
-        return known.cos, known.sin
+            self.__dict__["rotation"] = rotation
+        return rotation
 
 
-def steps(layers: Layers) -> bool:
-    """Whether the loop knows all that these layers, which have a short way, are made of."""
-    return isinstance(layers.norm_out, FastRMSNorm) and all(
-        line is not None and activation_number(line.activation) is not None
-        for line in map(line_of, layers.blocks())
-    )
+def supports_kernel_decode_step(layers: Layers) -> bool:
+    """Whether the kernel has all that these layers, which have the short path, consist of."""
+    if not isinstance(layers.norm_out, FastRMSNorm):
+        return False
+    steps = map(layer_step, layers.blocks())
+    return all(step is not None and activation_code(step.activation) is not None for step in steps)
 
 
-def _tensors(cache: KVCache) -> list[Tensor]:
-    return [t for slot in cache.layers for t in (slot.k, slot.v)]
+def _cache_tensors(cache: KVCache) -> list[Tensor]:
+    return [t for layer_cache in cache.layers for t in (layer_cache.k, layer_cache.v)]
 
 
-def _fits(cache: KVCache, shape: Shape, layers: int) -> bool:
-    """Whether all keys and values of one sequence lie there in pieces of one size."""
-    room = (1, shape.kv_heads, cache.layers[0].capacity, shape.head_width)
+def _has_kernel_layout(cache: KVCache, shape: DecoderShape, layers: int) -> bool:
+    """Whether it has keys and values of one sequence, contiguous and of the same size."""
+    size = (1, shape.kv_heads, cache.layers[0].capacity, shape.head_width)
     return len(cache.layers) == layers and all(
-        t.shape == room and t.dtype == torch.float32 and t.is_contiguous() for t in _tensors(cache)
+        t.shape == size and t.dtype == torch.float32 and t.is_contiguous()
+        for t in _cache_tensors(cache)
     )
 
 
-def _layer(line: Line) -> Layer:
-    return Layer(
-        attention=_norm(line.norm), feed_forward=_norm(line.wide_norm),
-        project=_matrix(line.project), output=_matrix(line.mixed),
-        widen=_matrix(line.widen), narrow=_matrix(line.narrow),
-    )  # fmt: skip
+def _kernel_layer(step: LayerStep) -> DecoderLayer:
+    return DecoderLayer(
+        attention_norm=_kernel_norm(step.attention_norm),
+        feed_forward_norm=_kernel_norm(step.feed_forward_norm),
+        qkv=_kernel_matrix(step.qkv),
+        attention_output=_kernel_matrix(step.attention_output),
+        gate_up=_kernel_matrix(step.gate_up),
+        down=_kernel_matrix(step.down),
+    )
 
 
-def _norm(norm: nn.Module) -> Norm:
+def _kernel_norm(norm: nn.Module) -> RmsNorm:
     assert isinstance(norm, FastRMSNorm)
-    return Norm.of(norm.gain, norm.eps)
+    return RmsNorm.of(norm.gain, norm.eps)
 
 
-def _matrix(product: Product) -> Matrix:
-    assert isinstance(product, KernelLinear | KernelQuantizedLinear)
-    return product.matrix
+def _kernel_matrix(linear: RowLinear) -> Matrix:
+    assert isinstance(linear, KernelLinear | KernelQuantizedLinear)
+    return linear.matrix

@@ -1,4 +1,8 @@
-"""Self-attention whose queries, keys and values come from one product."""
+"""Parts of a model in fewer operations: fused projections, blocks without empty parts, fast norms.
+
+Each module here equals one of `qkv.model` without dropout, and is built from it. On a CPU a small
+model spends much of its time between the matrix products, so every operation left out counts.
+"""
 
 from collections.abc import Callable
 
@@ -6,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from qkv.attention import join_heads, soft_cap, split_heads
-from qkv.engine.optimized.linear import Applied, Build, Packed
+from qkv.engine.optimized.linear import BuildLinear, PackedLinear, PostOp
 from qkv.model.attention import Attention, HeadProjection
 from qkv.model.feed_forward import FeedForward, GatedFeedForward, SquaredReLU
 from qkv.model.norm import ResidualAdd, UnitOffsetRMSNorm
@@ -14,39 +18,27 @@ from qkv.model.output import TiedLogits
 from qkv.model.stack import Block, NoCrossAttention
 from qkv.model.view import View
 
-# FOLDED engine/quick/block: A layer without the parts that do nothing.
-# FOLDED engine/quick/activation: What others call an activation.
-# FOLDED engine/quick/feed_forward: Feed-forwards in fewer steps.
-# FOLDED engine/quick/norm: Root-mean-square norms in fewer steps than torch's, which is not
-#   fused on a CPU.
-# FOLDED engine/quick/projection: Queries, keys or values for every head, by a product that is
-#   known beforehand.
-# FOLDED engine/quick/scores: The scores of all tokens, with a product of its own in place of
-#   the embedding's table.
-# FOLDED engine/quick/same_weights: A module of another class with the same tensors and other
-#   parts.
-
 
 class FusedQKVAttention(nn.Module):
-    """Equal to an `Attention` whose projections all read the whole input."""
+    """Self-attention whose queries, keys and values come from one matrix product."""
 
-    def __init__(self, plain: Attention, build: Build) -> None:
+    def __init__(self, plain: Attention, build: BuildLinear) -> None:
         super().__init__()
-        parts = projections(plain)
-        self.project = build(*parts)
-        self.widths = [part.out_features for part in parts]
-        self.asked_and_values = [self.widths[0] + self.widths[1], self.widths[2]]
-        self.heads = [part.heads for part in parts]
-        self.query_norm, self.key_norm = plain.query_norm, plain.key_norm
-        self.core, self.output = plain.core, plain.output
+        projections = qkv_projections(plain)
+        self.project = build(*projections)
+        self.widths = [projection.out_features for projection in projections]
+        self.qk_v_widths = [self.widths[0] + self.widths[1], self.widths[2]]
+        self.heads = [projection.heads for projection in projections]
+        self.query_norm = plain.query_norm
+        self.key_norm = plain.key_norm
+        self.core = plain.core
+        self.output = plain.output
 
     def forward(self, x: Tensor, view: View) -> Tensor:
-        q, k, v = (
-            split_heads(part, heads)
-            for part, heads in zip(
-                torch.split(self.project(x), self.widths, -1), self.heads, strict=True
-            )
-        )
+        q, k, v = torch.split(self.project(x), self.widths, -1)
+        q = split_heads(q, self.heads[0])
+        k = split_heads(k, self.heads[1])
+        v = split_heads(v, self.heads[2])
         q = view.rope.rotate(self.query_norm(q))  # (B, H, T, E)
         k = view.rope.rotate(self.key_norm(k))  # (B, K, T, E)
         k, v = view.cache.append(k, v)  # (B, K, S, E)
@@ -54,29 +46,32 @@ class FusedQKVAttention(nn.Module):
 
 
 class FusedQKVRopeAttention(FusedQKVAttention):
-    """Queries and keys of equal width and without norms, turned to their positions together."""
+    """Also rotates queries and keys together, which have equal widths and no norms."""
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         H, K, _ = self.heads
-        asked, v = torch.split(self.project(x), self.asked_and_values, -1)
-        q, k = torch.split(view.rope.rotate(split_heads(asked, H + K)), [H, K], dim=1)
+        qk, v = torch.split(self.project(x), self.qk_v_widths, -1)
+        q, k = torch.split(view.rope.rotate(split_heads(qk, H + K)), [H, K], dim=1)
         k, v = view.cache.append(k, split_heads(v, K))  # (B, K, S, E)
         return self.output(join_heads(self.core(q, k, v, view.mask)))
 
 
-def joined(plain: Attention, build: Build) -> nn.Module:
+def fuse_attention(plain: Attention, build: BuildLinear) -> nn.Module:
     """The attention with one product instead of three, if its projections allow it."""
-    if not projections(plain):
+    if not qkv_projections(plain):
         return plain
-    bare = isinstance(plain.query_norm, nn.Identity) and isinstance(plain.key_norm, nn.Identity)
-    return (FusedQKVRopeAttention if bare else FusedQKVAttention)(plain, build)
+    if isinstance(plain.query_norm, nn.Identity) and isinstance(plain.key_norm, nn.Identity):
+        return FusedQKVRopeAttention(plain, build)
+    return FusedQKVAttention(plain, build)
 
 
-def projections(plain: Attention) -> list[HeadProjection]:
+def qkv_projections(plain: Attention) -> list[HeadProjection]:
     """Those to queries, keys and values if each of them is one matrix; else none."""
     parts = [plain.query, plain.key, plain.value]
-    whole = [part for part in parts if isinstance(part, HeadProjection)]
-    return whole if len(whole) == len(parts) else []
+    projections = [part for part in parts if isinstance(part, HeadProjection)]
+    if len(projections) < len(parts):
+        return []
+    return projections
 
 
 class PreNormBlock(Block):
@@ -96,7 +91,7 @@ class PostNormBlock(Block):
 
 
 class PreNormCrossBlock(Block):
-    """x + part(norm(x)), three times: the second part reads the source."""
+    """x + part(norm(x)), three times: the second part attends to the source."""
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         x = x + self.attention(self.attention_in(x), view)
@@ -113,25 +108,25 @@ class PostNormCrossBlock(Block):
         return self.feed_forward_out(self.feed_forward(x).add_(x))
 
 
-def plain_kind(block: Block) -> type[Block]:
-    """The kind of block that does the same in fewer steps; its own kind if there is none."""
-    cross = not isinstance(block.cross, NoCrossAttention)
-    names = ("attention", "cross", "feed_forward") if cross else ("attention", "feed_forward")
+def block_class(block: Block) -> type[Block]:
+    """The class that computes the same in fewer steps; the block's own if there is none."""
+    has_cross = not isinstance(block.cross, NoCrossAttention)
+    parts = ("attention", "cross", "feed_forward") if has_cross else ("attention", "feed_forward")
 
-    def all_are(kind: type[nn.Module], place: str) -> bool:
-        return all(type(getattr(block, f"{name}_{place}")) is kind for name in names)
+    def all_are(kind: type[nn.Module], suffix: str) -> bool:
+        return all(type(getattr(block, f"{part}_{suffix}")) is kind for part in parts)
 
     if type(block) is not Block or not all_are(ResidualAdd, "join"):
         return type(block)
     if all_are(nn.Identity, "out"):
-        return PreNormCrossBlock if cross else PreNormBlock
+        return PreNormCrossBlock if has_cross else PreNormBlock
     if all_are(nn.Identity, "in"):
-        return PostNormCrossBlock if cross else PostNormBlock
+        return PostNormCrossBlock if has_cross else PostNormBlock
     return Block
 
 
-def name_of(activation: nn.Module) -> str | None:
-    """relu, gelu, gelu_tanh, silu or relu2; none of these has no name here."""
+def activation_name(activation: nn.Module) -> str | None:
+    """relu, gelu, gelu_tanh, silu or relu2; None for any other activation."""
     match activation:
         case nn.ReLU():
             return "relu"
@@ -146,104 +141,114 @@ def name_of(activation: nn.Module) -> str | None:
     return None
 
 
-BENT = {  # as oneDNN calls them; its relu is left out, as it makes 0 of what is no number
-    "gelu": Applied("gelu", "none"),
-    "gelu_tanh": Applied("gelu", "tanh"),
-    "silu": Applied("swish"),
+# Not relu: oneDNN's turns NaN into 0, which would hide a broken weight.
+POST_OPS = {
+    "gelu": PostOp("gelu", "none"),
+    "gelu_tanh": PostOp("gelu", "tanh"),
+    "silu": PostOp("swish"),
 }
 
 
 class FusedActivationFeedForward(nn.Module):
-    """Equal to a `FeedForward` that drops nothing; the first product comes bent already."""
+    """A `FeedForward` whose activation is applied by the first product."""
 
     @staticmethod
-    def fits(plain: FeedForward) -> bool:
-        return name_of(plain.activation) in BENT
+    def supports(plain: FeedForward) -> bool:
+        return activation_name(plain.activation) in POST_OPS
 
-    def __init__(self, plain: FeedForward, build: type[Packed]) -> None:
+    def __init__(self, plain: FeedForward, build: type[PackedLinear]) -> None:
         super().__init__()
-        name = name_of(plain.activation)
+        name = activation_name(plain.activation)
         assert name is not None
-        self.up, self.down = map(build, up_and_down(plain))
-        self.activation, self.how = plain.activation, BENT[name]
+        up, down = up_down_linears(plain)
+        self.up = build(up)
+        self.down = build(down)
+        self.activation = plain.activation
+        self.post_op = POST_OPS[name]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(self.up.bent(x, self.how, self.activation))
+        return self.down(self.up.forward_activated(x, self.post_op, self.activation))
 
 
-def up_and_down(plain: FeedForward) -> tuple[nn.Linear, nn.Linear]:
-    """The two matrices of a feed-forward."""
-    up, down = plain.up, plain.down
-    assert isinstance(up, nn.Linear)
-    assert isinstance(down, nn.Linear)
-    return up, down
+def up_down_linears(plain: FeedForward) -> tuple[nn.Linear, nn.Linear]:
+    """The two linear layers of a feed-forward."""
+    assert isinstance(plain.up, nn.Linear)
+    assert isinstance(plain.down, nn.Linear)
+    return plain.up, plain.down
 
 
 class FusedGatedFeedForward(nn.Module):
-    """Equal to a `GatedFeedForward` that drops nothing."""
+    """A `GatedFeedForward` whose gate and up projection are one product."""
 
-    def __init__(self, plain: GatedFeedForward, build: Build) -> None:
+    def __init__(self, plain: GatedFeedForward, build: BuildLinear) -> None:
         super().__init__()
-        gate, up = plain.gate, plain.up
-        assert isinstance(gate, nn.Linear)
-        assert isinstance(up, nn.Linear)
-        self.widen = build(gate, up)
-        self.activation, self.down = plain.activation, plain.down
+        assert isinstance(plain.gate, nn.Linear)
+        assert isinstance(plain.up, nn.Linear)
+        self.gate_up = build(plain.gate, plain.up)
+        self.activation = plain.activation
+        self.down = plain.down
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.widen(x).chunk(2, dim=-1)
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
         return self.down(self.activation(gate).mul_(up))
 
 
 class FastRMSNorm(nn.Module):
-    """x ÷ √(mean of x² + eps) × gain; a single row has its mean taken as one dot product."""
+    """x ÷ √(mean of x² + eps) × gain, in fewer steps than torch's, which is not fused on a CPU."""
 
     def __init__(self, plain: nn.RMSNorm) -> None:
         super().__init__()
         gain = plain.weight.detach()
-        self.register_buffer("gain", gain + 1.0 if isinstance(plain, UnitOffsetRMSNorm) else gain)
+        if isinstance(plain, UnitOffsetRMSNorm):
+            gain = gain + 1.0
+        self.register_buffer("gain", gain)
         self.gain: Tensor
         self.eps = torch.finfo(gain.dtype).eps if plain.eps is None else plain.eps
 
     def forward(self, x: Tensor) -> Tensor:
         width = len(self.gain)
-        if x.numel() == width:
+        if x.numel() == width:  # one row: its mean square is one dot product
             row = x.view(width)
             return (x * self.gain).mul_((float(torch.dot(row, row)) / width + self.eps) ** -0.5)
-        size = (x * x).mean(dim=-1, keepdim=True).add_(self.eps).rsqrt_()
-        return (x * size).mul_(self.gain)
+        rstd = (x * x).mean(dim=-1, keepdim=True).add_(self.eps).rsqrt_()
+        return (x * rstd).mul_(self.gain)
 
 
-class LinearToHeads(nn.Module):
-    """Equal to a `ToHeads`."""
+class OptimizedHeadProjection(nn.Module):
+    """A `HeadProjection` with any linear layer."""
 
-    def __init__(self, product: nn.Module, heads: int) -> None:
+    def __init__(self, linear: nn.Module, heads: int) -> None:
         super().__init__()
-        self.product, self.heads = product, heads
+        self.linear = linear
+        self.heads = heads
 
     def forward(self, x: Tensor) -> Tensor:
-        return split_heads(self.product(x), self.heads)
+        return split_heads(self.linear(x), self.heads)
 
 
-class Scores(nn.Module):
-    """Equal to `TiedScores` or `OwnScores`, whichever table the product was made of."""
+class OptimizedLogits(nn.Module):
+    """`TiedLogits` or `UntiedLogits` with any linear layer in place of the embedding table."""
 
-    def __init__(self, plain: TiedLogits, product: nn.Module) -> None:
+    def __init__(self, plain: TiedLogits, linear: nn.Module) -> None:
         super().__init__()
-        self.scale, self.product, self.cap = plain.scale, product, plain.cap
+        self.scale = plain.scale
+        self.linear = linear
+        self.cap = plain.cap
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
-        scores: Tensor = self.product(self.scale(states))
-        return scores if self.cap is None else soft_cap(scores, self.cap)
+        logits: Tensor = self.linear(self.scale(states))
+        if self.cap is None:
+            return logits
+        return soft_cap(logits, self.cap)
 
 
-def same_weights(
-    part: nn.Module, kind: type[nn.Module], twin_of: Callable[[nn.Module], nn.Module]
+def copy_as(
+    module: nn.Module, kind: type[nn.Module], convert: Callable[[nn.Module], nn.Module]
 ) -> nn.Module:
-    """The part as that class; its tensors and settings are shared, its own parts are twins."""
+    """A copy of the module as that class, sharing its tensors, with converted children."""
     copy = kind.__new__(kind)
-    copy.__dict__ = dict(part.__dict__)
+    copy.__dict__ = dict(module.__dict__)
     copy._modules = {
-        name: None if child is None else twin_of(child) for name, child in part._modules.items()
+        name: None if child is None else convert(child) for name, child in module._modules.items()
     }
     return copy

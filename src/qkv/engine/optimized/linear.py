@@ -1,4 +1,4 @@
-"""Products with a matrix that is known beforehand."""
+"""Linear layers whose weights are fixed: stacked, and packed into the order they are read in."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -7,9 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+# oneDNN packs a matrix for a number of rows; this one suits every number but 1.
+ONEDNN_ROWS = 64
+# Packing costs about as much as a few products with a few rows, or one with many.
+MAX_UNPACKED_CALLS = 2
+MIN_ROWS_TO_PACK = 256
 
-class Layer(Protocol):
-    """What a product is made of: a weight (N, K) and a bias (N,) or none."""
+
+class LinearLike(Protocol):
+    """Anything with a weight (N, K) and a bias (N,) or None."""
 
     @property
     def weight(self) -> Tensor: ...
@@ -17,111 +23,115 @@ class Layer(Protocol):
     def bias(self) -> Tensor | None: ...
 
 
-class Build(Protocol):
-    """Makes the product of all these layers' matrices, one above the other, with what is given."""
-
-    def __call__(self, *layers: Layer) -> nn.Module: ...
-
-
-class Matrix(NamedTuple):
-    """A layer that is no module."""
+class LinearWeights(NamedTuple):
+    """A weight and a bias without a module around them."""
 
     weight: Tensor
     bias: Tensor | None
 
 
-def bias_of(layers: Sequence[Layer]) -> Tensor | None:
-    """The biases one above the other; a layer without one has zeros, if another has."""
+class BuildLinear(Protocol):
+    """Makes one linear layer whose outputs are those of all the given ones, side by side."""
+
+    def __call__(self, *layers: LinearLike) -> nn.Module: ...
+
+
+def stack_biases(layers: Sequence[LinearLike]) -> Tensor | None:
+    """All biases (sum of N,); zeros for a layer without one, if another has one."""
     if all(layer.bias is None for layer in layers):
         return None
-    each = [layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
-            for layer in layers]  # fmt: skip
-    return _stacked(each)
+    biases = list[Tensor]()
+    for layer in layers:
+        if layer.bias is None:
+            biases.append(layer.weight.new_zeros(len(layer.weight)))
+        else:
+            biases.append(layer.bias)
+    return _stack(biases)
 
 
-def _stacked(parts: Sequence[Tensor]) -> Tensor:
-    return (parts[0] if len(parts) == 1 else torch.cat(list(parts))).detach()
+def _stack(tensors: Sequence[Tensor]) -> Tensor:
+    if len(tensors) == 1:
+        return tensors[0].detach()  # shared with the model, not copied
+    return torch.cat(list(tensors)).detach()
 
 
-class Applied(NamedTuple):
-    """What oneDNN applies to a product while it is at hand, in its own words."""
+class PostOp(NamedTuple):
+    """What oneDNN applies to a product while it is still in registers, by oneDNN's names."""
 
     name: str
-    kind: str = ""
+    algorithm: str = ""
 
 
-NOTHING = Applied("none")
+NO_POST_OP = PostOp("none")
 
 
-class Plain(nn.Module):
-    """x·Wᵀ + b, the matrix as it is."""
+class DenseLinear(nn.Module):
+    """x·Wᵀ + b in the model's precision, the matrix as it is."""
 
-    def __init__(self, *layers: Layer) -> None:
+    def __init__(self, *layers: LinearLike) -> None:
         super().__init__()
-        self.register_buffer("weight", _stacked([layer.weight for layer in layers]))
-        self.register_buffer("bias", bias_of(layers))
+        self.register_buffer("weight", _stack([layer.weight for layer in layers]))
+        self.register_buffer("bias", stack_biases(layers))
         self.weight: Tensor
         self.bias: Tensor | None
-        self.needed = 0  # times that several rows came
+        self.calls = 0  # with several rows
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
 
     def worth_packing(self, rows: int) -> bool:
-        """Whether the matrix should lie as it is read best, now that it meets so many rows: if they
-        are many, or a few come for the third time. So not for a single short prompt.
-        """
-        self.needed += 1
-        return self.needed > OFTEN or rows >= MANY
+        """Counts a call with so many rows; returns whether the matrix should be packed now.
 
-    def one(self, row: Tensor, factor: float) -> Tensor:
+        It should if the rows are many, or a few come for the third time: not for one short prompt.
+        """
+        self.calls += 1
+        return self.calls > MAX_UNPACKED_CALLS or rows >= MIN_ROWS_TO_PACK
+
+    def matvec(self, row: Tensor, factor: float) -> Tensor:
         """row·Wᵀ × factor + b of a single row, (K,) -> (N,)."""
         if self.bias is None:
             return torch.mv(self.weight, row).mul_(factor)
         return torch.addmv(self.bias, self.weight, row, alpha=factor)
 
-    def one_more(self, x: Tensor, row: Tensor) -> Tensor:
+    def matvec_add(self, x: Tensor, row: Tensor) -> Tensor:
         """x + row·Wᵀ + b of a single row."""
-        more = torch.addmv(x, self.weight, row)
-        return more if self.bias is None else more.add_(self.bias)
+        out = torch.addmv(x, self.weight, row)
+        if self.bias is None:
+            return out
+        return out.add_(self.bias)
 
 
-class Packed(Plain):
-    """The matrix also in the order that oneDNN reads it in, which is quicker for several rows.
+class PackedLinear(DenseLinear):
+    """Also packs the matrix into oneDNN's own layout, which is faster for several rows.
 
-    There is no slope through it; where one may be wanted it is not used.
+    oneDNN's operation has no gradient; where one may be needed it is not used.
     """
 
-    def __init__(self, *layers: Layer) -> None:
+    def __init__(self, *layers: LinearLike) -> None:
         super().__init__(*layers)
         self.packed: Tensor | None = None
 
     @staticmethod
-    def works() -> bool:
+    def is_available() -> bool:
         """Whether this build of torch has oneDNN."""
         return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.bent(x, NOTHING, nn.Identity())
+        return self.forward_activated(x, NO_POST_OP, nn.Identity())
 
-    def bent(self, x: Tensor, how: Applied, activation: nn.Module) -> Tensor:
-        """activation(x·Wᵀ + b); `how` is what oneDNN calls that activation."""
+    def forward_activated(self, x: Tensor, post_op: PostOp, activation: nn.Module) -> Tensor:
+        """activation(x·Wᵀ + b); `post_op` is the same activation as oneDNN names it."""
         rows = x.numel() // x.shape[-1]
         if rows < 2 or torch.is_grad_enabled() or not self._pack(rows):
-            bent: Tensor = activation(F.linear(x, self.weight, self.bias))
-            return bent
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x, self.packed, self.bias, how.name, [], how.kind
+            out: Tensor = activation(F.linear(x, self.weight, self.bias))
+            return out
+        fused: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self.packed, self.bias, post_op.name, [], post_op.algorithm
         )
-        return product
+        return fused
 
     def _pack(self, rows: int) -> bool:
-        """Whether the matrix lies packed, now that it meets so many rows."""
+        """Packs the matrix if that is worth it for so many rows; returns whether it is packed."""
         if self.packed is None and self.worth_packing(rows):
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight, ROWS)
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight, ONEDNN_ROWS)
         return self.packed is not None
-
-
-ROWS = 64  # that the order is made for; it suits any number of them but one
-OFTEN = 2
-MANY = 256

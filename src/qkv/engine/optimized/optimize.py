@@ -1,9 +1,9 @@
-"""A twin of a model that gives the same answers sooner.
+"""An optimized copy of a model, which gives the same answers faster.
 
-Its parts are the model's own, but for those a quicker one can stand for: three projections become
-one product, a gate and its values become one, matrices lie in the order they are read in, or are
-kept in 8 bits. Everything else is shared with the model. A twin in float32 has copies of the
-matrices it joins, and of those it packs.
+Most parts are the model's own. Some are replaced: three projections become one product, a gate and
+its up projection become one, matrices are packed into the order they are read in or quantized to
+int8. Tensors are shared with the model, except for the matrices that are stacked, packed or
+quantized.
 """
 
 from typing import ClassVar, TypeVar
@@ -11,16 +11,21 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import nn
 
-from qkv.engine.optimized.decode_step import DecodeStepLayers, KernelDecodeStepLayers, fits, steps
+from qkv.engine.optimized.decode_step import (
+    DecodeStepLayers,
+    KernelDecodeStepLayers,
+    supports_decode_step,
+    supports_kernel_decode_step,
+)
 from qkv.engine.optimized.fused import (
     FastRMSNorm,
     FusedActivationFeedForward,
     FusedGatedFeedForward,
-    LinearToHeads,
-    Scores,
-    joined,
-    plain_kind,
-    same_weights,
+    OptimizedHeadProjection,
+    OptimizedLogits,
+    block_class,
+    copy_as,
+    fuse_attention,
 )
 from qkv.engine.optimized.kernel_modules import (
     KernelFeedForward,
@@ -29,16 +34,16 @@ from qkv.engine.optimized.kernel_modules import (
     KernelQuantizedEmbedding,
     KernelQuantizedFeedForward,
     KernelQuantizedLinear,
-    activation_number,
-    in_turn,
+    activation_code,
+    has_layer_norms,
     kernel_class,
-    layer_norms,
+    link_prefetches,
 )
-from qkv.engine.optimized.linear import Matrix, Packed, Plain
+from qkv.engine.optimized.linear import DenseLinear, LinearWeights, PackedLinear
 from qkv.engine.optimized.quantized import (
-    Int8,
     PackedQuantizedLinear,
     QuantizedEmbedding,
+    QuantizedLinear,
     TiledFeedForward,
 )
 from qkv.model import Encoder, Model
@@ -48,130 +53,142 @@ from qkv.model.feed_forward import FeedForward, GatedFeedForward
 from qkv.model.output import PooledOutput, TiedLogits, UntiedLogits
 from qkv.model.stack import Block, Layers
 
-Kind = TypeVar("Kind", bound=Model)
+ModelKind = TypeVar("ModelKind", bound=Model)
+LinearClass = type[DenseLinear | QuantizedLinear | PackedQuantizedLinear]
 
 
 @torch.no_grad()
-def optimize(model: Kind, int8: bool = False, compile: bool = False) -> Kind:
-    """The twin; on another device than a CPU, or in another precision, the model itself.
+def optimize(model: ModelKind, int8: bool = False, compile: bool = False) -> ModelKind:
+    """The optimized model; the model itself if it is not on a CPU or not in float32.
 
-    compile: its inner loops are those of `qkv.kernels`.
+    int8: with weights quantized to int8. compile: with the kernels of `qkv.kernels`.
     """
     if not can_optimize(model):
         return model
-    kind = KernelOptimizedBuilder if compile else OptimizedBuilder
-    twin = kind(model.embedding, int8, few_rows=not isinstance(model, Encoder)).of(model)
-    assert isinstance(twin, type(model))
+    builder = KernelOptimizedBuilder if compile else OptimizedBuilder
+    few_rows = not isinstance(model, Encoder)
+    optimized = builder(model.embedding, int8, few_rows).convert(model)
+    assert isinstance(optimized, type(model))
     if compile:
-        in_turn(twin)
-    return twin
+        link_prefetches(optimized)
+    return optimized
 
 
 def can_optimize(model: Model) -> bool:
-    """Whether it lies on a CPU, all in float32."""
-    return model.embedding.weight.device.type == "cpu" and all(
-        dtype == torch.float32
-        for dtype in (model.embedding.dtype, *(p.dtype for p in model.parameters()))
-    )
+    """Whether it is on a CPU, all in float32."""
+    if model.embedding.weight.device.type != "cpu":
+        return False
+    dtypes = {model.embedding.dtype, *(p.dtype for p in model.parameters())}
+    return dtypes == {torch.float32}
 
 
 class OptimizedBuilder:
-    """Makes the twin of each part of a model once."""
+    """Converts the modules of a model, each once."""
 
-    tied: ClassVar[type[Int8]] = Int8  # for scores whose matrix is the embedding's
-    table_kind: ClassVar[type[QuantizedEmbedding]] = QuantizedEmbedding
+    tied_linear: ClassVar[type[QuantizedLinear]] = QuantizedLinear  # for tied logits in int8
+    embedding_class: ClassVar[type[QuantizedEmbedding]] = QuantizedEmbedding
 
-    def __init__(self, table: TokenEmbedding, int8: bool, few_rows: bool) -> None:
-        """few_rows: products will mostly be with a few rows, as where tokens are written."""
-        self.table, self.int8 = table, int8
-        self.build = self._product(few_rows)
-        self.made: dict[nn.Module, nn.Module] = {}
+    def __init__(self, embedding: TokenEmbedding, int8: bool, few_rows: bool) -> None:
+        """few_rows: most products will be with a few rows, as when tokens are generated."""
+        self.embedding = embedding
+        self.int8 = int8
+        self.linear_class = self._linear_class(few_rows)
+        self.cache: dict[nn.Module, nn.Module] = {}
 
-    def _product(self, few_rows: bool) -> type[Int8 | PackedQuantizedLinear | Plain]:
+    def _linear_class(self, few_rows: bool) -> LinearClass:
         if self.int8:
-            return Int8 if few_rows else PackedQuantizedLinear
-        return Packed if Packed.works() else Plain
+            return QuantizedLinear if few_rows else PackedQuantizedLinear
+        return PackedLinear if PackedLinear.is_available() else DenseLinear
 
-    def of(self, part: nn.Module) -> nn.Module:
-        if part not in self.made:
-            self.made[part] = self._copy(self._quicker(part))
-        return self.made[part]
+    def convert(self, module: nn.Module) -> nn.Module:
+        """The optimized module; the same one for a module that occurs twice."""
+        if module not in self.cache:
+            self.cache[module] = self._copy(self._replacement(module))
+        return self.cache[module]
 
-    def _quicker(self, part: nn.Module) -> nn.Module:
-        """What can stand for the part itself; its own parts are looked at later."""
-        match part:
-            case PooledOutput():  # small, and it decides
-                return part
+    def _replacement(self, module: nn.Module) -> nn.Module:
+        """What replaces the module itself; its children are converted later."""
+        build = self.linear_class
+        match module:
+            case PooledOutput():  # small, and the answer depends on it
+                return module
             case HeadProjection():
-                return LinearToHeads(self.build(part), part.heads)
+                return OptimizedHeadProjection(build(module), module.heads)
             case GatedFeedForward():
-                return FusedGatedFeedForward(part, self.build)
-            case FeedForward() if issubclass(
-                self.build, Packed
-            ) and FusedActivationFeedForward.fits(part):
-                return FusedActivationFeedForward(part, self.build)
-            case FeedForward() if self.build is PackedQuantizedLinear and TiledFeedForward.fits(
-                part
+                return FusedGatedFeedForward(module, build)
+            case FeedForward() if issubclass(build, PackedLinear) and (
+                FusedActivationFeedForward.supports(module)
             ):
-                return TiledFeedForward(part)
+                return FusedActivationFeedForward(module, build)
+            case FeedForward() if build is PackedQuantizedLinear and (
+                TiledFeedForward.supports(module)
+            ):
+                return TiledFeedForward(module)
             case TiedLogits():
-                return Scores(part, self._scoring(part))
+                return OptimizedLogits(module, self._logits_linear(module))
             case nn.RMSNorm():
-                return FastRMSNorm(part)
+                return FastRMSNorm(module)
             case TokenEmbedding() if self.int8:
-                return self.table_kind(part)
-        if type(part) is Attention:  # cross attention has two inputs
-            return joined(part, self.build)
-        if type(part) is nn.Linear:
-            return self.build(part)
-        return part
+                return self.embedding_class(module)
+        if type(module) is Attention:  # not a subclass: cross-attention has two inputs
+            return fuse_attention(module, build)
+        if type(module) is nn.Linear:
+            return build(module)
+        return module
 
-    def _scoring(self, plain: TiedLogits) -> nn.Module:
+    def _logits_linear(self, plain: TiedLogits) -> nn.Module:
         if isinstance(plain, UntiedLogits):
-            return self.build(plain)
-        tied = Matrix(self.table.weight, plain.bias)
+            return self.linear_class(plain)
+        tied = LinearWeights(self.embedding.weight, plain.bias)
         if not self.int8:
-            return self.build(tied)
-        table = self.of(self.table)
-        assert isinstance(table, QuantizedEmbedding)
-        return self.tied(tied, rounded=table.table)
+            return self.linear_class(tied)
+        embedding = self.convert(self.embedding)
+        assert isinstance(embedding, QuantizedEmbedding)
+        return self.tied_linear(tied, quantized=embedding.table)
 
-    def _copy(self, part: nn.Module) -> nn.Module:
-        """The part with the twins of its own parts; tensors are shared."""
-        if isinstance(part, PooledOutput):
-            return part
-        copy = same_weights(part, self._kind(part), self.of)
-        if isinstance(copy, Layers) and fits(copy):
-            copy.__class__ = self._single(copy)
+    def _copy(self, module: nn.Module) -> nn.Module:
+        """The module with converted children; tensors are shared."""
+        if isinstance(module, PooledOutput):
+            return module
+        copy = copy_as(module, self._class(module), self.convert)
+        if isinstance(copy, Layers) and supports_decode_step(copy):
+            copy.__class__ = self._decode_step_class(copy)
         return copy
 
-    def _kind(self, part: nn.Module) -> type[nn.Module]:
-        """The class of the part's twin."""
-        return plain_kind(part) if isinstance(part, Block) else type(part)
+    def _class(self, module: nn.Module) -> type[nn.Module]:
+        if isinstance(module, Block):
+            return block_class(module)
+        return type(module)
 
-    def _single(self, layers: Layers) -> type[Layers]:
-        """The class of layers that have a short way for a single token."""
+    def _decode_step_class(self, layers: Layers) -> type[Layers]:
         return DecodeStepLayers
 
 
 class KernelOptimizedBuilder(OptimizedBuilder):
-    """The same with compiled loops."""
+    """The same with the compiled kernels."""
 
-    tied, table_kind = KernelQuantizedLinear, KernelQuantizedEmbedding
+    tied_linear = KernelQuantizedLinear
+    embedding_class = KernelQuantizedEmbedding
 
-    def _product(self, few_rows: bool) -> type[Int8 | PackedQuantizedLinear | Plain]:
+    def _linear_class(self, few_rows: bool) -> LinearClass:
         return KernelQuantizedLinear if self.int8 else KernelLinear
 
-    def _quicker(self, part: nn.Module) -> nn.Module:
-        if type(part) is FeedForward and activation_number(part.activation) is not None:
-            return KernelQuantizedFeedForward(part) if self.int8 else KernelFeedForward(part)
-        if isinstance(part, TiedLogits) and part.cap is None:
-            return KernelLogits(part, self._scoring(part))
-        return super()._quicker(part)
+    def _replacement(self, module: nn.Module) -> nn.Module:
+        if type(module) is FeedForward and activation_code(module.activation) is not None:
+            if self.int8:
+                return KernelQuantizedFeedForward(module)
+            return KernelFeedForward(module)
+        if isinstance(module, TiedLogits) and module.cap is None:
+            return KernelLogits(module, self._logits_linear(module))
+        return super()._replacement(module)
 
-    def _kind(self, part: nn.Module) -> type[nn.Module]:
-        kind = super()._kind(part)
-        return kind if isinstance(part, Block) and not layer_norms(part) else kernel_class(kind)
+    def _class(self, module: nn.Module) -> type[nn.Module]:
+        kind = super()._class(module)
+        if isinstance(module, Block) and not has_layer_norms(module):
+            return kind
+        return kernel_class(kind)
 
-    def _single(self, layers: Layers) -> type[Layers]:
-        return KernelDecodeStepLayers if steps(layers) else DecodeStepLayers
+    def _decode_step_class(self, layers: Layers) -> type[Layers]:
+        if supports_kernel_decode_step(layers):
+            return KernelDecodeStepLayers
+        return DecodeStepLayers

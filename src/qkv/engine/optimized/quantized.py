@@ -1,8 +1,8 @@
-"""Products of whole numbers: a quarter of the memory, and several times the speed.
+"""int8 quantization: a quarter of the memory, and several times the speed.
 
-A matrix is kept in 8 bits with one scale for each output. The rows it is multiplied with are
-rounded to 8 bits as they come, each with a scale of its own, so that no row depends on the rows
-beside it. Sums are exact in 32 bits.
+Weights are quantized symmetrically with one scale for each output channel, as one scale for the
+matrix ruins the outputs. Activations are quantized dynamically, with one scale for each row, so
+that no row depends on the others in its batch. Sums are exact in int32.
 """
 
 from functools import cache
@@ -12,164 +12,190 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qkv.engine.optimized.fused import up_and_down
-from qkv.engine.optimized.linear import Layer, Matrix, bias_of
+from qkv.engine.optimized.fused import up_down_linears
+from qkv.engine.optimized.linear import LinearLike, LinearWeights, stack_biases
 from qkv.model.embedding import TokenEmbedding, TokenTypeEmbedding
 from qkv.model.feed_forward import FeedForward
 
-LARGEST = 127
-MIDDLE = 128  # what 0 becomes where numbers are kept without a sign
-TINY = 1e-30  # so that a row of zeros stays one
-STRIP = 512  # rows that are multiplied at a time
-FEW = 64  # rows that are rounded at a time, so that memory hardly grows beside what is kept
+INT8_LIMIT = 127
+UINT8_ZERO = 128  # what 0 becomes when int8 is shifted to uint8, which oneDNN takes
+TINY = 1e-30  # the least absmax, so that a row of zeros is divided by something
+TILE_ROWS = 512  # rows that are multiplied at a time
+QUANTIZE_ROWS = 64  # rows quantized at a time, so that a large matrix needs little extra memory
 
 
-class Rounded(nn.Module):
-    """Matrices in 8 bits, one above the other; row n is about whole[n] × scale[n]."""
+class QuantizedMatrix(nn.Module):
+    """Matrices stacked and quantized to int8; row n is about values[n] × scale[n]."""
 
     def __init__(self, *matrices: Tensor) -> None:
         super().__init__()
-        rows, columns = sum(map(len, matrices)), matrices[0].shape[1]
-        self.register_buffer("whole", torch.empty(rows, columns, dtype=torch.int8))  # (N, K)
+        rows = sum(map(len, matrices))
+        columns = matrices[0].shape[1]
+        self.register_buffer("values", torch.empty(rows, columns, dtype=torch.int8))  # (N, K)
         self.register_buffer("scale", torch.empty(rows))  # (N,)
-        self.whole: Tensor
+        self.values: Tensor
         self.scale: Tensor
-        self.turned = self.whole.t()  # (K, N)
-        at = 0
-        for strip in (s for m in matrices for s in torch.split(m.detach(), FEW)):
-            size = sizes(strip)
-            self.whole[at : at + len(strip)] = whole_numbers(strip, size)
-            self.scale[at : at + len(strip)] = (size / LARGEST)[:, 0]
-            at += len(strip)
+        self.transposed = self.values.t()  # (K, N)
+        start = 0
+        for matrix in matrices:
+            for chunk in torch.split(matrix.detach(), QUANTIZE_ROWS):
+                stop = start + len(chunk)
+                absmax = row_absmax(chunk)
+                self.values[start:stop] = quantize_rows(chunk, absmax)
+                self.scale[start:stop] = (absmax / INT8_LIMIT)[:, 0]
+                start = stop
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Some rows of the matrix: (…) -> (…, K)."""
-        return F.embedding(ids, self.whole) * F.embedding(ids, self.scale[:, None])
+        """Some rows, dequantized: (…) -> (…, K)."""
+        return F.embedding(ids, self.values) * F.embedding(ids, self.scale[:, None])
 
 
-class Int8(nn.Module):
-    """x·Wᵀ + b with W in 8 bits, as it is: for a few rows."""
+class QuantizedLinear(nn.Module):
+    """x·Wᵀ + b with W in int8, for a few rows."""
 
-    def __init__(self, *layers: Layer, rounded: Rounded | None = None) -> None:
-        """rounded: the matrix, where it is in 8 bits already."""
+    def __init__(self, *layers: LinearLike, quantized: QuantizedMatrix | None = None) -> None:
+        """quantized: the matrix, if it is in int8 already."""
         super().__init__()
-        self.weight = Rounded(*(layer.weight for layer in layers)) if rounded is None else rounded
-        self.bias = bias_of(layers)
+        if quantized is None:
+            quantized = QuantizedMatrix(*(layer.weight for layer in layers))
+        self.weight = quantized
+        self.bias = stack_biases(layers)
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         if len(rows) == 1:
-            return self.one(rows[0], 1.0).view(*x.shape[:-1], -1)
-        size = sizes(rows)
-        sums = self.sums(whole_numbers(rows, size))
-        out = sums.to(x.dtype).mul_(size.div_(LARGEST)).mul_(self.weight.scale)
-        return _plus(out, self.bias).view(*x.shape[:-1], len(self.weight.scale))
+            return self.matvec(rows[0], 1.0).view(*x.shape[:-1], -1)
+        absmax = row_absmax(rows)
+        sums = self.matmul_int8(quantize_rows(rows, absmax))
+        out = sums.to(x.dtype).mul_(absmax.div_(INT8_LIMIT)).mul_(self.weight.scale)
+        return _add_bias(out, self.bias).view(*x.shape[:-1], len(self.weight.scale))
 
-    def sums(self, whole: Tensor) -> Tensor:
-        """The product with rows of whole numbers, (M, K) -> (M, N), exact."""
-        return torch._int_mm(whole, self.weight.turned)
+    def matmul_int8(self, quantized: Tensor) -> Tensor:
+        """The product with int8 rows, (M, K) -> int32 (M, N), exact."""
+        return torch._int_mm(quantized, self.weight.transposed)
 
-    def one(self, row: Tensor, factor: float) -> Tensor:
-        """row·Wᵀ × factor + b of a single row, (K,) -> (N,); its size is a plain number."""
-        least, most = torch.aminmax(row)
-        step = max(float(most), -float(least), TINY) / LARGEST
-        whole = (row * (1.0 / step)).round_().to(torch.int8)
-        return _plus((self.sums(whole[None])[0] * self.weight.scale).mul_(step * factor), self.bias)
+    def matvec(self, row: Tensor, factor: float) -> Tensor:
+        """row·Wᵀ × factor + b of a single row, (K,) -> (N,); its scale is a Python float."""
+        smallest, largest = torch.aminmax(row)
+        scale = max(float(largest), -float(smallest), TINY) / INT8_LIMIT
+        quantized = (row * (1.0 / scale)).round_().to(torch.int8)
+        sums = self.matmul_int8(quantized[None])[0]
+        return _add_bias((sums * self.weight.scale).mul_(scale * factor), self.bias)
 
-    def one_more(self, x: Tensor, row: Tensor) -> Tensor:
+    def matvec_add(self, x: Tensor, row: Tensor) -> Tensor:
         """x + row·Wᵀ + b of a single row."""
-        return self.one(row, 1.0).add_(x)
+        return self.matvec(row, 1.0).add_(x)
 
 
 class PackedQuantizedLinear(nn.Module):
-    """The same for many rows: the matrix lies as oneDNN reads it, which also scales the sums."""
+    """The same for many rows: W is packed into oneDNN's layout, which also scales the sums."""
 
-    def __init__(self, *layers: Layer) -> None:
+    def __init__(self, *layers: LinearLike) -> None:
         super().__init__()
-        rounded = Rounded(*(layer.weight for layer in layers))
-        shape = [STRIP, rounded.whole.shape[1]]
-        self.packed = torch.ops.onednn.qlinear_prepack(rounded.whole, shape)
-        self.scale, self.zeros = rounded.scale, torch.zeros_like(rounded.scale, dtype=torch.int32)
-        self.bias = bias_of(layers)
+        quantized = QuantizedMatrix(*(layer.weight for layer in layers))
+        shape = [TILE_ROWS, quantized.values.shape[1]]
+        self.packed = torch.ops.onednn.qlinear_prepack(quantized.values, shape)
+        self.scale = quantized.scale
+        self.zeros = torch.zeros_like(quantized.scale, dtype=torch.int32)
+        self.bias = stack_biases(layers)
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         out = rows.new_empty(len(rows), len(self.scale))
-        if not len(rows):
-            return out.view(*x.shape[:-1], len(self.scale))
-        for strip, place in zip(torch.split(rows, STRIP), torch.split(out, STRIP), strict=True):
-            size = sizes(strip)
-            self.sized(whole_numbers(strip, size), size, place)
+        if len(rows):
+            tiles = zip(torch.split(rows, TILE_ROWS), torch.split(out, TILE_ROWS), strict=True)
+            for tile, out_tile in tiles:
+                absmax = row_absmax(tile)
+                self.matmul_dequantize(quantize_rows(tile, absmax), absmax, out_tile)
         return out.view(*x.shape[:-1], len(self.scale))
 
-    def sized(self, whole: Tensor, size: Tensor, out: Tensor) -> None:
-        """The product with rows that are whole numbers already: (M, K) into (M, N)."""
-        above_zero = whole.view(torch.uint8).bitwise_xor_(MIDDLE)  # adds it to all numbers
-        sums = torch.ops.onednn.qlinear_pointwise(
-            above_zero, 1.0, MIDDLE, self.packed, self.scale, self.zeros, None,
-            1.0, 0, size.dtype, "none", [], "",
-        )  # fmt: skip
-        size = size.div_(LARGEST)
+    def matmul_dequantize(self, quantized: Tensor, absmax: Tensor, out: Tensor) -> None:
+        """The product with int8 rows (M, K) of that absmax (M, 1), into `out` (M, N)."""
+        # Flipping the sign bit of an int8 is adding 128 and reading it as uint8.
+        unsigned = quantized.view(torch.uint8).bitwise_xor_(UINT8_ZERO)
+        products = torch.ops.onednn.qlinear_pointwise(
+            unsigned,
+            1.0,  # scale and zero point of the input
+            UINT8_ZERO,
+            self.packed,
+            self.scale,
+            self.zeros,
+            None,  # the bias comes after the rows' own scales
+            1.0,  # scale and zero point of the output
+            0,
+            absmax.dtype,
+            "none",  # no post-op
+            [],
+            "",
+        )
+        scale = absmax.div_(INT8_LIMIT)
         if self.bias is None:
-            torch.mul(sums, size, out=out)
+            torch.mul(products, scale, out=out)
         else:
-            torch.addcmul(self.bias, sums, size, out=out)
+            torch.addcmul(self.bias, products, scale, out=out)
 
 
 class TiledFeedForward(nn.Module):
-    """A `FeedForward` in strips of rows, whose widened rows then never leave the cache.
+    """An int8 `FeedForward`, a tile of rows at a time, whose hidden rows never leave the cache.
 
-    The activation has a small dip below 0 and rises after it, so the largest result in a row is
-    that of the largest number, or the dip.
+    The hidden rows are quantized without a pass that searches their absmax: the activation has a
+    small dip below 0 and rises after it, so the largest magnitude in a row is that of its largest
+    input, or the dip.
     """
 
     DIPS: ClassVar[dict[type[nn.Module], float]] = {nn.GELU: 0.17, nn.SiLU: 0.279, nn.ReLU: TINY}
 
     @classmethod
-    def fits(cls, plain: FeedForward) -> bool:
+    def supports(cls, plain: FeedForward) -> bool:
         return type(plain.activation) in cls.DIPS
 
     def __init__(self, plain: FeedForward) -> None:
         super().__init__()
-        self.up, self.down = map(PackedQuantizedLinear, up_and_down(plain))
+        up, down = up_down_linears(plain)
+        self.up = PackedQuantizedLinear(up)
+        self.down = PackedQuantizedLinear(down)
         self.activation = plain.activation
         self.dip = self.DIPS[type(plain.activation)]
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
-        out = torch.empty_like(rows)
         if not len(rows):
             return x
-        for strip, place in zip(torch.split(rows, STRIP), torch.split(out, STRIP), strict=True):
-            self._strip(strip, place)
+        out = torch.empty_like(rows)
+        tiles = zip(torch.split(rows, TILE_ROWS), torch.split(out, TILE_ROWS), strict=True)
+        for tile, out_tile in tiles:
+            self._forward_tile(tile, out_tile)
         return out.view_as(x)
 
-    def _strip(self, rows: Tensor, out: Tensor) -> None:
-        wide = self.up(rows)
-        size = self.activation(wide.amax(dim=-1, keepdim=True)).clamp_(min=self.dip)  # (M, 1)
-        bent = self.activation(wide)
-        self.down.sized(bent.mul_(LARGEST / size).round_().to(torch.int8), size, out)
+    def _forward_tile(self, rows: Tensor, out: Tensor) -> None:
+        hidden = self.up(rows)
+        largest = hidden.amax(dim=-1, keepdim=True)  # (M, 1)
+        absmax = self.activation(largest).clamp_(min=self.dip)
+        activated = self.activation(hidden)
+        quantized = activated.mul_(INT8_LIMIT / absmax).round_().to(torch.int8)
+        self.down.matmul_dequantize(quantized, absmax, out)
 
 
 class QuantizedEmbedding(nn.Module):
-    """An embedding whose table is in 8 bits."""
+    """A token embedding in int8."""
 
     def __init__(self, plain: TokenEmbedding) -> None:
         super().__init__()
-        self.table, self.scale = Rounded(plain.weight), plain.scale
+        self.table = QuantizedMatrix(plain.weight)
+        self.scale = plain.scale
         self.types = plain.types if isinstance(plain, TokenTypeEmbedding) else None
         self.dtype = plain.weight.dtype
 
     @property
     def weight(self) -> Tensor:
-        return self.table.whole
+        return self.table.values
 
     def forward(self, ids: Tensor, types: Tensor | None = None) -> Tensor:
         rows = self.scale(self.rows(ids))
         if self.types is None:
             return rows
-        kinds = torch.zeros_like(ids) if types is None else types
-        return rows + F.embedding(kinds, self.types)
+        type_ids = torch.zeros_like(ids) if types is None else types
+        return rows + F.embedding(type_ids, self.types)
 
     def rows(self, ids: Tensor) -> Tensor:
         """(B, T) -> (B, T, D)"""
@@ -178,29 +204,36 @@ class QuantizedEmbedding(nn.Module):
 
 @cache
 def int8_supported() -> bool:
-    """Whether torch multiplies in 8 bits here, and as quickly as that is worth it (AVX-512 VNNI).
+    """Whether torch multiplies int8 here, and fast enough to be worth it (AVX-512 VNNI).
 
-    Where it does not, compiled loops do.
+    Where it does not, the compiled kernels do.
     """
     if not torch.cpu._is_vnni_supported():
         return False
-    one, row = Matrix(torch.eye(3), None), torch.ones(2, 3)
+    identity = LinearWeights(torch.eye(3), None)
+    row = torch.ones(2, 3)
     try:
-        return all(product(one)(row).allclose(row) for product in (Int8, PackedQuantizedLinear))
+        return all(
+            linear(identity)(row).allclose(row)
+            for linear in (QuantizedLinear, PackedQuantizedLinear)
+        )
     except RuntimeError:
         return False
 
 
-def sizes(rows: Tensor) -> Tensor:
-    """The largest absolute number of each row, (M, K) -> (M, 1)."""
-    most, least = rows.amax(dim=-1, keepdim=True), rows.amin(dim=-1, keepdim=True)
-    return torch.maximum(most, least.neg_()).clamp_(min=TINY)
+def row_absmax(rows: Tensor) -> Tensor:
+    """The largest magnitude of each row, (M, K) -> (M, 1)."""
+    largest = rows.amax(dim=-1, keepdim=True)
+    smallest = rows.amin(dim=-1, keepdim=True)
+    return torch.maximum(largest, smallest.neg_()).clamp_(min=TINY)
 
 
-def whole_numbers(rows: Tensor, size: Tensor) -> Tensor:
-    """Each row (M, K) from −127 to 127, where its own size (M, 1) becomes 127."""
-    return (rows * (LARGEST / size)).round_().to(torch.int8)
+def quantize_rows(rows: Tensor, absmax: Tensor) -> Tensor:
+    """Each row (M, K) as int8 from −127 to 127, its absmax (M, 1) at 127."""
+    return (rows * (INT8_LIMIT / absmax)).round_().to(torch.int8)
 
 
-def _plus(out: Tensor, bias: Tensor | None) -> Tensor:
-    return out if bias is None else out.add_(bias)
+def _add_bias(out: Tensor, bias: Tensor | None) -> Tensor:
+    if bias is None:
+        return out
+    return out.add_(bias)

@@ -1,4 +1,4 @@
-"""With compiled passes a model learns the same: the same loss, the same slopes, the same bits."""
+"""A fused model learns the same: the same loss, the same gradients, the same bits."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.training.tiny_runs import CPU, JOBS, args_for, data_for, fingerprint,
 from torch import Tensor
 
 from qkv.errors import UsageError
-from qkv.kernels.training import NEVER, Chance, training_kernels
+from qkv.kernels.training import NO_DROPOUT, DropoutMask, training_kernels
 from qkv.machine import resources as compiler
 from qkv.model import Model
 from qkv.text import Tokenizer
@@ -30,7 +30,7 @@ def args(job: str, folder: Path, **model: object) -> TrainArgs:
     )
 
 
-def slopes(run: Run, model: Model, parts: list[object]) -> tuple[float, dict[str, Tensor]]:
+def grads(run: Run, model: Model, parts: list[object]) -> tuple[float, dict[str, Tensor]]:
     run.model.zero_grad()
     model.train()
     loss = sum(run.recipe.task.loss(model, part) for part in parts)
@@ -43,9 +43,9 @@ def slopes(run: Run, model: Model, parts: list[object]) -> tuple[float, dict[str
 def same(ours: dict[str, Tensor], theirs: dict[str, Tensor], within: float = 1e-5) -> None:
     assert ours.keys() == theirs.keys()
     largest = max(float(t.abs().max()) for t in theirs.values())
-    for name, slope in theirs.items():
-        off = float((ours[name] - slope).abs().max())
-        assert off <= within * max(float(slope.abs().max()), 1e-3 * largest), name
+    for name, grad in theirs.items():
+        off = float((ours[name] - grad).abs().max())
+        assert off <= within * max(float(grad.abs().max()), 1e-3 * largest), name
 
 
 CHOICES: dict[str, dict[str, object]] = {
@@ -66,13 +66,13 @@ CHOICES: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_loss_and_slopes_are_those_of_the_plain_model(job: str, tmp_path: Path) -> None:
+def test_loss_and_gradients_are_those_of_the_plain_model(job: str, tmp_path: Path) -> None:
     run = start(tmp_path / "run", args(job, tmp_path))
     batches = run._batches(0)
     assert any(isinstance(part, VarlenLayers) for part in run.trainer.model.modules())
     for parts in (next(batches), next(batches)):
-        loss, plain = slopes(run, run.model, parts)
-        quick, ours = slopes(run, run.trainer.model, parts)
+        loss, plain = grads(run, run.model, parts)
+        quick, ours = grads(run, run.trainer.model, parts)
         assert quick == pytest.approx(loss, rel=1e-5)
         same(ours, plain)
 
@@ -84,42 +84,41 @@ def test_every_choice_of_parts_learns_the_same(choice: str, tmp_path: Path) -> N
     else:
         run = start(tmp_path / "run", args("translate", tmp_path, **CHOICES[choice]))
     parts = next(run._batches(0))
-    loss, plain = slopes(run, run.model, parts)
-    quick, ours = slopes(run, run.trainer.model, parts)
+    loss, plain = grads(run, run.model, parts)
+    quick, ours = grads(run, run.trainer.model, parts)
     assert quick == pytest.approx(loss, rel=1e-5)
     same(ours, plain)
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_with_dropout_slopes_are_those_of_the_masks_that_were_drawn(
+def test_with_dropout_gradients_are_those_of_the_masks_that_were_drawn(
     job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plain twin of every pass, given the same masks, comes to the same slopes."""
+    """The torch counterpart of every kernel, with the same masks, gives the same gradients."""
     run = start(tmp_path / "run", args(job, tmp_path, dropout=0.3))
     parts = next(run._batches(0))
     torch.manual_seed(3)
-    loss, ours = slopes(run, run.trainer.model, parts)
+    loss, ours = grads(run, run.trainer.model, parts)
 
-    from qkv.training import fused_model as rows
-    from qkv.training import fused_ops as functions
+    from qkv.training import fused_model, fused_ops
 
-    def dropped(x: Tensor, chance: Chance) -> Tensor:
-        return (
-            x * training_kernels().join(None, torch.ones_like(x), chance) if chance.dropped else x
-        )
+    def dropout(x: Tensor, mask: DropoutMask) -> Tensor:
+        if not mask.threshold:
+            return x
+        return x * training_kernels().dropout_add(None, torch.ones_like(x), mask)
 
-    def bent(x: Tensor, kind: int, chance: Chance) -> Tensor:
-        return dropped(functions.bent(x, kind, NEVER), chance)
+    def activation_dropout(x: Tensor, kind: int, mask: DropoutMask) -> Tensor:
+        return dropout(fused_ops.activation_dropout(x, kind, NO_DROPOUT), mask)
 
-    monkeypatch.setattr(rows, "dropped", dropped)
-    monkeypatch.setattr(rows, "bent", bent)
-    monkeypatch.setattr(rows, "joined", lambda x, y, chance: x + dropped(y, chance))
+    monkeypatch.setattr(fused_model, "dropout", dropout)
+    monkeypatch.setattr(fused_model, "activation_dropout", activation_dropout)
+    monkeypatch.setattr(fused_model, "dropout_add", lambda x, y, mask: x + dropout(y, mask))
     torch.manual_seed(3)
-    same_loss, theirs = slopes(run, run.trainer.model, parts)
+    same_loss, theirs = grads(run, run.trainer.model, parts)
     assert loss == pytest.approx(same_loss, rel=1e-6)
     same(ours, theirs)
     torch.manual_seed(4)
-    assert slopes(run, run.trainer.model, parts)[0] != loss
+    assert grads(run, run.trainer.model, parts)[0] != loss
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -146,11 +145,11 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(job: str, tmp_path: Path
     assert ends[0] == ends[1]
 
 
-def test_what_the_twin_learns_the_model_has_learnt(tmp_path: Path) -> None:
+def test_what_the_optimized_model_learns_the_model_has_learnt(tmp_path: Path) -> None:
     run = start(tmp_path / "run", args("translate", tmp_path))
-    own, twins = run.model.state_dict(), run.trainer.model.state_dict()
-    assert list(own) == list(twins)
-    assert all(own[name].data_ptr() == twins[name].data_ptr() for name in own)
+    own, fused = run.model.state_dict(), run.trainer.model.state_dict()
+    assert list(own) == list(fused)
+    assert all(own[name].data_ptr() == fused[name].data_ptr() for name in own)
     before = {name: t.clone() for name, t in own.items()}
     for event in run.events():
         if event.number == 2:
@@ -167,7 +166,7 @@ def test_layers_that_are_computed_again_learn_the_same(tmp_path: Path) -> None:
             run.recipe = run.recipe.model_copy(update={"activation_checkpointing": True})
             run.trainer = run._trainer(run.model, run.recipe.steps)
         torch.manual_seed(1)
-        ends.append(slopes(run, run.trainer.model, next(run._batches(0))))
+        ends.append(grads(run, run.trainer.model, next(run._batches(0))))
     assert ends[0][0] == ends[1][0]
     same(ends[0][1], ends[1][1], within=1e-6)
 
@@ -176,5 +175,5 @@ def test_without_a_compiler_it_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     training_kernels.cache_clear()
     monkeypatch.setattr(compiler, "COMPILERS", ("no-such-compiler",))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(UsageError, match=r"needs a C\+\+ compiler.*leave --compile out"):
+    with pytest.raises(UsageError, match=r"needs a C\+\+ compiler.*leave compile out"):
         start(tmp_path / "run", args("translate", tmp_path))

@@ -1,4 +1,4 @@
-"""Every compiled pass equals its slow twin in torch, forward and backward, at odd sizes."""
+"""Every training kernel equals its slower counterpart in torch, forward and backward."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qkv.attention import Mask, RopeRotation, attend, frequencies, rope_rotation
 from qkv.kernels import ACTIVATIONS
-from qkv.kernels.training import NEVER, Chance, Heads, training_kernels
+from qkv.kernels.training import NO_DROPOUT, AttentionSpec, DropoutMask, training_kernels
 from qkv.model.output import LazyLogits
 from qkv.tasks.loss import scored_cross_entropy
 from qkv.training.optimizer import QUINTIC, orthogonal
@@ -18,7 +18,7 @@ from qkv.training.optimizer import QUINTIC, orthogonal
 pytestmark = needs_compiler
 
 SIZES = [(1, 2), (3, 5), (7, 64), (13, 127), (301, 130)]
-BENT: dict[str, Callable[[Tensor], Tensor]] = {
+TORCH_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
@@ -44,59 +44,60 @@ def close(ours: Tensor | None, theirs: Tensor) -> None:
 
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("shape", SIZES)
-def test_a_norm_and_its_slopes_are_torchs(shape: tuple[int, int], shifted: bool) -> None:
-    x, upstream = torch.randn(shape) * 3 + 1, torch.randn(shape)
+def test_a_norm_and_its_gradients_are_torchs(shape: tuple[int, int], shifted: bool) -> None:
+    x, grad_out = torch.randn(shape) * 3 + 1, torch.randn(shape)
     gain, shift = torch.randn(2, shape[1]).unbind()
     given = [t.clone().requires_grad_() for t in (x, gain, shift)]
-    wanted = F.layer_norm(given[0], shape[1:], given[1], given[2] if shifted else None, 1e-5)
-    out, sizes = training_kernels().norm(x, gain, shift if shifted else None, 1e-5)
-    torch.testing.assert_close(out, wanted, rtol=1e-5, atol=1e-5)
-    slopes = torch.autograd.grad(wanted, given[: 2 + shifted], upstream)
-    ours = training_kernels().norm_back(x, gain, sizes, upstream, shifted)
-    for mine, theirs in zip(ours, slopes, strict=False):
+    expected = F.layer_norm(given[0], shape[1:], given[1], given[2] if shifted else None, 1e-5)
+    out, sizes = training_kernels().layer_norm(x, gain, shift if shifted else None, 1e-5)
+    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
+    grads = torch.autograd.grad(expected, given[: 2 + shifted], grad_out)
+    ours = training_kernels().layer_norm_backward(x, gain, sizes, grad_out, shifted)
+    for mine, theirs in zip(ours, grads, strict=False):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=2e-5)
     assert shifted or ours[2] is None
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("shape", SIZES)
-def test_an_activation_and_its_slope_are_torchs(name: str, shape: tuple[int, int]) -> None:
-    x, upstream = torch.randn(shape) * 3, torch.randn(shape)
+def test_an_activation_and_its_gradient_are_torchs(name: str, shape: tuple[int, int]) -> None:
+    x, grad_out = torch.randn(shape) * 3, torch.randn(shape)
     given = x.clone().requires_grad_()
-    wanted = BENT[name](given)
-    close(training_kernels().bend(x, ACTIVATIONS[name], NEVER), wanted)
-    (slope,) = torch.autograd.grad(wanted, given, upstream)
-    close(training_kernels().bend_back(x, upstream, ACTIVATIONS[name], NEVER), slope)
+    expected = TORCH_ACTIVATIONS[name](given)
+    close(training_kernels().activation(x, ACTIVATIONS[name], NO_DROPOUT), expected)
+    (grad,) = torch.autograd.grad(expected, given, grad_out)
+    close(training_kernels().activation_backward(x, grad_out, ACTIVATIONS[name], NO_DROPOUT), grad)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_what_is_no_number_is_bent_as_torch_bends_it(name: str) -> None:
-    x, upstream = torch.randn(3, 37), torch.randn(3, 37)
+    x, grad_out = torch.randn(3, 37), torch.randn(3, 37)
     x[1, 20] = torch.nan
     given = x.clone().requires_grad_()
-    wanted = BENT[name](given)
-    (slope,) = torch.autograd.grad(wanted, given, upstream)
+    expected = TORCH_ACTIVATIONS[name](given)
+    (grad,) = torch.autograd.grad(expected, given, grad_out)
     for ours, theirs in (
-        (training_kernels().bend(x, ACTIVATIONS[name], NEVER), wanted.detach()),
-        (training_kernels().bend_back(x, upstream, ACTIVATIONS[name], NEVER), slope),
+        (training_kernels().activation(x, ACTIVATIONS[name], NO_DROPOUT), expected.detach()),
+        (training_kernels().activation_backward(x, grad_out, ACTIVATIONS[name], NO_DROPOUT), grad),
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_backward_drops_what_forward_dropped(name: str) -> None:
-    x, upstream, chance = torch.randn(17, 37), torch.randn(17, 37), Chance(12345, 77)
-    mask = training_kernels().join(None, torch.ones_like(x), chance)
-    wanted = training_kernels().bend(x, ACTIVATIONS[name], NEVER) * mask
-    assert torch.equal(training_kernels().bend(x, ACTIVATIONS[name], chance), wanted)
-    slope = training_kernels().bend_back(x, upstream * mask, ACTIVATIONS[name], NEVER)
-    assert torch.equal(training_kernels().bend_back(x, upstream, ACTIVATIONS[name], chance), slope)
-    assert torch.equal(training_kernels().join(x, upstream, chance), upstream * mask + x)
+    kernels, kind = training_kernels(), ACTIVATIONS[name]
+    x, grad_out, mask = torch.randn(17, 37), torch.randn(17, 37), DropoutMask(12345, 77)
+    factors = kernels.dropout_add(None, torch.ones_like(x), mask)
+    expected = kernels.activation(x, kind, NO_DROPOUT) * factors
+    assert torch.equal(kernels.activation(x, kind, mask), expected)
+    grad = kernels.activation_backward(x, grad_out * factors, kind, NO_DROPOUT)
+    assert torch.equal(kernels.activation_backward(x, grad_out, kind, mask), grad)
+    assert torch.equal(kernels.dropout_add(x, grad_out, mask), grad_out * factors + x)
 
 
 @pytest.mark.parametrize("dropped", [1, 38, 128, 255])
 def test_as_many_are_dropped_as_the_chance_says(dropped: int) -> None:
-    kept = training_kernels().join(None, torch.ones(1024, 1024), Chance(7, dropped))
+    kept = training_kernels().dropout_add(None, torch.ones(1024, 1024), DropoutMask(7, dropped))
     assert kept.unique().tolist() == pytest.approx([0.0, 256 / (256 - dropped)])
     share = float((kept == 0).double().mean())
     assert abs(share - dropped / 256) < 0.002
@@ -105,7 +106,7 @@ def test_as_many_are_dropped_as_the_chance_says(dropped: int) -> None:
 def test_other_seeds_and_other_places_drop_others() -> None:
     grids = torch.stack(
         [
-            training_kernels().join(None, torch.ones(512, 512), Chance(seed, 128))
+            training_kernels().dropout_add(None, torch.ones(512, 512), DropoutMask(seed, 128))
             for seed in (1, 2, 2**32 + 1)
         ]
     )
@@ -123,21 +124,21 @@ def test_other_seeds_and_other_places_drop_others() -> None:
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("shape", [(1, 2, 16), (5, 17, 48), (131, 6001, 32)])
-def test_a_surprise_and_its_slopes_are_torchs(
+def test_a_cross_entropy_and_its_gradients_are_torchs(
     shape: tuple[int, int, int], smoothing: float, biased: bool
 ) -> None:
     N, V, D = shape
     given = [torch.randn(N, D), torch.randn(V, D), torch.randn(V)][: 2 + biased]
     targets = torch.randint(V, (N,))
     learnt = [t.double().requires_grad_() for t in given]  # in float32 torch's are 6e-5 off
-    wanted = F.cross_entropy(
+    expected = F.cross_entropy(
         F.linear(*learnt), targets, reduction="none", label_smoothing=smoothing
     )
-    slopes = torch.autograd.grad(wanted.sum(), learnt)
+    grads = torch.autograd.grad(expected.sum(), learnt)
     table = (given[0], given[1], given[2] if biased else None)
-    losses, *ours = training_kernels().scored(*table, targets, smoothing)
-    torch.testing.assert_close(losses.double(), wanted, rtol=1e-5, atol=1e-5)
-    for mine, theirs in zip(ours, slopes, strict=False):
+    losses, *ours = training_kernels().cross_entropy(*table, targets, smoothing)
+    torch.testing.assert_close(losses.double(), expected, rtol=1e-5, atol=1e-5)
+    for mine, theirs in zip(ours, grads, strict=False):
         close(mine, theirs)
 
 
@@ -150,12 +151,12 @@ def test_two_answers_to_a_question_are_judged_as_by_torch(questions: int, biased
     targets = torch.randint(V, (questions,)).repeat_interleave(2)
     learnt = [t.clone().requires_grad_() for t in given]
     factors = LazyLogits(learnt[0], learnt[1], learnt[2] if biased else None, None)
-    wanted = scored_cross_entropy(factors, targets, 0.1, agreement=price)
-    slopes = torch.autograd.grad(wanted, learnt)
+    expected = scored_cross_entropy(factors, targets, 0.1, r_drop=price)
+    grads = torch.autograd.grad(expected, learnt)
     table = (given[0], given[1], given[2] if biased else None)
-    losses, *ours = training_kernels().scored(*table, targets, 0.1, price)
-    torch.testing.assert_close(losses.sum(), wanted.detach(), rtol=1e-5, atol=1e-4)
-    for mine, theirs in zip(ours, slopes, strict=False):
+    losses, *ours = training_kernels().cross_entropy(*table, targets, 0.1, price)
+    torch.testing.assert_close(losses.sum(), expected.detach(), rtol=1e-5, atol=1e-4)
+    for mine, theirs in zip(ours, grads, strict=False):
         close(mine, theirs)
 
 
@@ -163,15 +164,17 @@ def test_a_target_that_is_no_token_is_refused() -> None:
     states, table = torch.randn(2, 16), torch.randn(40, 16)
     for wrong in (-1, 40):
         with pytest.raises(IndexError, match="a target is not one of 40 tokens"):
-            training_kernels().scored(states, table, None, torch.tensor([3, wrong]), 0.1)
+            training_kernels().cross_entropy(states, table, None, torch.tensor([3, wrong]), 0.1)
     with pytest.raises(TypeError, match="in pairs"):
-        training_kernels().scored(states[:1], table, None, torch.tensor([3]), 0.1, agreement=1.0)
+        training_kernels().cross_entropy(
+            states[:1], table, None, torch.tensor([3]), 0.1, r_drop=1.0
+        )
 
 
 def test_a_score_that_is_no_number_shows() -> None:
     states = torch.randn(3, 16)
     states[1, 7] = float("nan")
-    losses, *_ = training_kernels().scored(
+    losses, *_ = training_kernels().cross_entropy(
         states, torch.randn(40, 16), None, torch.tensor([1, 2, 3]), 0.1
     )
     assert losses.isnan().tolist() == [False, True, False]
@@ -188,29 +191,29 @@ def test_a_product_is_torchs_however_its_factors_lie(
 ) -> None:
     M, N, K = shape
     a, b, sums = torch.randn(M, K), torch.randn(K, N), torch.randn(M, N)
-    wanted = a @ b + sums if added else a @ b
+    expected = a @ b + sums if added else a @ b
     for left in (a, a.mT.contiguous().mT):
         for right in (b, b.mT.contiguous().mT):
-            ours = training_kernels().multiply(left, right, sums.clone(), added)
-            torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-4)
+            ours = training_kernels().gemm(left, right, sums.clone(), added)
+            torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(3, 7, 5), (2, 33, 100), (2, 100, 33), (3, 17, 17), (2, 40, 79)])
 def test_matrices_are_made_orthogonal_as_torch_makes_them(shape: tuple[int, int, int]) -> None:
     matrices = torch.randn(shape)
-    ours = training_kernels().orthogonal(matrices, QUINTIC, 5)
+    ours = training_kernels().newton_schulz(matrices, QUINTIC, 5)
     torch.testing.assert_close(ours, orthogonal(matrices, 5), rtol=1e-4, atol=1e-5)
 
 
 def heads_of(
     q_counts: list[int], k_counts: list[int], heads: int, kv_heads: int, width: int, causal: bool,
     normed: bool, turned: bool,
-) -> Heads:  # fmt: skip
+) -> AttentionSpec:  # fmt: skip
     q, k = torch.tensor(q_counts), torch.tensor(k_counts)
     starts = [counts.cumsum(0) - counts for counts in (q, k)]
     turn = rope_rotation(torch.arange(max(q_counts + k_counts)), frequencies(width))
     gains = torch.rand(2, width) + 0.5
-    return Heads(
+    return AttentionSpec(
         heads, kv_heads, width, starts[0], q, starts[1], k, torch.zeros_like(q), width**-0.5,
         causal, turn.cos if turned else None, turn.sin if turned else None,
         gains[0] if normed else None, gains[1] if normed else None, 1e-5, 1e-5,
@@ -218,21 +221,25 @@ def heads_of(
 
 
 def slowly(
-    n: Heads, own: Tensor, other: Tensor | None, q_gain: Tensor | None, k_gain: Tensor | None
+    n: AttentionSpec,
+    own: Tensor,
+    other: Tensor | None,
+    q_gain: Tensor | None,
+    k_gain: Tensor | None,
 ) -> Tensor:
     """Text by text through the package's own attention."""
-    columns = [n.heads * n.width, n.kv_heads * n.width, n.kv_heads * n.width]
+    columns = [n.heads * n.head_width, n.kv_heads * n.head_width, n.kv_heads * n.head_width]
     parts = own.split(columns, -1) if other is None else (own, *other.split(columns[1:], -1))
     seen = []
     for b in range(len(n.q_starts)):
         places = [(n.q_starts, n.q_counts), (n.k_starts, n.k_counts), (n.k_starts, n.k_counts)]
         q, k, v = (
-            part[at[b] : at[b] + count[b]].unflatten(-1, (-1, n.width)).transpose(0, 1)[None]
+            part[at[b] : at[b] + count[b]].unflatten(-1, (-1, n.head_width)).transpose(0, 1)[None]
             for part, (at, count) in zip(parts, places, strict=True)
         )
         if q_gain is not None:
-            q = F.layer_norm(q, (n.width,), q_gain, None, n.q_eps)
-            k = F.layer_norm(k, (n.width,), k_gain, None, n.k_eps)
+            q = F.layer_norm(q, (n.head_width,), q_gain, None, n.q_eps)
+            k = F.layer_norm(k, (n.head_width,), k_gain, None, n.k_eps)
         if n.cos is not None and n.sin is not None:
             q, k = (
                 RopeRotation(n.cos[: t.shape[2]], n.sin[: t.shape[2]], False).rotate(t)
@@ -254,7 +261,7 @@ def slowly(
         ([66], None, 2, 1, 96, True, False, True),
     ],
 )
-def test_attention_and_its_slopes_are_torchs(
+def test_attention_and_its_gradients_are_torchs(
     case: tuple[list[int], list[int] | None, int, int, int, bool, bool, bool],
 ) -> None:
     q_counts, k_counts, heads, kv_heads, width, *rest = case
@@ -264,11 +271,11 @@ def test_attention_and_its_slopes_are_torchs(
     other = torch.randn(sum(k_counts), both) if k_counts else None
     given = [None if t is None else t.clone().requires_grad_() for t in
              (own, other, n.q_gain, n.k_gain)]  # fmt: skip
-    wanted = slowly(n, *given)  # type: ignore[arg-type]
-    out, logs = training_kernels().attend(n, own, other)
-    torch.testing.assert_close(out, wanted, rtol=1e-5, atol=1e-5)
-    upstream = torch.randn_like(out)
-    slopes = torch.autograd.grad(wanted, [t for t in given if t is not None], upstream)
-    ours = training_kernels().attend_back(n, own, other, out, logs, upstream)
-    for mine, theirs in zip([t for t in ours if t is not None], slopes, strict=True):
+    expected = slowly(n, *given)  # type: ignore[arg-type]
+    out, logs = training_kernels().attention(n, own, other)
+    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
+    grad_out = torch.randn_like(out)
+    grads = torch.autograd.grad(expected, [t for t in given if t is not None], grad_out)
+    ours = training_kernels().attention_backward(n, own, other, out, logs, grad_out)
+    for mine, theirs in zip([t for t in ours if t is not None], grads, strict=True):
         close(mine, theirs)

@@ -1,4 +1,4 @@
-"""The twin that answers sooner gives the model's own answers; in 8 bits, nearly so."""
+"""The optimized that answers sooner gives the model's own answers; in 8 bits, nearly so."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,8 +13,8 @@ from qkv.attention import KVCache, Mask
 from qkv.engine.optimized import optimize
 from qkv.engine.optimized.decode_step import DecodeStepLayers, KernelDecodeStepLayers
 from qkv.engine.optimized.kernel_modules import KernelLinear, KernelQuantizedLinear
-from qkv.engine.optimized.linear import Matrix, Packed, Plain
-from qkv.engine.optimized.quantized import Int8, PackedQuantizedLinear
+from qkv.engine.optimized.linear import DenseLinear, LinearWeights, PackedLinear
+from qkv.engine.optimized.quantized import PackedQuantizedLinear, QuantizedLinear
 from qkv.errors import CacheError
 from qkv.model import (
     GEGLU,
@@ -31,13 +31,22 @@ from qkv.model.output import NextToken
 
 B, T, S = 3, 11, 13
 LENGTHS = torch.tensor([T, 5, 1])
-LOOPED = [KernelLinear, KernelQuantizedLinear]
+KERNELS = [
+    pytest.param(KernelLinear, marks=needs_compiler),
+    pytest.param(KernelQuantizedLinear, marks=needs_compiler),
+]
 PACKED_INT8 = pytest.param(PackedQuantizedLinear, marks=needs_int8)
 PRODUCTS = pytest.mark.parametrize(
-    "product", [Packed, Int8, PACKED_INT8, *(pytest.param(p, marks=needs_compiler) for p in LOOPED)]
+    "product",
+    [
+        PackedLinear,
+        QuantizedLinear,
+        PACKED_INT8,
+        *KERNELS,
+    ],
 )
 COMPILED = pytest.mark.parametrize(
-    "compiled", [False, pytest.param(True, marks=needs_compiler)], ids=["torch", "loops"]
+    "compiled", [False, pytest.param(True, marks=needs_compiler)], ids=["torch", "kernels"]
 )
 COMPILED_INT8 = pytest.mark.parametrize("compiled", INT8_WAYS)
 
@@ -87,12 +96,12 @@ def assert_near(got: Tensor, want: Tensor, tolerance: float = 2e-5) -> None:
 @COMPILED
 @pytest.mark.parametrize("name", ALL)
 @torch.inference_mode()
-def test_the_twin_gives_the_same_answers(name: str, compiled: bool) -> None:
+def test_the_optimized_model_gives_the_same_answers(name: str, compiled: bool) -> None:
     model = lively(ALL[name])
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
-    twin = optimize(model, compile=compiled)
+    optimized = optimize(model, compile=compiled)
     for _ in range(3):  # a matrix is packed when it is needed often
-        assert_near(answer(twin, ALL[name]), answer(model, ALL[name]))
+        assert_near(answer(optimized, ALL[name]), answer(model, ALL[name]))
     for key, tensor in model.state_dict().items():
         assert tensor.equal(before[key])
 
@@ -101,15 +110,15 @@ def test_the_twin_gives_the_same_answers(name: str, compiled: bool) -> None:
 @pytest.mark.parametrize("lengths", [(3, 1, 4), (11, 2, 9, 1)], ids=["few tokens", "many"])
 @pytest.mark.parametrize("name", ENCODERS)
 @torch.inference_mode()
-def test_an_encoder_s_twin_gives_the_same_states_of_texts_in_one_row(
+def test_an_encoder_s_optimized_model_gives_the_same_states_of_texts_in_one_row(
     name: str, lengths: tuple[int, ...], compiled: bool
 ) -> None:
     model, text = lively(ENCODERS[name]), ids(1, sum(lengths), VOCABULARY)
     places = torch.cat([torch.arange(n) for n in lengths])
-    twin = optimize(model, compile=compiled)
+    optimized = optimize(model, compile=compiled)
     for mask in (Mask.packed(lengths), Mask.full()):
         for _ in range(3):
-            got = twin.encode(text, mask=mask, positions=places)
+            got = optimized.encode(text, mask=mask, positions=places)
         assert_near(got, model.encode(text, mask=mask, positions=places))
 
 
@@ -120,13 +129,13 @@ def test_an_encoder_s_twin_gives_the_same_states_of_texts_in_one_row(
     "name", [name for name, config in DECODERS.items() if isinstance(config.output, NextToken)]
 )
 @torch.inference_mode()
-def test_a_decoder_s_twin_fed_token_by_token_gives_the_same_scores(
+def test_a_decoder_s_optimized_model_fed_token_by_token_gives_the_same_scores(
     name: str, rows: int, compiled: bool
 ) -> None:
     model, text = lively(DECODERS[name]), ids(rows, LENGTH, VOCABULARY)
-    twin = optimize(model, compile=compiled)
-    cache = twin.empty_cache(rows, LENGTH)
-    steps = [twin(token, cache=cache) for token in text.split(1, dim=1)]
+    optimized = optimize(model, compile=compiled)
+    cache = optimized.empty_cache(rows, LENGTH)
+    steps = [optimized(token, cache=cache) for token in text.split(1, dim=1)]
     assert_near(torch.cat(steps, dim=1), model(text))
 
 
@@ -138,14 +147,14 @@ def test_the_short_way_of_a_single_token_gives_what_the_general_way_gives(
     name: str, int8: bool, compiled: bool
 ) -> None:
     config = with_llama_parts(DECODERS[name])
-    twin = optimize(lively(config), int8, compiled)
-    assert type(twin.decoder) is (KernelDecodeStepLayers if compiled else DecodeStepLayers)
+    optimized = optimize(lively(config), int8, compiled)
+    assert type(optimized.decoder) is (KernelDecodeStepLayers if compiled else DecodeStepLayers)
     text = ids(1, LENGTH, VOCABULARY)
-    one_by_one, at_once = twin.empty_cache(1, LENGTH), twin.empty_cache(1, LENGTH)
-    twin(text[:, :17], cache=one_by_one)
-    twin(text[:, :17], cache=at_once)
-    short = [twin(token, cache=one_by_one) for token in text[:, 17:].split(1, dim=1)]
-    general = twin(text[:, 17:], cache=at_once)
+    one_by_one, at_once = optimized.empty_cache(1, LENGTH), optimized.empty_cache(1, LENGTH)
+    optimized(text[:, :17], cache=one_by_one)
+    optimized(text[:, :17], cache=at_once)
+    short = [optimized(token, cache=one_by_one) for token in text[:, 17:].split(1, dim=1)]
+    general = optimized(text[:, 17:], cache=at_once)
     assert_near(torch.cat(short, dim=1), general, tolerance=0.02 if int8 else 2e-5)
     for mine, theirs in zip(one_by_one.slots, at_once.slots, strict=True):
         assert mine.length == theirs.length
@@ -169,20 +178,20 @@ def test_one_call_a_token_knows_all_that_such_a_decoder_is_made_of(parts: dict[s
     config = with_llama_parts(DECODERS["llama"])
     config = config.model_copy(update={"decoder": config.decoder.model_copy(update=parts)})
     model, text = lively(config), ids(1, LENGTH, VOCABULARY)
-    twin = optimize(model, compile=True)
-    assert type(twin.decoder) is KernelDecodeStepLayers
-    cache = twin.empty_cache(1, LENGTH)
-    steps = [twin(token, cache=cache) for token in text.split(1, dim=1)]
+    optimized = optimize(model, compile=True)
+    assert type(optimized.decoder) is KernelDecodeStepLayers
+    cache = optimized.empty_cache(1, LENGTH)
+    steps = [optimized(token, cache=cache) for token in text.split(1, dim=1)]
     assert_near(torch.cat(steps, dim=1), model(text))
     with pytest.raises(CacheError, match="1 more do not fit"):
-        twin(text[:, :1], cache=cache)
+        optimized(text[:, :1], cache=cache)
 
 
 @needs_compiler
 @torch.inference_mode()
 def test_a_cache_that_does_not_fit_is_refused_before_anything_is_written() -> None:
-    twin = optimize(lively(with_llama_parts(DECODERS["llama"])), compile=True)
-    token, slots = ids(1, 1, VOCABULARY), twin.empty_cache(1, LENGTH).slots
+    optimized = optimize(lively(with_llama_parts(DECODERS["llama"])), compile=True)
+    token, slots = ids(1, 1, VOCABULARY), optimized.empty_cache(1, LENGTH).slots
     _, K, _, E = slots[0].k.shape
     for made in (
         {"batch": 3},
@@ -192,22 +201,22 @@ def test_a_cache_that_does_not_fit_is_refused_before_anything_is_written() -> No
     ):
         sizes = {"layers": len(slots), "batch": 1, "kv_heads": K, "head_width": E} | made
         with pytest.raises((CacheError, ValueError)):
-            twin(token, cache=KVCache.empty(capacity=LENGTH, **sizes))
+            optimized(token, cache=KVCache.empty(capacity=LENGTH, **sizes))
 
 
 @needs_compiler
 def test_two_threads_may_write_at_once() -> None:
-    twin = optimize(lively(with_llama_parts(DECODERS["llama"])), compile=True)
+    optimized = optimize(lively(with_llama_parts(DECODERS["llama"])), compile=True)
 
     def write(seed: int) -> Tensor:
         text = ids(1, LENGTH, VOCABULARY, seed)
         with torch.inference_mode():
-            cache = twin.empty_cache(1, LENGTH)
-            return torch.cat([twin(token, cache=cache) for token in text.split(1, dim=1)])
+            cache = optimized.empty_cache(1, LENGTH)
+            return torch.cat([optimized(token, cache=cache) for token in text.split(1, dim=1)])
 
-    wanted = [write(seed) for seed in range(8)]
+    expected = [write(seed) for seed in range(8)]
     with ThreadPoolExecutor(4) as pool:
-        for got, want in zip(pool.map(write, range(8)), wanted, strict=True):
+        for got, want in zip(pool.map(write, range(8)), expected, strict=True):
             assert got.equal(want)
 
 
@@ -219,50 +228,50 @@ def test_what_is_no_number_in_a_weight_shows_in_the_answer(wide: nn.Module, comp
     for block in model.encoder.blocks():
         block.feed_forward = FeedForward(nn.Linear(30, 32), wide, nn.Linear(32, 30), 0.0)
     block.feed_forward.up.weight[3, 2] = torch.nan
-    twin = optimize(model, compile=compiled)
+    optimized = optimize(model, compile=compiled)
     for _ in range(3):
-        assert twin(ids(2, T, VOCABULARY)).isnan().all()
+        assert optimized(ids(2, T, VOCABULARY)).isnan().all()
 
 
 @COMPILED
-def test_a_twin_with_slopes_has_the_model_s(compiled: bool) -> None:
+def test_a_optimized_model_with_gradients_has_the_model_s(compiled: bool) -> None:
     model = lively(ENCODERS["bert"])
-    twin = optimize(model, compile=compiled)
-    slopes = []
-    for each in (model, twin):
+    optimized = optimize(model, compile=compiled)
+    grads = []
+    for each in (model, optimized):
         states = each.embedding(ids(2, 5, VOCABULARY)).detach().requires_grad_()
         for _ in range(3):
             out = each.encoder(states, Mask.full())
-        slopes += torch.autograd.grad(out.square().sum(), states)
-    assert_near(slopes[1], slopes[0])
+        grads += torch.autograd.grad(out.square().sum(), states)
+    assert_near(grads[1], grads[0])
 
 
 @COMPILED
 def test_a_watched_layer_takes_the_general_way(compiled: bool) -> None:
-    twin = optimize(lively(with_llama_parts(DECODERS["llama"])), compile=compiled)
-    cache, seen = twin.empty_cache(1, LENGTH), []
-    block = next(iter(twin.decoder.blocks()))
+    optimized = optimize(lively(with_llama_parts(DECODERS["llama"])), compile=compiled)
+    cache, seen = optimized.empty_cache(1, LENGTH), []
+    block = next(iter(optimized.decoder.blocks()))
     with torch.inference_mode():
-        twin(ids(1, 18, VOCABULARY), cache=cache)
+        optimized(ids(1, 18, VOCABULARY), cache=cache)
         block.attention.core.hook_point.register_forward_hook(
             lambda tap, given, steps: seen.append(steps.weights.shape)
         )
-        twin(ids(1, 1, VOCABULARY), cache=cache)
+        optimized(ids(1, 1, VOCABULARY), cache=cache)
     assert seen == [(1, 6, 1, 19)]
 
 
 @COMPILED
 @pytest.mark.parametrize("name", TRANSLATORS)
 @torch.inference_mode()
-def test_a_translator_s_twin_fed_token_by_token_gives_the_same_scores(
+def test_a_translator_s_optimized_model_fed_token_by_token_gives_the_same_scores(
     name: str, compiled: bool
 ) -> None:
     config = TRANSLATORS[name]
     model, text = lively(config), ids(B, T, VOCABULARY)
     source = ids(B, S, (config.source or config.embedding).vocabulary, seed=11)
-    twin = optimize(model, compile=compiled)
-    memory, cache = twin.encode(source), twin.empty_cache(B, T)
-    steps = [twin.decode(token, memory, cache=cache) for token in text.split(1, dim=1)]
+    optimized = optimize(model, compile=compiled)
+    memory, cache = optimized.encode(source), optimized.empty_cache(B, T)
+    steps = [optimized.decode(token, memory, cache=cache) for token in text.split(1, dim=1)]
     assert_near(torch.cat(steps, dim=1), model(source, text))
 
 
@@ -273,18 +282,18 @@ def test_in_8_bits_the_answers_are_near_and_no_row_depends_on_another(
     name: str, compiled: bool
 ) -> None:
     model = lively(ALL[name])
-    twin = optimize(model, True, compiled)
-    together, wanted = answer(twin, ALL[name]), answer(model, ALL[name])
-    distance = (together - wanted).norm() / wanted.norm()
+    optimized = optimize(model, True, compiled)
+    together, expected = answer(optimized, ALL[name]), answer(model, ALL[name])
+    distance = (together - expected).norm() / expected.norm()
     assert distance < 0.12, distance
-    assert_near(answer(twin, ALL[name], rows=1), together[:1])
+    assert_near(answer(optimized, ALL[name], rows=1), together[:1])
 
 
 @COMPILED
 @pytest.mark.parametrize("config", [ENCODERS["bert"], DECODERS["llama"]], ids=["bert", "llama"])
 def test_in_8_bits_only_small_tables_are_kept_in_more(config: ModelConfig, compiled: bool) -> None:
-    twin = optimize(lively(config), True, compiled)
-    matrices = {name: t for name, t in twin.state_dict().items() if t.dim() == 2}
+    optimized = optimize(lively(config), True, compiled)
+    matrices = {name: t for name, t in optimized.state_dict().items() if t.dim() == 2}
     kept = {name for name, t in matrices.items() if t.dtype == torch.float32}
     assert kept <= {"embedding.types", "encoder.position.weight"}
 
@@ -301,25 +310,26 @@ def test_products_are_near_and_of_zeros_nothing_but_the_bias(
     shift = torch.randn(N, generator=generator) if bias else None
     x = torch.randn(1, rows, K, generator=generator) * torch.rand(rows, 1, generator=generator)
     x[:, 0] = 0.0
-    ours = product(Matrix(weight, shift))
+    ours = product(LinearWeights(weight, shift))
     with torch.inference_mode():
         for _ in range(3):  # a matrix is packed when it is needed often
             got = ours(x)
         want = nn.functional.linear(x, weight, shift)
     assert got.shape == want.shape
     assert got[0, 0].equal(torch.zeros(N) if shift is None else shift)
-    allowed = 1e-5 if issubclass(product, Plain) else 0.02
+    allowed = 1e-5 if issubclass(product, DenseLinear) else 0.02
     assert (got - want).abs().max() <= allowed * want.abs().max()
 
 
 @pytest.mark.parametrize(
-    "product", [Int8, PACKED_INT8, pytest.param(KernelQuantizedLinear, marks=needs_compiler)]
+    "product",
+    [QuantizedLinear, PACKED_INT8, pytest.param(KernelQuantizedLinear, marks=needs_compiler)],
 )
 def test_a_number_that_is_none_shows_in_its_row_and_in_no_other(product: type[nn.Module]) -> None:
     weight, x = torch.randn(5, 7), torch.randn(3, 7)
     x[1, 2] = torch.nan
     with torch.inference_mode():
-        got = product(Matrix(weight, None))(x)
+        got = product(LinearWeights(weight, None))(x)
     assert got[1].isnan().all()
     assert got[[0, 2]].isfinite().all()
 
