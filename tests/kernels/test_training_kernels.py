@@ -165,7 +165,7 @@ def test_a_target_that_is_no_token_is_refused() -> None:
     for wrong in (-1, 40):
         with pytest.raises(IndexError, match="a target is not one of 40 tokens"):
             training_kernels().cross_entropy(states, table, None, torch.tensor([3, wrong]), 0.1)
-    with pytest.raises(TypeError, match="in pairs"):
+    with pytest.raises(TypeError, match="takes pairs of rows, not 1 rows"):
         training_kernels().cross_entropy(
             states[:1], table, None, torch.tensor([3]), 0.1, r_drop=1.0
         )

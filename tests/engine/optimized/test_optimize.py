@@ -156,7 +156,7 @@ def test_the_short_way_of_a_single_token_gives_what_the_general_way_gives(
     short = [optimized(token, cache=one_by_one) for token in text[:, 17:].split(1, dim=1)]
     general = optimized(text[:, 17:], cache=at_once)
     assert_near(torch.cat(short, dim=1), general, tolerance=0.02 if int8 else 2e-5)
-    for mine, theirs in zip(one_by_one.slots, at_once.slots, strict=True):
+    for mine, theirs in zip(one_by_one.layers, at_once.layers, strict=True):
         assert mine.length == theirs.length
         assert_near(mine.k, theirs.k, tolerance=0.02 if int8 else 2e-5)
 
@@ -191,7 +191,7 @@ def test_one_call_a_token_knows_all_that_such_a_decoder_is_made_of(parts: dict[s
 @torch.inference_mode()
 def test_a_cache_that_does_not_fit_is_refused_before_anything_is_written() -> None:
     optimized = optimize(lively(with_llama_parts(DECODERS["llama"])), compile=True)
-    token, slots = ids(1, 1, VOCABULARY), optimized.empty_cache(1, LENGTH).slots
+    token, slots = ids(1, 1, VOCABULARY), optimized.empty_cache(1, LENGTH).layers
     _, K, _, E = slots[0].k.shape
     for made in (
         {"batch": 3},
