@@ -284,7 +284,7 @@ def _render(
     from qkv.interpret.render.terminal_text import render_text
 
     if written is Format.json:
-        return render_json(look, judged=bool(sheet.answers), cell=cell)
+        return render_json(look, with_mistakes=bool(sheet.answers), cell=cell)
     if cell is not None:
         return "\n".join(cell_lines(look, *cell))
     if written is Format.markdown:

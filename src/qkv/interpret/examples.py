@@ -1,7 +1,8 @@
-"""The examples of the study notes as worksheets, and the matrices the notes print for the first.
+"""Worked examples as worksheets, after the study notes that this package grew out of.
 
-`poem` is the notes' own; where they give only symbols (`same`) or none (`cross`, `heads`,
-`factored`), the numbers are chosen here.
+The numbers of `poem` are from the notes, which also print Q, K and V for it (`NOTES_ANSWERS`). The
+notes describe `same` in symbols only, and `cross`, `heads` and `factored` in words: there the
+numbers are ours.
 """
 
 from dataclasses import replace
@@ -29,13 +30,13 @@ POEM = Worksheet(
     matrices={"x": _X, "w_q": _W_Q, "w_k": _W_K, "w_v": _W_V},
 )
 
-# Q, K and V as the notes print them, slips included; the last row of V cannot be read.
-PRINTED = {
+# Q, K and V as the notes print them, mistakes included; the last row of V cannot be read.
+NOTES_ANSWERS = {
     "q": AnswerMatrix(_matrix((0.76, -0.05), (1.11, 0.79), (0.11, -2.15)), 2),
     "k": AnswerMatrix(_matrix((-0.14, -0.36), (-0.1, 0.38), (-0.96, -2.41)), 2),
     "v": AnswerMatrix(_matrix((0.60, 0.74), (-0.35, 0.52), (np.nan, np.nan)), 2),
 }
-PRINTED_SHARE = 36  # "The word "write" is 36% similar to itself."
+NOTES_PERCENT = 36  # their conclusion: 'The word "write" is 36% similar to itself.'
 
 _COLUMN = _matrix((1.0,), (0.5,), (-2.0,))
 
@@ -87,16 +88,16 @@ EXAMPLES = {
             ),
         },
     ),
-}  # fmt: skip
+}
 
 
 def example(name: str) -> Worksheet:
-    """The example of that name."""
+    """The example of this name; a UsageError lists the names there are."""
     if name not in EXAMPLES:
         raise UsageError(unknown("example", name, EXAMPLES))
     return EXAMPLES[name]
 
 
 def notes_worksheet() -> Worksheet:
-    """The worked example with the notes' printed matrices as answers."""
-    return replace(POEM, title="The worked example beside the notes", answers=PRINTED)
+    """The poem with the matrices that the notes print for it as answers to check."""
+    return replace(POEM, title="The worked example beside the notes", answers=NOTES_ANSWERS)

@@ -1,8 +1,9 @@
-"""Why √d_k: the variance lemma of the notes, measured.
+"""Why √d_k: the variance lemma, measured, as a table for the terminal and as a plot.
 
 If the components of q and k are independent with mean 0 and variance 1, then q·k = Σ qᵢkᵢ has mean
 0 and variance d_k. Dividing by √d_k brings the variance back to 1. Without the division the
-softmax of wide vectors is a hard choice that passes on almost no gradient.
+softmax of wide vectors is close to one-hot and passes on almost no gradient (Vaswani et al. 2017,
+footnote 4).
 """
 
 from collections.abc import Iterator
@@ -19,18 +20,18 @@ from qkv.attention import softmax
 from qkv.errors import UsageError
 from qkv.interpret.matrix import format_number
 
-# FOLDED explain/lemma_text: The lemma for the terminal: a table, a text plot and the derivation
-#   in words, in 80 columns.
-# FOLDED explain/lemma_picture: The lemma as a picture: the variance against its theory, and
-#   what happens to the softmax.
-
 WIDTHS = tuple(2**i for i in range(11))  # 1 … 1024
 
 CONFIDENCE = 0.999  # that all intervals of the table hold at once
 
-KEYS, QUERIES = 16, 1000  # one softmax row chooses among so many keys; rows averaged over
+KEYS = 16  # that each row of the softmax distributes its weight over
+QUERIES = 1000  # rows that its statistics are averaged over
 
-FEWEST, CHUNK = 1000, 4096
+MIN_SAMPLES = 1000
+CHUNK_SIZE = 4096  # samples in memory at once
+
+BAR_WIDTH = 14  # characters of a full bar in the text plot
+IMAGE_FORMATS = (".png", ".svg", ".pdf")
 
 DERIVATION = """\
 Mean      E[q·k] = E[Σ qᵢkᵢ] = Σ E[qᵢkᵢ]    linearity of expectation: the mean
@@ -42,17 +43,17 @@ Scaled    var[q·k ÷ √d_k] = d_k ÷ d_k = 1   a factor enters a variance squa
 
 
 @dataclass(frozen=True)
-class Softness:
-    """What softmax makes of one row of scores, averaged over many rows."""
+class SoftmaxStatistics:
+    """How peaked a softmax is, averaged over many rows of scores."""
 
-    entropy: float  # nats; log(KEYS) if all keys get the same
+    entropy: float  # in nats; log(KEYS) if all keys get the same weight
     largest: float  # the largest weight
     gradient: float  # Frobenius norm of ∂weights/∂scores
 
 
 @dataclass(frozen=True)
 class LemmaRow:
-    """One d_k: q·k measured beside the theory."""
+    """The measurements for one d_k, with the joint confidence intervals around them."""
 
     d_k: int
     mean: float  # of q·k; theory 0
@@ -66,118 +67,146 @@ class LemmaRow:
     low: float  # interval around 1 for that ratio
     high: float
     scaled_variance: float  # of q·k/√d_k; theory 1
-    unscaled: Softness
-    scaled: Softness
+    unscaled: SoftmaxStatistics
+    scaled: SoftmaxStatistics
 
 
 @dataclass(frozen=True)
 class Lemma:
-    """The whole table."""
+    """The measurements for all widths."""
 
     seed: int
     samples: int
     rows: tuple[LemmaRow, ...]
 
     def json(self) -> dict[str, Any]:
-        table = {"seed": self.seed, "samples": self.samples, "confidence": CONFIDENCE, "keys": KEYS}
-        return {**table, "rows": [asdict(row) for row in self.rows]}
+        return {
+            "seed": self.seed,
+            "samples": self.samples,
+            "confidence": CONFIDENCE,
+            "keys": KEYS,
+            "rows": [asdict(row) for row in self.rows],
+        }
 
 
 def measure_lemma(seed: int = 0, samples: int = 20_000) -> Lemma:
-    """The lemma for d_k = 1 … 1024, the same numbers for the same seed and samples."""
-    if samples < FEWEST:
-        raise UsageError(f"samples={samples} is too few for the intervals; use {FEWEST} or more")
-    products = _Products(seed, samples)
-    rows = [_row(width, samples, products, *_softness(seed, width)) for width in WIDTHS]
+    """The lemma for d_k = 1 … 1024; the same seed and samples give the same numbers."""
+    if samples < MIN_SAMPLES:
+        raise UsageError(
+            f"samples={samples} is too few for the intervals; use {MIN_SAMPLES} or more"
+        )
+    sums = _sum_products(seed, samples)
+    rows = []
+    for d_k in WIDTHS:
+        unscaled, scaled = _softmax_statistics(seed, d_k)
+        rows.append(_row(d_k, samples, sums, unscaled, scaled))
     return Lemma(seed, samples, tuple(rows))
 
 
-class _Products:
-    """Sums over many draws of q and k: of q·k and its square for each width, and of each qᵢkᵢ."""
+@dataclass
+class _ProductSums:
+    """Sums over all samples of q and k."""
 
-    def __init__(self, seed: int, samples: int) -> None:
-        last = [width - 1 for width in WIDTHS]
-        roots = torch.tensor(WIDTHS, dtype=torch.float64).sqrt()
-        self.first, self.second, self.scaled = torch.zeros(3, len(WIDTHS), dtype=torch.float64)
-        self.each = torch.zeros(WIDTHS[-1], dtype=torch.float64)
-        for terms in _terms(seed, samples):
-            dots = terms.cumsum(dim=1)[:, last]  # q·k of the first d_k components, for each d_k
-            self.first += dots.sum(dim=0)
-            self.second += dots.square().sum(dim=0)
-            self.scaled += (dots / roots).square().sum(dim=0)
-            self.each += terms.sum(dim=0)
+    dots: Tensor  # of q·k, for each width
+    squares: Tensor  # of (q·k)²
+    scaled_squares: Tensor  # of (q·k ÷ √d_k)²
+    terms: Tensor  # of each qᵢkᵢ
 
 
-def _terms(seed: int, samples: int) -> Iterator[Tensor]:
+def _sum_products(seed: int, samples: int) -> _ProductSums:
+    last = [width - 1 for width in WIDTHS]
+    roots = torch.tensor(WIDTHS, dtype=torch.float64).sqrt()
+    sums = _ProductSums(
+        dots=torch.zeros(len(WIDTHS), dtype=torch.float64),
+        squares=torch.zeros(len(WIDTHS), dtype=torch.float64),
+        scaled_squares=torch.zeros(len(WIDTHS), dtype=torch.float64),
+        terms=torch.zeros(WIDTHS[-1], dtype=torch.float64),
+    )
+    for terms in _term_chunks(seed, samples):
+        # The first d_k components of the widest vectors serve every smaller width.
+        dots = terms.cumsum(dim=1)[:, last]
+        sums.dots += dots.sum(dim=0)
+        sums.squares += dots.square().sum(dim=0)
+        sums.scaled_squares += (dots / roots).square().sum(dim=0)
+        sums.terms += terms.sum(dim=0)
+    return sums
+
+
+def _term_chunks(seed: int, samples: int) -> Iterator[Tensor]:
     """qᵢkᵢ in chunks, (chunk, 1024)."""
-    draws = np.random.default_rng(seed)
-    for start in range(0, samples, CHUNK):
-        q, k = draws.standard_normal((2, min(CHUNK, samples - start), WIDTHS[-1]))
+    generator = np.random.default_rng(seed)
+    for start in range(0, samples, CHUNK_SIZE):
+        size = min(CHUNK_SIZE, samples - start)
+        q, k = generator.standard_normal((2, size, WIDTHS[-1]))
         yield torch.from_numpy(q * k)
 
 
 def _row(
-    d_k: int, samples: int, products: _Products, unscaled: Softness, scaled: Softness
+    d_k: int,
+    samples: int,
+    sums: _ProductSums,
+    unscaled: SoftmaxStatistics,
+    scaled: SoftmaxStatistics,
 ) -> LemmaRow:
-    i, n = WIDTHS.index(d_k), samples
-    mean = float(products.first[i]) / n
-    variance = (float(products.second[i]) - n * mean**2) / (n - 1)
-    scaled_variance = (float(products.scaled[i]) - n * mean**2 / d_k) / (n - 1)
-    z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * 2 * len(WIDTHS)))  # means and variances
-    mean_off = z * (d_k / n) ** 0.5
+    i = WIDTHS.index(d_k)
+    n = samples
+    mean = float(sums.dots[i]) / n
+    variance = (float(sums.squares[i]) - n * mean**2) / (n - 1)
+    scaled_variance = (float(sums.scaled_squares[i]) - n * mean**2 / d_k) / (n - 1)
+    # Bonferroni: the confidence is split over a mean and a variance for each width.
+    z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * 2 * len(WIDTHS)))
+    mean_margin = z * (d_k / n) ** 0.5
     # (qᵢkᵢ)⁴ has mean 9, so q·k has fourth moment 3d² + 6d, which gives the spread of a variance.
-    off = z * ((2 + 6 / d_k) / n) ** 0.5
+    margin = z * ((2 + 6 / d_k) / n) ** 0.5
     return LemmaRow(
         d_k=d_k,
         mean=mean,
-        mean_low=mean - mean_off,
-        mean_high=mean + mean_off,
-        sum_of_means=float(products.each[:d_k].sum()) / n,
+        mean_low=mean - mean_margin,
+        mean_high=mean + mean_margin,
+        sum_of_means=float(sums.terms[:d_k].sum()) / n,
         variance=variance,
-        variance_low=variance / (1 + off),
-        variance_high=variance / (1 - off),
+        variance_low=variance / (1 + margin),
+        variance_high=variance / (1 - margin),
         ratio=variance / d_k,
-        low=1 - off,
-        high=1 + off,
+        low=1 - margin,
+        high=1 + margin,
         scaled_variance=scaled_variance,
         unscaled=unscaled,
         scaled=scaled,
     )
 
 
-def _softness(seed: int, d_k: int) -> tuple[Softness, Softness]:
-    """Random queries that choose among random keys, without and with the division."""
-    draws = np.random.default_rng(seed)
-    q, k = (draws.standard_normal((QUERIES, rows, d_k)) for rows in (1, KEYS))
+def _softmax_statistics(seed: int, d_k: int) -> tuple[SoftmaxStatistics, SoftmaxStatistics]:
+    """Of random queries and keys, without and with the division by √d_k."""
+    generator = np.random.default_rng(seed)
+    q = generator.standard_normal((QUERIES, 1, d_k))
+    k = generator.standard_normal((QUERIES, KEYS, d_k))
     scores = torch.from_numpy(q @ k.transpose(0, 2, 1))[:, 0]  # (QUERIES, KEYS)
-    return _softness_of(scores), _softness_of(scores * d_k**-0.5)
+    return _statistics(scores), _statistics(scores * d_k**-0.5)
 
 
-def _softness_of(scores: Tensor) -> Softness:
+def _statistics(scores: Tensor) -> SoftmaxStatistics:
     weights = softmax(scores)
     squares = weights.square().sum(dim=1)
     # ∂wᵢ/∂sⱼ = wᵢ(δᵢⱼ − wⱼ): the sum of its squares in closed form
-    slopes = squares - 2 * weights.pow(3).sum(dim=1) + squares.square()
-    return Softness(
+    squared_norm = squares - 2 * weights.pow(3).sum(dim=1) + squares.square()
+    return SoftmaxStatistics(
         entropy=float(torch.special.entr(weights).sum(dim=1).mean()),
         largest=float(weights.amax(dim=1).mean()),
-        gradient=float(slopes.clamp(min=0).sqrt().mean()),
+        gradient=float(squared_norm.clamp(min=0).sqrt().mean()),
     )
 
 
-BAR = 14
-
-
 def lemma_text(lemma: Lemma) -> str:
-    """The whole page."""
+    """A table, a text plot and the derivation, in at most 80 columns."""
     return "\n".join(
         [
             "If the components of q and k are independent with mean 0 and variance 1,",
             "then q·k has mean 0 and variance d_k, and q·k ÷ √d_k has variance 1.",
             "",
-            *_table(lemma),
+            *_table_lines(lemma),
             "",
-            *_plot(lemma),
+            *_plot_lines(lemma),
             "",
             "Why",
             DERIVATION,
@@ -185,11 +214,11 @@ def lemma_text(lemma: Lemma) -> str:
     )
 
 
-def _table(lemma: Lemma) -> list[str]:
+def _table_lines(lemma: Lemma) -> list[str]:
     return [
         "      mean of q·k   sum of the   variance of q·k             variance",
         " d_k  and its ±     means qᵢkᵢ   and ÷ d_k, interval         of q·k ÷ √d_k",
-        *(_line(row) for row in lemma.rows),
+        *(_row_line(row) for row in lemma.rows),
         "   …  theory: 0     the same     theory: d_k  1              theory: 1",
         "",
         f"{lemma.samples:,} draws of q and k, seed {lemma.seed}. At {CONFIDENCE:.1%} confidence, "
@@ -198,43 +227,46 @@ def _table(lemma: Lemma) -> list[str]:
     ]
 
 
-def _line(row: LemmaRow) -> str:
-    off = (row.mean_high - row.mean_low) / 2
+def _row_line(row: LemmaRow) -> str:
+    margin = (row.mean_high - row.mean_low) / 2
     mark = " " if row.low <= row.ratio <= row.high else "!"
-    mean, total = (format_number(value, 3) for value in (row.mean, row.sum_of_means))
+    mean = format_number(row.mean, 3)
+    total = format_number(row.sum_of_means, 3)
     return (
-        f"{row.d_k:4d} {mean:>7} ±{off:.3f}  {total:>10}  {row.variance:10.2f} "
+        f"{row.d_k:4d} {mean:>7} ±{margin:.3f}  {total:>10}  {row.variance:10.2f} "
         f"{row.ratio:6.3f}{mark} {row.low:.3f}–{row.high:.3f}  {row.scaled_variance:10.3f}"
     )
 
 
-def _plot(lemma: Lemma) -> list[str]:
+def _plot_lines(lemma: Lemma) -> list[str]:
     lines = [
         f"What the missing division does to a softmax over {KEYS} keys",
         "",
         "      largest weight                             entropy        gradient",
-        f" d_k  {'without ÷√d_k':<{BAR + 7}}{'with':<{BAR + 8}}without  with  without  with",
+        f" d_k  {'without ÷√d_k':<{BAR_WIDTH + 7}}{'with':<{BAR_WIDTH + 8}}"
+        "without  with  without  with",
     ]
     for row in lemma.rows:
-        hard, soft = row.unscaled, row.scaled
+        unscaled = row.unscaled
+        scaled = row.scaled
         lines.append(
-            f"{row.d_k:4d}  {_bar(hard.largest)}{_bar(soft.largest)} "
-            f"{hard.entropy:6.2f} {soft.entropy:5.2f}   {hard.gradient:6.3f} {soft.gradient:5.3f}"
+            f"{row.d_k:4d}  {_bar(unscaled.largest)}{_bar(scaled.largest)} "
+            f"{unscaled.entropy:6.2f} {scaled.entropy:5.2f}   "
+            f"{unscaled.gradient:6.3f} {scaled.gradient:5.3f}"
         )
     return lines
 
 
-def _bar(share: float) -> str:
-    return f"{share:.2f} {'█' * round(share * BAR):<{BAR}}  "
-
-
-FORMATS = (".png", ".svg", ".pdf")
+def _bar(weight: float) -> str:
+    bar = "█" * round(weight * BAR_WIDTH)
+    return f"{weight:.2f} {bar:<{BAR_WIDTH}}  "
 
 
 def check_image_path(path: Path) -> None:
-    """The path must end in a format that can be drawn, in a folder that exists."""
-    if path.suffix.lower() not in FORMATS:
-        raise UsageError(f'cannot draw "{path.name}"; end it with one of {", ".join(FORMATS)}')
+    """A UsageError unless the path ends in an image format and its folder exists."""
+    if path.suffix.lower() not in IMAGE_FORMATS:
+        endings = ", ".join(IMAGE_FORMATS)
+        raise UsageError(f'cannot draw "{path.name}"; end it with one of {endings}')
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file in it")
     if not path.parent.is_dir():
@@ -242,39 +274,48 @@ def check_image_path(path: Path) -> None:
 
 
 def plot_lemma(lemma: Lemma, path: Path) -> None:
-    """Write the picture in the format that the path ends with."""
+    """Writes the plot in the format that the path ends with."""
     check_image_path(path)
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    widths = [row.d_k for row in lemma.rows]
     # The same bytes for the same numbers: no date, no random ids.
     with mpl.rc_context({"svg.hashsalt": "qkv", "font.size": 9}):
-        picture = Figure(figsize=(9.0, 3.6), layout="constrained")
-        variance, weight = picture.subplots(1, 2)
-
-        low = [row.variance - row.variance_low for row in lemma.rows]
-        high = [row.variance_high - row.variance for row in lemma.rows]
-        measured = [row.variance for row in lemma.rows]
-        variance.plot(widths, widths, color="0.6", label="theory: d_k")
-        variance.errorbar(widths, measured, yerr=[low, high], fmt="o", label="q·k")
-        scaled = [row.scaled_variance for row in lemma.rows]
-        variance.plot(widths, scaled, "s", color="C2", label="q·k ÷ √d_k")
-        variance.axhline(1.0, color="0.6", linestyle="--", label="theory: 1")
-        variance.set(xscale="log", yscale="log", xlabel="d_k", ylabel="variance")
-        variance.set_title("The variance of q·k is d_k")
-
-        for name, marker, colour in (("unscaled", "o", "C0"), ("scaled", "s", "C2")):
-            largest = [getattr(row, name).largest for row in lemma.rows]
-            label = "without ÷ √d_k" if name == "unscaled" else "with ÷ √d_k"
-            weight.plot(widths, largest, f"{marker}-", color=colour, label=label)
-        weight.axhline(1 / KEYS, color="0.6", linestyle="--", label=f"all {KEYS} keys alike")
-        weight.set(xscale="log", xlabel="d_k", ylabel="largest weight", ylim=(0, 1.02))
-        weight.set_title("Without the division, softmax chooses one key")
-        for axes in (variance, weight):
+        figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+        variance_axes, weight_axes = figure.subplots(1, 2)
+        _plot_variance(variance_axes, lemma)
+        _plot_weights(weight_axes, lemma)
+        for axes in (variance_axes, weight_axes):
             axes.legend(frameon=False)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
         try:
-            picture.savefig(path, dpi=150, metadata=metadata)
+            figure.savefig(path, dpi=150, metadata=metadata)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _plot_variance(axes: Any, lemma: Lemma) -> None:
+    """The variance of q·k with and without the division, against the theory."""
+    widths = [row.d_k for row in lemma.rows]
+    variances = [row.variance for row in lemma.rows]
+    below = [row.variance - row.variance_low for row in lemma.rows]
+    above = [row.variance_high - row.variance for row in lemma.rows]
+    scaled_variances = [row.scaled_variance for row in lemma.rows]
+    axes.plot(widths, widths, color="0.6", label="theory: d_k")
+    axes.errorbar(widths, variances, yerr=[below, above], fmt="o", label="q·k")
+    axes.plot(widths, scaled_variances, "s", color="C2", label="q·k ÷ √d_k")
+    axes.axhline(1.0, color="0.6", linestyle="--", label="theory: 1")
+    axes.set(xscale="log", yscale="log", xlabel="d_k", ylabel="variance")
+    axes.set_title("The variance of q·k is d_k")
+
+
+def _plot_weights(axes: Any, lemma: Lemma) -> None:
+    """The largest weight of a softmax with and without the division."""
+    widths = [row.d_k for row in lemma.rows]
+    unscaled = [row.unscaled.largest for row in lemma.rows]
+    scaled = [row.scaled.largest for row in lemma.rows]
+    axes.plot(widths, unscaled, "o-", color="C0", label="without ÷ √d_k")
+    axes.plot(widths, scaled, "s-", color="C2", label="with ÷ √d_k")
+    axes.axhline(1 / KEYS, color="0.6", linestyle="--", label=f"all {KEYS} keys alike")
+    axes.set(xscale="log", xlabel="d_k", ylabel="largest weight", ylim=(0, 1.02))
+    axes.set_title("Without the division, softmax chooses one key")

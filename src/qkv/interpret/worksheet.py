@@ -1,4 +1,4 @@
-"""A worksheet: somebody's own words and matrices, read from TOML and checked field by field."""
+"""A worksheet: words and matrices of one attention, read from TOML and checked field by field."""
 
 import tomllib
 from collections.abc import Mapping
@@ -42,24 +42,29 @@ q = [[0.76, -0.05], [1.11, 0.79], [1.11, -2.15]]
 """
 
 _MATRICES = ("x", "source_x", "w_q", "w_k", "w_v", "v_down", "v_up", "q", "k", "v", "w_o")
-_OTHERS = ("title", "tokens", "source", "mask", "heads", "scale", "answers")
+_FIELDS = (*_MATRICES, "title", "tokens", "source", "mask", "heads", "scale", "answers")
+
+MAX_NUMBER_LENGTH = 24  # characters of a number that an error quotes in full
 
 
 @dataclass(frozen=True)
 class AnswerMatrix:
-    """A matrix as somebody wrote it; NaN where nothing can be read."""
+    """A matrix of answers; NaN where a cell cannot be read."""
 
     value: Matrix
-    decimals: int
+    decimals: int  # the most that any of its numbers is written with
 
 
 @dataclass(frozen=True)
 class Worksheet:
-    """Everything one attention is computed from. Either x with weights, or q, k, v themselves."""
+    """Everything one attention is computed from: x with weights, or q, k and v themselves.
+
+    source: for cross attention, the words that keys and values come from.
+    """
 
     tokens: tuple[str, ...]
     title: str = ""
-    source: tuple[str, ...] | None = None  # the words keys and values come from, if others
+    source: tuple[str, ...] | None = None
     matrices: Mapping[str, Matrix] = field(default_factory=dict)
     causal: bool = False
     heads: int = 1
@@ -67,18 +72,24 @@ class Worksheet:
     answers: Mapping[str, AnswerMatrix] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check_duplicates(self)
+        _check_complete(self)
+        _check_rows(self)
+        _check_products(self)
+        _check_heads(self)
 
     @property
     def keys(self) -> tuple[str, ...]:
+        """The words that keys and values belong to."""
         return self.tokens if self.source is None else self.source
 
     def has(self, *names: str) -> bool:
+        """Whether it has all of these matrices."""
         return all(name in self.matrices for name in names)
 
 
 def read_worksheet(path: Path) -> Worksheet:
-    """The worksheet in that file; what is wrong with it is said in one line."""
+    """The worksheet in a file; a WorksheetError describes a problem in one line."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -92,28 +103,32 @@ def read_worksheet(path: Path) -> Worksheet:
 
 
 def parse_worksheet(text: str) -> Worksheet:
+    """The worksheet in a TOML document."""
     try:
+        # Decimal keeps the digits as written, which answers are checked to.
         fields = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
         raise WorksheetError(f"not valid TOML: {error}") from None
     except RecursionError:
         raise WorksheetError("not valid TOML: nested too deeply") from None
     for name in fields:
-        if name not in (*_MATRICES, *_OTHERS):
-            raise WorksheetError(unknown("field", name, (*_MATRICES, *_OTHERS)))
+        if name not in _FIELDS:
+            raise WorksheetError(unknown("field", name, _FIELDS))
     return Worksheet(
-        tokens=_words(fields, "tokens"),
+        tokens=_parse_words(fields, "tokens"),
         title=" ".join(str(fields.get("title", "")).split()),
-        source=_words(fields, "source") if "source" in fields else None,
-        matrices={name: _matrix(name, fields[name])[0] for name in _MATRICES if name in fields},
-        causal=_mask(fields.get("mask", "none")),
-        heads=_heads(fields.get("heads", 1)),
-        scaled=_scale(fields.get("scale", True)),
-        answers=_answers(fields.get("answers", {})),
+        source=_parse_words(fields, "source") if "source" in fields else None,
+        matrices={
+            name: _parse_matrix(name, fields[name])[0] for name in _MATRICES if name in fields
+        },
+        causal=_parse_mask(fields.get("mask", "none")),
+        heads=_parse_heads(fields.get("heads", 1)),
+        scaled=_parse_scale(fields.get("scale", True)),
+        answers=_parse_answers(fields.get("answers", {})),
     )
 
 
-def _words(fields: dict[str, Any], name: str) -> tuple[str, ...]:
+def _parse_words(fields: dict[str, Any], name: str) -> tuple[str, ...]:
     words = fields.get(name)
     if words is None:
         raise WorksheetError(f'{name} is missing; name the words, as in {name} = ["write", "a"]')
@@ -122,35 +137,37 @@ def _words(fields: dict[str, Any], name: str) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _mask(value: Any) -> bool:
+def _parse_mask(value: Any) -> bool:
     if value not in ("causal", "none"):
         raise WorksheetError(f'mask must be "causal" or "none", not {value!r}')
     return bool(value == "causal")
 
 
-def _heads(value: Any) -> int:
+def _parse_heads(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise WorksheetError(f"heads must be a whole number of 1 or more, not {value}")
     return value
 
 
-def _scale(value: Any) -> bool:
+def _parse_scale(value: Any) -> bool:
     if not isinstance(value, bool):
         raise WorksheetError(f"scale must be true or false, not {value}")
     return value
 
 
-def _answers(value: Any) -> dict[str, AnswerMatrix]:
+def _parse_answers(value: Any) -> dict[str, AnswerMatrix]:
     if not isinstance(value, dict):
         raise WorksheetError("answers must be a table of matrices, as in [answers] q = [[…]]")
-    return {
-        name: AnswerMatrix(*_matrix(f"answers.{name}", rows, infinite=True))
-        for name, rows in value.items()
-    }
+    answers = {}
+    for name, rows in value.items():
+        # Infinite numbers are right in answers: the mask is 0 or −∞.
+        matrix, decimals = _parse_matrix(f"answers.{name}", rows, allow_infinite=True)
+        answers[name] = AnswerMatrix(matrix, decimals)
+    return answers
 
 
-def _matrix(name: str, rows: Any, infinite: bool = False) -> tuple[Matrix, int]:
-    """The matrix and the most decimals any of its numbers is written with."""
+def _parse_matrix(name: str, rows: Any, allow_infinite: bool = False) -> tuple[Matrix, int]:
+    """The matrix, and the most decimals that any of its numbers is written with."""
     if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
         raise WorksheetError(
             f"{name} must be a list of rows, as in {name} = [[1.0, 2.0], [3.0, 4]]"
@@ -159,128 +176,143 @@ def _matrix(name: str, rows: Any, infinite: bool = False) -> tuple[Matrix, int]:
     if not all(widths):
         raise WorksheetError(f"{name} has a row without numbers")
     if len(set(widths)) > 1:
-        raise WorksheetError(f"{name} has rows of {_listed(widths)} numbers; all need equally many")
-    most = 0
+        different = " and ".join(dict.fromkeys(map(str, widths)))
+        raise WorksheetError(f"{name} has rows of {different} numbers; all need equally many")
+    decimals = 0
     for i, row in enumerate(rows):
         for j, cell in enumerate(row):
-            _check_number(f"{name} row {i + 1}, column {j + 1}", cell, infinite)
+            _check_number(f"{name} row {i + 1}, column {j + 1}", cell, allow_infinite)
             if isinstance(cell, Decimal) and cell.is_finite():
-                most = max(most, -int(cell.as_tuple().exponent))
-    return np.array([[float(cell) for cell in row] for row in rows], dtype=np.float64), most
+                decimals = max(decimals, -int(cell.as_tuple().exponent))
+    matrix = np.array([[float(cell) for cell in row] for row in rows], dtype=np.float64)
+    return matrix, decimals
 
 
-def _check_number(place: str, cell: Any, infinite: bool) -> None:
-    if isinstance(cell, bool) or not isinstance(cell, int | Decimal):
-        raise WorksheetError(f"{place} is {_toml(cell)}, which is not a number")
+def _check_number(location: str, cell: Any, allow_infinite: bool) -> None:
+    if isinstance(cell, bool):
+        raise WorksheetError(f"{location} is {str(cell).lower()}, which is not a number")
+    if not isinstance(cell, int | Decimal):
+        raise WorksheetError(f"{location} is {cell!r}, which is not a number")
     try:
         number = float(cell)
-    except OverflowError:
+    except OverflowError:  # an integer of more than 308 digits
         number = float("inf")
-    if np.isnan(number) or (np.isinf(number) and not infinite):
-        raise WorksheetError(f"{place} is {_short(cell)}; a finite number is needed")
+    if np.isnan(number) or (np.isinf(number) and not allow_infinite):
+        raise WorksheetError(f"{location} is {_abridge(cell)}; a finite number is needed")
 
 
-def _toml(cell: Any) -> str:
-    """As it stands in the file."""
-    return str(cell).lower() if isinstance(cell, bool) else repr(cell)
-
-
-def _short(cell: Any) -> str:
+def _abridge(cell: Any) -> str:
     text = str(cell)
-    return text if len(text) <= 24 else f"{text[:20]}…, a number of {len(text)} digits"
+    if len(text) <= MAX_NUMBER_LENGTH:
+        return text
+    return f"{text[:20]}…, a number of {len(text)} digits"
 
 
-def _listed(widths: list[int]) -> str:
-    return " and ".join(dict.fromkeys(map(str, widths)))
-
-
-def _check(sheet: Worksheet) -> None:
-    """Everything is there once, and every product has matching sizes."""
-    _check_once(sheet)
-    _check_complete(sheet)
-    m = sheet.matrices
-    inputs = "source_x" if sheet.source is not None else "x"
-    for name, words, said in (
-        ("x", sheet.tokens, "tokens"),
-        ("source_x", sheet.keys, "source"),
-        ("q", sheet.tokens, "tokens"),
-        ("k", sheet.keys, "tokens" if sheet.source is None else "source"),
-        ("v", sheet.keys, "tokens" if sheet.source is None else "source"),
-    ):
-        if name in m and len(m[name]) != len(words):
-            raise WorksheetError(
-                f"{name} is {format_shape(m[name])} but {said} has {len(words)} "
-                f"{'word' if len(words) == 1 else 'words'}; {name} needs one row a word"
-            )
-    for left, right in (
-        ("x", "w_q"),
-        (inputs, "w_k"),
-        (inputs, "w_v"),
-        (inputs, "v_down"),
-        ("v_down", "v_up"),
-    ):
-        if left in m and right in m and m[left].shape[1] != m[right].shape[0]:
-            raise WorksheetError(
-                f"{left} is {format_shape(m[left])} and {right} is {format_shape(m[right])}; "
-                f"to multiply them, {right} needs {m[left].shape[1]} rows"
-            )
-    _check_heads(sheet)
-
-
-def _check_once(sheet: Worksheet) -> None:
-    """Nothing is given that another field already says."""
-    for one, others in (
+def _check_duplicates(sheet: Worksheet) -> None:
+    """No matrix is given that another one already determines."""
+    for name, others in (
         ("q", ("w_q",)),
         ("k", ("w_k",)),
         ("v", ("w_v", "v_down", "v_up")),
         ("w_v", ("v_down", "v_up")),
     ):
         for other in others:
-            if sheet.has(one, other):
-                raise WorksheetError(f"{one} and {other} are both given; keep one of them")
-    for name, makes in (("x", "qkv"), ("source_x", "kv")):
-        if sheet.has(name, *makes):
-            raise WorksheetError(f"{name} is given, but {', '.join(makes)} are given directly")
+            if sheet.has(name, other):
+                raise WorksheetError(f"{name} and {other} are both given; keep one of them")
+    for name, products in (("x", "qkv"), ("source_x", "kv")):
+        if sheet.has(name, *products):
+            raise WorksheetError(f"{name} is given, but {', '.join(products)} are given directly")
 
 
 def _check_complete(sheet: Worksheet) -> None:
+    """Q, K and V are given or can be computed."""
     cross = sheet.source is not None
     if cross != sheet.has("source_x") and not (cross and sheet.has("k", "v")):
         missing = "source_x" if cross else "source"
         raise WorksheetError(f"{missing} is missing; cross attention needs source and source_x")
-    inputs = "source_x" if cross else "x"
-    factored = sheet.has("v_down") or sheet.has("v_up")
-    value_weights = ("v_down", "v_up") if factored else ("w_v",)
-    for made, needed in (
+    memory = _memory(sheet)
+    low_rank = sheet.has("v_down") or sheet.has("v_up")
+    value_weights = ("v_down", "v_up") if low_rank else ("w_v",)
+    for product, factors in (
         ("q", ("x", "w_q")),
-        ("k", (inputs, "w_k")),
-        ("v", (inputs, *value_weights)),
+        ("k", (memory, "w_k")),
+        ("v", (memory, *value_weights)),
     ):
-        if made in sheet.matrices:
+        if product in sheet.matrices:
             continue
-        for name in needed:
+        for name in factors:
             if name not in sheet.matrices:
                 raise WorksheetError(
-                    f"{name} is missing; {made} is computed from {' and '.join(needed)}, "
-                    f"or give {made} itself"
+                    f"{name} is missing; {product} is computed from {' and '.join(factors)}, "
+                    f"or give {product} itself"
                 )
 
 
+def _memory(sheet: Worksheet) -> str:
+    """The matrix that keys and values are computed from."""
+    return "x" if sheet.source is None else "source_x"
+
+
+def _check_rows(sheet: Worksheet) -> None:
+    """A matrix with a row per word has as many rows as there are words."""
+    memory_words = "tokens" if sheet.source is None else "source"
+    for name, words, field_name in (
+        ("x", sheet.tokens, "tokens"),
+        ("source_x", sheet.keys, "source"),
+        ("q", sheet.tokens, "tokens"),
+        ("k", sheet.keys, memory_words),
+        ("v", sheet.keys, memory_words),
+    ):
+        if name in sheet.matrices and len(sheet.matrices[name]) != len(words):
+            count = "1 word" if len(words) == 1 else f"{len(words)} words"
+            raise WorksheetError(
+                f"{name} is {format_shape(sheet.matrices[name])} but {field_name} has {count}; "
+                f"{name} needs one row a word"
+            )
+
+
+def _check_products(sheet: Worksheet) -> None:
+    """Matrices that are multiplied fit together."""
+    matrices = sheet.matrices
+    memory = _memory(sheet)
+    for left, right in (
+        ("x", "w_q"),
+        (memory, "w_k"),
+        (memory, "w_v"),
+        (memory, "v_down"),
+        ("v_down", "v_up"),
+    ):
+        if not sheet.has(left, right):
+            continue
+        width = matrices[left].shape[1]
+        if width != len(matrices[right]):
+            raise WorksheetError(
+                f"{left} is {format_shape(matrices[left])} and {right} is "
+                f"{format_shape(matrices[right])}; to multiply them, {right} needs {width} rows"
+            )
+
+
 def _check_heads(sheet: Worksheet) -> None:
-    m = sheet.matrices
-    d_q = m["q"].shape[1] if "q" in m else m["w_q"].shape[1]
-    d_k = m["k"].shape[1] if "k" in m else m["w_k"].shape[1]
-    last = "v" if "v" in m else "v_up" if "v_up" in m else "w_v"
-    d_v = m[last].shape[1]
+    """Queries and keys are equally wide, and heads divide the widths."""
+    d_q = _width(sheet, "q", "w_q")
+    d_k = _width(sheet, "k", "w_k")
+    d_v = _width(sheet, "v", "v_up", "w_v")
     if d_q != d_k:
         raise WorksheetError(
             f"queries have {d_q} columns and keys {d_k}; their dot product needs equally many"
         )
-    for what, width in (("d_k", d_k), ("d_v", d_v)):
+    for name, width in (("d_k", d_k), ("d_v", d_v)):
         if width % sheet.heads:
-            raise WorksheetError(f"heads = {sheet.heads} must divide {what} = {width}")
-    if "w_o" in m and m["w_o"].shape[0] != d_v:
+            raise WorksheetError(f"heads = {sheet.heads} must divide {name} = {width}")
+    w_o = sheet.matrices.get("w_o")
+    if w_o is not None and len(w_o) != d_v:
         raise WorksheetError(
-            f"the joined heads are {len(sheet.tokens)}×{d_v} and w_o is {format_shape(m['w_o'])}; "
+            f"the joined heads are {len(sheet.tokens)}×{d_v} and w_o is {format_shape(w_o)}; "
             f"to multiply them, w_o needs {d_v} rows"
         )
+
+
+def _width(sheet: Worksheet, *names: str) -> int:
+    """The columns of the first of these matrices that the worksheet has."""
+    name = next(name for name in names if name in sheet.matrices)
+    return int(sheet.matrices[name].shape[1])

@@ -1,10 +1,14 @@
-"""For programs: all digits, one JSON object. JSON has no infinity; −∞ is the string "-Infinity"."""
+"""A walk as JSON for programs, LaTeX for a handout or Markdown for a page.
 
-import json as encoder
+JSON has all digits and no infinity: −∞ is the string "-Infinity". LaTeX is a fragment that needs
+only amsmath and amssymb. The summary of checked answers is the same in every format.
+"""
+
+import json
 import re
 from typing import Any
 
-from qkv.interpret.examples import PRINTED_SHARE
+from qkv.interpret.examples import NOTES_PERCENT
 from qkv.interpret.glass_box import prediction_of
 from qkv.interpret.matrix import Matrix
 from qkv.interpret.render.sections import (
@@ -18,117 +22,138 @@ from qkv.interpret.render.sections import (
     sections,
 )
 from qkv.interpret.render.terminal_text import plain_text
-from qkv.interpret.step import Sentence, UserWord, Walk
+from qkv.interpret.step import Sentence, Step, UserWord
 from qkv.interpret.trace import Trace, TraceDifference
 from qkv.interpret.walk import Mistake
 from qkv.interpret.worksheet import Worksheet
 
-# FOLDED explain/render/latex: For a handout: a LaTeX fragment that needs only amsmath and
-#   amssymb.
-# FOLDED explain/render/markdown: For a page: one Markdown table a step.
-# FOLDED explain/render/verdict: The last word on a worksheet with answers: how many cells are
-#   right, and what is wrong.
 
-
-def render_json(look: WalkView, judged: bool = False, cell: tuple[str, str] | None = None) -> str:
-    """The steps; with answers judged also what is wrong; with a cell also its arithmetic."""
-    walk, precision, slips = look.walk, look.precision, look.mistakes
-    page: dict[str, Any] = {
-        "title": walk.title,
-        "steps": [
-            {
-                "name": step.name,
-                "title": step.title,
-                "equation": step.equation,
-                "rows": list(step.rows),
-                "columns": list(step.columns),
-                "value": numbers(step.value),
-                "inputs": list(step.inputs),
-                "sentence": plain_text(step.sentence),
-            }
-            for step in walk.select(look.steps)
-        ],
-    }
-    if cell is not None:
-        page["cells"] = cell_lines(look, *cell)
-    if judged:
-        page["ok"] = not slips
-        page["slips"] = [slip_object(walk, slip, precision) for slip in slips]
-    return encoder.dumps(page, ensure_ascii=False, allow_nan=False)
+def render_json(
+    view: WalkView, with_mistakes: bool = False, cell: tuple[str, str] | None = None
+) -> str:
+    """The steps; with_mistakes adds the result of checking the answers, cell its arithmetic."""
+    page = _page(view, cell)
+    if with_mistakes:
+        page["ok"] = not view.mistakes
+        page["slips"] = [_mistake_object(view, mistake) for mistake in view.mistakes]
+    return json.dumps(page, ensure_ascii=False, allow_nan=False)
 
 
 def render_model_json(
-    look: WalkView, trace: Trace, changed: TraceDifference | None, cell: tuple[str, str] | None
+    view: WalkView,
+    trace: Trace,
+    difference: TraceDifference | None,
+    cell: tuple[str, str] | None,
 ) -> str:
-    """A head of a model: its steps, the model's answer, what changed, checks and origin."""
-    page: dict[str, Any] = encoder.loads(render_json(look, cell=cell))
-    answer = prediction_of(trace)
-    page |= {
-        "answer": None if answer is None else answer.json(),
-        "checks": [proof.json() for proof in trace.checks],
-        "about": dict(trace.metadata),
-    }
-    if changed is not None:
-        page["changed"] = changed.json()
-    return encoder.dumps(page, ensure_ascii=False)
+    """A head of a model: its steps, the model's prediction, what changed, checks and origin."""
+    prediction = prediction_of(trace)
+    page = _page(view, cell)
+    page["answer"] = None if prediction is None else prediction.json()
+    page["checks"] = [check.json() for check in trace.checks]
+    page["about"] = dict(trace.metadata)
+    if difference is not None:
+        page["changed"] = difference.json()
+    return json.dumps(page, ensure_ascii=False)
 
 
-def slip_object(walk: Walk, slip: Mistake, precision: int) -> dict[str, Any]:
+def _page(view: WalkView, cell: tuple[str, str] | None) -> dict[str, Any]:
+    steps = [_step_object(step) for step in view.walk.select(view.steps)]
+    page: dict[str, Any] = {"title": view.walk.title, "steps": steps}
+    if cell is not None:
+        page["cells"] = cell_lines(view, *cell)
+    return page
+
+
+def _step_object(step: Step) -> dict[str, Any]:
     return {
-        "step": slip.step.name,
-        "row": slip.step.rows[slip.row],
-        "column": slip.step.columns[slip.column],
-        "written": _number(slip.answer),
-        "right": _number(slip.expected),
-        "sentence": mistake_line(walk, slip, precision),
+        "name": step.name,
+        "title": step.title,
+        "equation": step.equation,
+        "rows": list(step.rows),
+        "columns": list(step.columns),
+        "value": _number_rows(step.value),
+        "inputs": list(step.inputs),
+        "sentence": plain_text(step.sentence),
     }
 
 
-def numbers(matrix: Matrix) -> list[list[float | str]]:
+def _mistake_object(view: WalkView, mistake: Mistake) -> dict[str, Any]:
+    return {
+        "step": mistake.step.name,
+        "row": mistake.step.rows[mistake.row],
+        "column": mistake.step.columns[mistake.column],
+        "written": _number(mistake.answer),
+        "right": _number(mistake.expected),
+        "sentence": mistake_line(view.walk, mistake, view.precision),
+    }
+
+
+def _number_rows(matrix: Matrix) -> list[list[float | str]]:
     return [[_number(cell) for cell in row] for row in matrix.tolist()]
 
 
 def _number(value: float) -> float | str:
     if value == float("inf"):
         return "Infinity"
-    return "-Infinity" if value == float("-inf") else value
+    if value == float("-inf"):
+        return "-Infinity"
+    return value
 
 
 _LATEX_SPECIAL = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
-    "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
-    "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "×": r"$\times$", "÷": r"$\div$", "√": r"$\surd$", "−": "$-$", "∞": r"$\infty$",
-    "·": r"$\cdot$", "…": r"\ldots{}", "ᵀ": r"$^\top$", "↓": r"$\downarrow$",
-    "→": r"$\rightarrow$", "₁": "$_1$", "₂": "$_2$", "₃": "$_3$", "✗": r"$\times$",
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "×": r"$\times$",
+    "÷": r"$\div$",
+    "√": r"$\surd$",
+    "−": "$-$",
+    "∞": r"$\infty$",
+    "·": r"$\cdot$",
+    "…": r"\ldots{}",
+    "ᵀ": r"$^\top$",
+    "↓": r"$\downarrow$",
+    "→": r"$\rightarrow$",
+    "₁": "$_1$",
+    "₂": "$_2$",
+    "₃": "$_3$",
+    "✗": r"$\times$",
+}
+
+_LATEX_MARKS = {ROUNDING_MARK: r"^{\sim}", MISTAKE_MARK: r"^{\times}"}
 
 
-def render_latex(look: WalkView) -> str:
+def render_latex(view: WalkView) -> str:
     """The walk as sections with one tabular each."""
-    parts = [rf"\section*{{{escape_latex(look.walk.title)}}}"] if look.walk.title else []
-    for section in sections(look):
-        parts += ["", *_latex_section(section)]
-    return "\n".join(parts)
-
-
-def latex_prose(sentence: Sentence) -> str:
-    return "".join(
-        rf"\emph{{{escape_latex(part)}}}" if isinstance(part, UserWord) else escape_latex(part)
-        for part in sentence
-    )
+    lines = []
+    if view.walk.title:
+        lines.append(rf"\section*{{{escape_latex(view.walk.title)}}}")
+    for section in sections(view):
+        lines += ["", *_latex_section(section)]
+    return "\n".join(lines)
 
 
 def escape_latex(text: str) -> str:
-    """A character that means something in LaTeX stays a character."""
+    """The text with every special character of LaTeX escaped and typographic quotes."""
     plain = "".join(_LATEX_SPECIAL.get(character, character) for character in text)
     return re.sub('"([^"]*)"', r"``\1''", plain)
 
 
 def _latex_section(section: Section) -> list[str]:
     step = section.step
-    lines = [rf"\subsection*{{{section.number}. {escape_latex(step.title)}: ${step.latex}$}}", ""]
-    lines += [*_latex_table(section.table), "", latex_prose(step.sentence)]
+    title = escape_latex(step.title)
+    lines = [rf"\subsection*{{{section.number}. {title}: ${step.latex}$}}", ""]
+    lines += [*_latex_table(section.table), "", _latex_sentence(step.sentence)]
     for note in section.footnotes:
         lines += ["", escape_latex(note)]
     return lines
@@ -138,79 +163,92 @@ def _latex_table(table: TextTable) -> list[str]:
     head = " & ".join(escape_latex(label) for label in (table.corner, *table.columns))
     lines = [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", rf"{head} \\ \hline"]
     for label, row in zip(table.rows, table.cells, strict=True):
-        cells = " & ".join(_cell(cell) for cell in row)
+        cells = " & ".join(_latex_cell(cell) for cell in row)
         lines.append(rf"\textbf{{{escape_latex(label)}}} & {cells} \\")
     return [*lines, r"\end{tabular}"]
 
 
-def _cell(cell: str) -> str:
-    marks = {ROUNDING_MARK: r"^{\sim}", MISTAKE_MARK: r"^{\times}"}
-    number = "".join(c for c in cell if c not in marks)
-    raised = "".join(marks[c] for c in cell if c in marks)
+def _latex_cell(cell: str) -> str:
+    """A number in math mode, its marks raised."""
+    number = "".join(c for c in cell if c not in _LATEX_MARKS)
+    marks = "".join(_LATEX_MARKS[c] for c in cell if c in _LATEX_MARKS)
     number = number.replace("−", "-").replace("∞", r"\infty ")
-    return f"${number}{raised}$"
+    return f"${number}{marks}$"
+
+
+def _latex_sentence(sentence: Sentence) -> str:
+    text = ""
+    for part in sentence:
+        escaped = escape_latex(part)
+        text += rf"\emph{{{escaped}}}" if isinstance(part, UserWord) else escaped
+    return text
 
 
 _MARKDOWN_SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|$~"})
 
 
-def render_markdown(look: WalkView) -> str:
+def render_markdown(view: WalkView) -> str:
     """The walk as headings, equations and tables."""
-    parts = [f"# {escape_markdown(look.walk.title)}", ""] if look.walk.title else []
-    for section in sections(look):
-        parts += _markdown_section(section)
-    return "\n".join(parts).rstrip()
-
-
-def markdown_prose(sentence: Sentence) -> str:
-    return "".join(
-        f"*{escape_markdown(part)}*" if isinstance(part, UserWord) else escape_markdown(part)
-        for part in sentence
-    )
+    lines = []
+    if view.walk.title:
+        lines += [f"# {escape_markdown(view.walk.title)}", ""]
+    for section in sections(view):
+        lines += _markdown_section(section)
+    return "\n".join(lines).rstrip()
 
 
 def escape_markdown(text: str) -> str:
-    """A character that means something in Markdown stays a character."""
+    """The text on one line with every special character of Markdown escaped."""
     return " ".join(text.translate(_MARKDOWN_SPECIAL).split("\n"))
 
 
 def _markdown_section(section: Section) -> list[str]:
     step = section.step
     lines = [f"## {section.number}. {step.title} (`{step.name}`)", "", f"$${step.latex}$$", ""]
-    lines += [*_markdown_table(section.table), "", markdown_prose(step.sentence), ""]
+    lines += [*_markdown_table(section.table), "", _markdown_sentence(step.sentence), ""]
     for note in section.footnotes:
         lines += [escape_markdown(note), ""]
     return lines
 
 
 def _markdown_table(table: TextTable) -> list[str]:
-    head = [escape_markdown(table.corner), *(escape_markdown(label) for label in table.columns)]
+    head = [escape_markdown(label) for label in (table.corner, *table.columns)]
     lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * len(table.columns)]
     for label, row in zip(table.rows, table.cells, strict=True):
-        cells = [escape_markdown(cell) for cell in row]
-        lines.append(f"| {' | '.join([f'**{escape_markdown(label)}**', *cells])} |")
+        cells = [f"**{escape_markdown(label)}**", *(escape_markdown(cell) for cell in row)]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def answers_summary(look: WalkView, sheet: Worksheet) -> str:
-    """How many of the written cells are right, and a line for each slip the page has not told."""
-    judged = sum(int((answer.value == answer.value).sum()) for answer in sheet.answers.values())
-    right, names = judged - len(look.mistakes), ", ".join(sheet.answers)
-    told = look.walk.select(look.steps)
-    lines = [f"{right} of {judged} written cells are right ({names})."]
-    return "\n".join(
-        [*lines, *(_line(look, slip) for slip in look.mistakes if slip.step not in told)]
-    )
+def _markdown_sentence(sentence: Sentence) -> str:
+    text = ""
+    for part in sentence:
+        escaped = escape_markdown(part)
+        text += f"*{escaped}*" if isinstance(part, UserWord) else escaped
+    return text
 
 
-def notes_summary(look: WalkView, sheet: Worksheet) -> str:
-    """The same for the study notes, with their own conclusion held against the weights."""
-    share = 100 * float(look.walk["weights"].value[0, 0])
-    holds = "holds" if round(share) == PRINTED_SHARE else "does not hold"
-    claim = f'"write is {PRINTED_SHARE} % similar to itself" {holds}'
-    lines = [answers_summary(look, sheet), *(_line(look, slip) for slip in look.mistakes)]
-    return "\n".join([*lines, f"{claim}: weights(write, write) = {share:.2f} %."])
+def answers_summary(view: WalkView, sheet: Worksheet) -> str:
+    """How many answers are right, and a line for each mistake in a step that is not shown."""
+    # NaN stands for a cell that cannot be read; it is not equal to itself.
+    total = sum(int((answer.value == answer.value).sum()) for answer in sheet.answers.values())
+    right = total - len(view.mistakes)
+    lines = [f"{right} of {total} written cells are right ({', '.join(sheet.answers)})."]
+    steps = view.walk.select(view.steps)
+    lines += [_mistake_line(view, each) for each in view.mistakes if each.step not in steps]
+    return "\n".join(lines)
 
 
-def _line(look: WalkView, slip: Mistake) -> str:
-    return f"  ✗ {mistake_line(look.walk, slip, look.precision)}"
+def notes_summary(view: WalkView, sheet: Worksheet) -> str:
+    """The same for the study notes, with a check of the conclusion that the notes draw."""
+    percent = 100 * float(view.walk["weights"].value[0, 0])
+    verdict = "holds" if round(percent) == NOTES_PERCENT else "does not hold"
+    claim = f'"write is {NOTES_PERCENT} % similar to itself" {verdict}'
+    lines = [answers_summary(view, sheet)]
+    lines += [_mistake_line(view, mistake) for mistake in view.mistakes]
+    lines.append(f"{claim}: weights(write, write) = {percent:.2f} %.")
+    return "\n".join(lines)
+
+
+def _mistake_line(view: WalkView, mistake: Mistake) -> str:
+    return f"  {MISTAKE_MARK} {mistake_line(view.walk, mistake, view.precision)}"

@@ -1,4 +1,10 @@
-"""For the terminal: aligned columns, folded where they would be wider than the screen."""
+"""A walk for the terminal: aligned tables, folded where they would be wider than the screen.
+
+For a head of a model the text goes on with the model's prediction, the effect of edits, and the
+checks of the trace.
+"""
+
+from collections.abc import Iterable
 
 from rich.cells import cell_len
 
@@ -7,151 +13,154 @@ from qkv.interpret.render.sections import Section, TextTable, WalkView, sections
 from qkv.interpret.step import Sentence, UserWord
 from qkv.interpret.trace import Trace, TraceCheck, TraceDifference
 
-# FOLDED explain/render/model_text: A head of a model for the terminal: its walk, the model's
-#   answer, what changed, the checks.
-
 INDENT = "   "
+MAX_VECTOR_NUMBERS = 6  # of a vector that a model answers with
 
 
-def render_text(look: WalkView, width: int) -> str:
-    """The walk as lines of at most `width` columns; a single wider cell stays whole."""
-    title = _wrap(look.walk.title, width)
-    parts = [*title, "=" * max(map(len, title))]
-    for section in sections(look):
-        parts += ["", *_section(section, width)]
-    return "\n".join(line.rstrip() for line in parts)
+def render_text(view: WalkView, width: int) -> str:
+    """The walk in lines of at most `width` columns; a single wider cell is not broken."""
+    title = _wrap(view.walk.title, width)
+    lines = [*title, "=" * max(map(len, title))]
+    for section in sections(view):
+        lines += ["", *_section_lines(section, width)]
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def plain_text(sentence: Sentence) -> str:
-    """Words of the reader's text between stars."""
+    """The sentence with the reader's words between asterisks."""
     return "".join(f"*{part}*" if isinstance(part, UserWord) else part for part in sentence)
 
 
-def _section(section: Section, width: int) -> list[str]:
+def _section_lines(section: Section, width: int) -> list[str]:
     step = section.step
+    inner = width - len(INDENT)
     heading = f"{section.number}. {step.title}   {step.equation}   [{step.name}]"
     lines = [*_wrap(heading, width), ""]
-    lines += [INDENT + line for line in table_lines(section.table, width - len(INDENT))]
-    lines += [
-        "",
-        *(INDENT + line for line in _wrap(plain_text(step.sentence), width - len(INDENT))),
-    ]
+    lines += _indent(table_lines(section.table, inner))
+    lines += ["", *_indent(_wrap(plain_text(step.sentence), inner))]
     for note in section.footnotes:
-        lines += [INDENT + line for line in _wrap(note, width - len(INDENT))]
+        lines += _indent(_wrap(note, inner))
     return lines
 
 
 def table_lines(table: TextTable, width: int) -> list[str]:
     """The table in as many blocks of columns as the width needs."""
-    first = max(cell_len(label) for label in (*table.rows, table.corner))
-    widths = [
-        max(cell_len(label), *(cell_len(row[j]) for row in table.cells)) + 2
-        for j, label in enumerate(table.columns)
-    ]
+    label_width = max(cell_len(label) for label in (*table.rows, table.corner))
+    widths = []
+    for j, label in enumerate(table.columns):
+        cells = [label, *(row[j] for row in table.cells)]
+        widths.append(max(cell_len(cell) for cell in cells) + 2)
     lines: list[str] = []
-    for block in _blocks(widths, width - first):
+    for block in _column_blocks(widths, width - label_width):
         if lines:
             lines.append("")
-        head = "".join(_right(table.columns[j], widths[j]) for j in block)
-        lines.append(_left(table.corner, first) + head)
+        head = "".join(_align_right(table.columns[j], widths[j]) for j in block)
+        lines.append(_align_left(table.corner, label_width) + head)
         for label, row in zip(table.rows, table.cells, strict=True):
-            lines.append(_left(label, first) + "".join(_right(row[j], widths[j]) for j in block))
+            cells_text = "".join(_align_right(row[j], widths[j]) for j in block)
+            lines.append(_align_left(label, label_width) + cells_text)
     return lines
 
 
-def _left(text: str, width: int) -> str:
-    """Padded to so many columns of the terminal, where 詩 takes two."""
+def _align_left(text: str, width: int) -> str:
+    """Padded to this many columns of the terminal, where 詩 takes two."""
     return text + " " * (width - cell_len(text))
 
 
-def _right(text: str, width: int) -> str:
+def _align_right(text: str, width: int) -> str:
     return " " * (width - cell_len(text)) + text
 
 
-def _blocks(widths: list[int], room: int) -> list[list[int]]:
+def _column_blocks(widths: list[int], max_width: int) -> list[list[int]]:
+    """Column indices in blocks that fit into the width; each block has at least one column."""
     blocks: list[list[int]] = [[]]
-    used = 0
+    total = 0
     for j, width in enumerate(widths):
-        if blocks[-1] and used + width > room:
+        if blocks[-1] and total + width > max_width:
             blocks.append([])
-            used = 0
+            total = 0
         blocks[-1].append(j)
-        used += width
+        total += width
     return blocks
 
 
 def _wrap(line: str, width: int) -> list[str]:
-    lines, current = [], ""
+    """Lines of at most `width` characters; textwrap would also drop runs of spaces."""
+    lines = []
+    current = ""
     for word in line.split(" "):
-        if current and len(current) + 1 + len(word) > width:
+        if not current:
+            current = word
+        elif len(current) + 1 + len(word) > width:
             lines.append(current)
             current = word
         else:
-            current = f"{current} {word}" if current else word
+            current = f"{current} {word}"
     return [*lines, current]
 
 
-MODEL_INDENT = "   "
+def _indent(lines: Iterable[str]) -> list[str]:
+    return [INDENT + line for line in lines]
 
 
 def render_model_text(
-    look: WalkView, trace: Trace, changed: TraceDifference | None, width: int
+    view: WalkView, trace: Trace, difference: TraceDifference | None, width: int
 ) -> str:
-    """The whole page, in lines of at most so many columns."""
-    parts = [render_text(look, width), "", *_answer(prediction_of(trace), width)]
-    if changed is not None:
-        parts += ["", *_changes(changed, width)]
-    parts += ["", "Checks", *(MODEL_INDENT + line for line in check_lines(trace.checks))]
-    return "\n".join(line.rstrip() for line in parts)
+    """The walk, the prediction, the effect of edits and the checks."""
+    lines = [render_text(view, width), "", *_prediction_lines(prediction_of(trace), width)]
+    if difference is not None:
+        lines += ["", *_difference_lines(difference, width)]
+    lines += ["", "Checks", *_indent(check_lines(trace.checks))]
+    return "\n".join(line.rstrip() for line in lines)
 
 
-def check_lines(proofs: tuple[TraceCheck, ...]) -> list[str]:
-    """One line a proof: whether it holds, how far off the worst number is, and where."""
-    return [
-        f"{'✓' if proof.ok else '✗'} {proof.name:<32} worst {proof.worst:.1e} of "
-        f"{proof.tolerance:.0e} allowed" + ("" if proof.ok else f", at {proof.location}")
-        for proof in proofs
-    ]
+def check_lines(checks: tuple[TraceCheck, ...]) -> list[str]:
+    """One line per check: whether it holds, the largest deviation, and where if it fails."""
+    lines = []
+    for check in checks:
+        line = (
+            f"{'✓' if check.ok else '✗'} {check.name:<32} worst {check.worst:.1e} of "
+            f"{check.tolerance:.0e} allowed"
+        )
+        if not check.ok:
+            line += f", at {check.location}"
+        lines.append(line)
+    return lines
 
 
-def _answer(answer: Prediction | None, width: int) -> list[str]:
-    if answer is None:
+def _prediction_lines(prediction: Prediction | None, width: int) -> list[str]:
+    if prediction is None:
         return []
-    if answer.vector is not None:
-        numbers = ", ".join(f"{number:.4f}".replace("-", "−") for number in answer.vector[:6])
-        more = f", … {len(answer.vector) - 6} more" if len(answer.vector) > 6 else ""
-        return [answer.title, f"{MODEL_INDENT}{numbers}{more}"]
-    best = answer.positions[-1].best
-    rows = tuple(each.name for each in best)
+    if prediction.vector is not None:
+        first = prediction.vector[:MAX_VECTOR_NUMBERS]
+        text = ", ".join(f"{number:.4f}".replace("-", "−") for number in first)
+        rest = len(prediction.vector) - len(first)
+        if rest > 0:
+            text += f", … {rest} more"
+        return [prediction.title, f"{INDENT}{text}"]
+    best = prediction.positions[-1].best
+    names = tuple(each.name for each in best)
     cells = [[f"{each.probability:.4f}"] for each in best]
-    table = TextTable("", rows, ("probability",), cells)
-    return [
-        answer.title,
-        "",
-        *(MODEL_INDENT + line for line in table_lines(table, width - len(MODEL_INDENT))),
-    ]
+    table = TextTable("", names, ("probability",), cells)
+    return [prediction.title, "", *_indent(table_lines(table, width - len(INDENT)))]
 
 
-def _changes(changed: TraceDifference, width: int) -> list[str]:
-    lines = [f"What if: {', '.join(changed.edits)}", ""]
-    if changed.first is None:
-        return [*lines, f"{MODEL_INDENT}nothing changed"]
-    lines.append(f"{MODEL_INDENT}the first value that differs: {changed.first}")
-    if changed.cosine is not None:
-        lines.append(f"{MODEL_INDENT}cosine of the vectors before and after: {changed.cosine:.4f}")
-    if changed.answers:
-        rows = tuple(moved.name for moved in changed.answers)
-        cells = [[f"{m.before:.4f}", f"{m.after:.4f}"] for m in changed.answers]
-        table = TextTable("", rows, ("before", "after"), cells)
-        lines += [
-            "",
-            *(MODEL_INDENT + line for line in table_lines(table, width - len(MODEL_INDENT))),
-        ]
-    moved = {name: [f"{share:.3f}"] for name, share in changed.layers.items()}
-    if moved:
-        table = TextTable("after", tuple(moved), ("|change| ÷ |state|",), list(moved.values()))
-        lines += [
-            "",
-            *(MODEL_INDENT + line for line in table_lines(table, width - len(MODEL_INDENT))),
-        ]
+def _difference_lines(difference: TraceDifference, width: int) -> list[str]:
+    """The first value that an edit changed, and how answers and layers changed."""
+    lines = [f"What if: {', '.join(difference.edits)}", ""]
+    if difference.first is None:
+        return [*lines, f"{INDENT}nothing changed"]
+    lines.append(f"{INDENT}the first value that differs: {difference.first}")
+    if difference.cosine is not None:
+        lines.append(f"{INDENT}cosine of the vectors before and after: {difference.cosine:.4f}")
+    inner = width - len(INDENT)
+    if difference.answers:
+        names = tuple(change.name for change in difference.answers)
+        cells = [[f"{each.before:.4f}", f"{each.after:.4f}"] for each in difference.answers]
+        table = TextTable("", names, ("before", "after"), cells)
+        lines += ["", *_indent(table_lines(table, inner))]
+    if difference.layers:
+        cells = [[f"{fraction:.3f}"] for fraction in difference.layers.values()]
+        table = TextTable("after", tuple(difference.layers), ("|change| ÷ |state|",), cells)
+        lines += ["", *_indent(table_lines(table, inner))]
     return lines
