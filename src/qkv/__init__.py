@@ -1,67 +1,218 @@
 """qkv (query, key, value): the glass-box Transformer toolkit.
 
     import qkv
-    out = qkv.attend(q, k, v, mask=qkv.Mask.causal())
-    model = qkv.build(qkv.preset("language-small"))
-    vectors = qkv.load("models/all-MiniLM-L6-v2").embed(["a dog", "a cat"])
-    trace = qkv.load("runs/book").trace("Once upon a time")
 
-Importing the package is cheap: a name below brings in torch only when it is first used.
+    model = qkv.load("models/all-MiniLM-L6-v2")     # a bundle or a public checkpoint
+    model.embed(["a dog", "a cat"])
+    for token in qkv.load("runs/book").generate("Once upon a time", max_tokens=50): ...
+
+    trace = model.trace("a dog runs")               # every value of a forward pass, by name
+    qkv.check(model)                                # proves the model's invariants
+
+    out = qkv.attend(q, k, v, mask=qkv.Mask.causal())
+
+Importing the package is cheap: torch is imported when a name below is first used.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from qkv.gc_pause import gc_paused
+from qkv.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from qkv.api import build, explain, load
+    from qkv.attention import KVCache, Mask, attend, reference
+    from qkv.bundle import Bundle
+    from qkv.checks import check
+    from qkv.engine.engine import Engine
+    from qkv.engine.generate import (
+        GREEDY,
+        Completion,
+        CompletionStream,
+        DraftModel,
+        NGram,
+        Sampling,
+        Service,
+    )
+    from qkv.errors import (
+        ArgumentError,
+        BundleError,
+        CacheError,
+        ConfigError,
+        DataError,
+        MaskError,
+        QkvError,
+        ShapeError,
+        TrainingError,
+        UsageError,
+        WorksheetError,
+    )
+    from qkv.interpret.glass_box import GlassBox
+    from qkv.interpret.trace import Trace
+    from qkv.model import (
+        GEGLU,
+        GELU,
+        Alibi,
+        Classify,
+        DecoderOnly,
+        Embedding,
+        EncoderDecoder,
+        EncoderOnly,
+        LayerNorm,
+        Learned,
+        LocalAttention,
+        MaskedToken,
+        MultiHead,
+        NextToken,
+        NoPosition,
+        PostNorm,
+        PreNorm,
+        RelativeBuckets,
+        ReLU,
+        RMSNorm,
+        Rope,
+        Sinusoidal,
+        Stack,
+        SwiGLU,
+        TextVector,
+        preset,
+        presets,
+    )
+    from qkv.text import Tokenizer
 
 _HOME = {
-    "Bundle": "qkv.bundle",
-    "Engine": "qkv.engine.engine",
-    "GlassBox": "qkv.interpret.glass_box",
-    "KVCache": "qkv.attention",
-    "Mask": "qkv.attention",
-    "QkvError": "qkv.errors",
-    "Trace": "qkv.interpret.trace",
-    "attend": "qkv.attention",
-    "build": "qkv.model",
-    "load": "qkv.interpret.glass_box",
-    "preset": "qkv.model",
-    "reference": "qkv.attention",
+    "qkv.api": ("build", "explain", "load"),
+    "qkv.attention": ("KVCache", "Mask", "attend", "reference"),
+    "qkv.bundle": ("Bundle",),
+    "qkv.checks": ("check",),
+    "qkv.engine.engine": ("Engine",),
+    "qkv.engine.generate": (
+        "GREEDY",
+        "Completion",
+        "CompletionStream",
+        "DraftModel",
+        "NGram",
+        "Sampling",
+        "Service",
+    ),
+    "qkv.errors": (
+        "ArgumentError",
+        "BundleError",
+        "CacheError",
+        "ConfigError",
+        "DataError",
+        "MaskError",
+        "QkvError",
+        "ShapeError",
+        "TrainingError",
+        "UsageError",
+        "WorksheetError",
+    ),
+    "qkv.interpret.glass_box": ("GlassBox",),
+    "qkv.interpret.trace": ("Trace",),
+    "qkv.model": (
+        "GEGLU",
+        "GELU",
+        "Alibi",
+        "Classify",
+        "DecoderOnly",
+        "Embedding",
+        "EncoderDecoder",
+        "EncoderOnly",
+        "LayerNorm",
+        "Learned",
+        "LocalAttention",
+        "MaskedToken",
+        "MultiHead",
+        "NextToken",
+        "NoPosition",
+        "PostNorm",
+        "PreNorm",
+        "RMSNorm",
+        "ReLU",
+        "RelativeBuckets",
+        "Rope",
+        "Sinusoidal",
+        "Stack",
+        "SwiGLU",
+        "TextVector",
+        "preset",
+        "presets",
+    ),
+    "qkv.text": ("Tokenizer",),
 }
 
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
 __all__ = [
+    "GEGLU",
+    "GELU",
+    "GREEDY",
+    "Alibi",
+    "ArgumentError",
     "Bundle",
+    "BundleError",
+    "CacheError",
+    "Classify",
+    "Completion",
+    "CompletionStream",
+    "ConfigError",
+    "DataError",
+    "DecoderOnly",
+    "DraftModel",
+    "Embedding",
+    "EncoderDecoder",
+    "EncoderOnly",
     "Engine",
     "GlassBox",
     "KVCache",
+    "LayerNorm",
+    "Learned",
+    "LocalAttention",
     "Mask",
+    "MaskError",
+    "MaskedToken",
+    "MultiHead",
+    "NGram",
+    "NextToken",
+    "NoPosition",
+    "PostNorm",
+    "PreNorm",
     "QkvError",
+    "RMSNorm",
+    "ReLU",
+    "RelativeBuckets",
+    "Rope",
+    "Sampling",
+    "Service",
+    "ShapeError",
+    "Sinusoidal",
+    "Stack",
+    "SwiGLU",
+    "TextVector",
+    "Tokenizer",
     "Trace",
+    "TrainingError",
+    "UsageError",
+    "WorksheetError",
     "__version__",
     "attend",
     "build",
+    "check",
+    "explain",
     "load",
     "preset",
+    "presets",
     "reference",
 ]
 
-if TYPE_CHECKING:
-    from qkv.attention import KVCache, Mask, attend, reference
-    from qkv.bundle import Bundle
-    from qkv.engine.engine import Engine
-    from qkv.errors import QkvError
-    from qkv.interpret.glass_box import GlassBox, load
-    from qkv.interpret.trace import Trace
-    from qkv.model import build, preset
-
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'qkv' has no attribute {name!r}")
     with gc_paused():
-        return getattr(import_module(_HOME[name]), name)
+        return getattr(import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -168,7 +168,7 @@ OTHER_JOB = {
     ("translate", "runs/vectors"): "use qkv embed",
     ("embed", "runs/writer"): "so it has no vector for a text; use qkv generate",
     ("embed", "runs/translator"): "use qkv translate",
-    ("generate", "runs/mute"): "has no tokenizer, so it cannot read text; put the tokenizer.json",
+    ("generate", "runs/mute"): "has no tokenizer, so it cannot read text; put its tokenizer.json",
 }
 
 
@@ -243,7 +243,7 @@ def test_data_that_cannot_be_learnt_from_is_told_why(qkv: Qkv, command: str, lin
 ASKED = {
     ("generate", "runs/writer", LONG): "prompt has 52 tokens but the model reads at most 31; short",
     ("generate", "runs/writer", "a", "--truncate", "right"): 'only "left" is known',
-    ("generate", "runs/writer", "a", "--temperature", "-1"): "must be 0, which is greedy, or above",
+    ("generate", "runs/writer", "a", "--temperature", "-1"): "must be 0 (greedy) or above",
     ("generate", "runs/writer", "a", "--top-k", "0"): "--top-k 0 must be an integer of 1 or more",
     ("generate", "runs/writer", "a", "--top-p", "2"): "--top-p 2 must be above 0 and at most 1",
     ("generate", "runs/writer", "a", "--max-tokens", "99"): "ask for at most 30",
@@ -280,7 +280,7 @@ ASKED = {
     ("evaluate", "runs/labels"): "as in: qkv evaluate runs/labels test.csv",
     ("evaluate", "runs/labels", "reviews.csv", "--label", "sentment"): "did you mean",
     ("evaluate", "runs/labels", "stars.csv"): "which column holds the text?",
-    ("evaluate", "runs/mute", "good.txt"): "put the tokenizer.json it came with",
+    ("evaluate", "runs/mute", "good.txt"): "put its tokenizer.json it came with",
     ("evaluate", "runs/translator", "good.txt"): "two parallel files",
     ("data", "clasify", "-o", "a.tsv"): 'did you mean "classify"?',
     ("data", "classify", "-o", "a.txt"): "the name must end in .csv, .tsv or .jsonl",

@@ -1,5 +1,5 @@
 """Models on disk, written whole or not at all."""
 
-from qkv.bundle.bundle import Bundle, fingerprint, load
+from qkv.bundle.bundle import Bundle, fingerprint
 
-__all__ = ["Bundle", "fingerprint", "load"]
+__all__ = ["Bundle", "fingerprint"]

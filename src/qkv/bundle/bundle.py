@@ -106,11 +106,6 @@ class Bundle:
             (staging / CARD).write_text(card + "\n", encoding="utf-8")
 
 
-def load(directory: str | os.PathLike[str], device: torch.device | str = "cpu") -> Bundle:
-    """The model of a bundle or of a public checkpoint, told apart by looking."""
-    return Bundle.load(directory, device)
-
-
 def fingerprint(directory: Path) -> str:
     """What tells this model from every other: of a bundle the hash of its manifest."""
     if (directory / MANIFEST).is_file():

@@ -167,10 +167,10 @@ def _write(trace: "Trace", reason: "Attribution | None", place: "HeadLocation", 
 
 def explain_model(wish: Wish) -> int:
     """Show it; 1 if one of the checks fails."""
-    from qkv.interpret import glass_box
+    from qkv.interpret.glass_box import GlassBox
 
     check_output(wish)
-    box = glass_box.load(wish.model)
+    box = GlassBox.load(wish.model)
     reason = _reason(box, wish) if wish.why else None
     if reason is not None and wish.output is None:
         return _tell_reason(reason, wish)

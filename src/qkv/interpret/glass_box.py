@@ -8,7 +8,6 @@ trace["encoder.0.attention.weights"]
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +19,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import qkv
 from qkv.engine.batching import inference
 from qkv.engine.cluster.clustering import tokens_of_words
 from qkv.engine.engine import Engine
@@ -50,22 +48,10 @@ from qkv.model import (
     Translator,
 )
 from qkv.text import Tokenizer
+from qkv.version import __version__
 
 if TYPE_CHECKING:
     from qkv.interpret.attribution.attribute import Attribution
-
-
-def load(
-    directory: str | os.PathLike[str],
-    device: torch.device | str = "cpu",
-    int8: bool = False,
-    compile: bool = False,
-) -> GlassBox:
-    """Loads a bundle or a public checkpoint, ready to use and to look into.
-
-    int8: quantizes the weights. compile: uses kernels compiled for this machine.
-    """
-    return GlassBox.load(directory, device, int8, compile)
 
 
 class GlassBox(Engine):
@@ -141,7 +127,7 @@ class GlassBox(Engine):
         return {
             "model": PurePath(self.name).name,  # without the directories of this machine
             "sha256": fingerprint(self.model),
-            "qkv": qkv.__version__,
+            "qkv": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
         }

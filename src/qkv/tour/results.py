@@ -17,7 +17,6 @@ from qkv.checks import CheckReport
 from qkv.data import Labelled, Pair
 from qkv.engine.cluster import Clustering, cluster
 from qkv.engine.generate import Sampling
-from qkv.interpret import glass_box
 from qkv.interpret.attribution import LabelAttribution, TranslationAttribution, why_translation
 from qkv.interpret.glass_box import GlassBox
 from qkv.model import Translator
@@ -37,7 +36,7 @@ class TrainedModel:
     @cached_property
     def model(self) -> GlassBox:
         """The model, ready to answer and to be opened."""
-        return glass_box.load(self.path)
+        return GlassBox.load(self.path)
 
     @cached_property
     def recipe(self) -> Recipe:

@@ -55,7 +55,7 @@ def test_what_does_not_suit_a_model_is_refused(name: str) -> None:
 def test_every_model_has_a_reason_or_says_why_not(name: str) -> None:
     model, asked = made(name), {"target": "ab c"} if name.startswith("translator") else {}
     if isinstance(model, Decoder) and model.config.output.kind != "next_token":
-        with pytest.raises(UsageError, match="not with the next token"):
+        with pytest.raises(UsageError, match="not the logits of the next token"):
             why(model, SMALL, "abc de, f")
     else:
         assert attribution_lines(why(model, SMALL, "abc de, f", **asked))

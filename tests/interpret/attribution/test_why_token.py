@@ -189,7 +189,7 @@ def test_what_cannot_be_asked_is_refused() -> None:
         why_token(model, SMALL, "abc", "a", "a")
     with pytest.raises(DataError, match="the prompt has 24 tokens but the model reads at most 23"):
         why_token(model, SMALL, "a" * 24)
-    with pytest.raises(UsageError, match="answers with a classify"):
+    with pytest.raises(UsageError, match="output is a classify"):
         why_token(odd("classifier"), SMALL, "abc")
     with pytest.raises(UsageError, match="top=0"):
         why_token(model, SMALL, "abc", top=0)

