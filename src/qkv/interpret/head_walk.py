@@ -50,8 +50,9 @@ class HeadLocation:
         return f"{self.stack}.{self.layer}.{self.part}"
 
     def __str__(self) -> str:
-        kind = "cross attention, " if self.part == "cross" else ""
-        return f"{self.stack} layer {self.layer}, {kind}head {self.head}"
+        if self.part == "cross":
+            return f"{self.stack} layer {self.layer}, cross attention, head {self.head}"
+        return f"{self.stack} layer {self.layer}, head {self.head}"
 
 
 def locate_head(

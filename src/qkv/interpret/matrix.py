@@ -66,7 +66,9 @@ def format_number(value: float, precision: int) -> str:
 def format_term(value: float, precision: int) -> str:
     """The same as a term of a sum or a product: negative numbers in parentheses."""
     text = format_number(value, precision)
-    return f"({text})" if text.startswith("−") else text
+    if text.startswith("−"):
+        return f"({text})"
+    return text
 
 
 def exact_decimals(matrix: Matrix, limit: int) -> int:
@@ -81,4 +83,6 @@ def exact_decimals(matrix: Matrix, limit: int) -> int:
 def cosine(a: Matrix, b: Matrix) -> float:
     """Cosine similarity of two vectors; 0 if either is all zeros."""
     norms = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / norms if norms else 0.0
+    if norms == 0.0:
+        return 0.0
+    return float(a @ b) / norms

@@ -103,13 +103,15 @@ class _WorksheetWalk:
     def _project(self, letter: str) -> Matrix:
         """Q, K or V: taken from the worksheet, or the input times its weights."""
         matrices = self.sheet.matrices
-        words = self.queries if letter == "q" else self.keys
+        words = self.keys
+        x = "x" if self.sheet.source is None else "source_x"
+        if letter == "q":
+            words = self.queries
+            x = "x"
         if letter in matrices:
             value = matrices[letter]
             self._add(letter, words, column_labels(letter, value.shape[1]), value, InputValue())
             return value
-        cross = self.sheet.source is not None
-        x = "source_x" if cross and letter != "q" else "x"
         if letter == "v" and "v_down" in matrices:
             return self._project_factored(x)
         weight = f"w_{letter}"
@@ -233,7 +235,9 @@ class RoundingDifference:
 
 def display_decimals(step: Step, precision: int) -> int:
     """`precision`, or fewer for an input matrix that can be printed exactly with fewer."""
-    return exact_decimals(step.value, precision) if step.is_input else precision
+    if step.is_input:
+        return exact_decimals(step.value, precision)
+    return precision
 
 
 def display_value(

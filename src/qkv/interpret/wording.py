@@ -101,9 +101,11 @@ def _equations(base: str, is_input: bool, sheet: Worksheet) -> tuple[str, str]:
         latex = latex.replace("X", r"X_{\text{source}}")
     if base in ("masked", "weights"):
         _, scores, scores_latex = _NAMES["scaled" if sheet.scaled else "scores"]
-        mask = " + M" if base == "weights" and sheet.causal else ""
-        equation = equation.format(scores=scores + mask)
-        latex = latex.format(scores=scores_latex + mask)
+        if base == "weights" and sheet.causal:
+            scores += " + M"
+            scores_latex += " + M"
+        equation = equation.format(scores=scores)
+        latex = latex.format(scores=scores_latex)
     return equation, latex
 
 
@@ -190,7 +192,9 @@ def _weights(context: _Context) -> Sentence:
     key = int(np.argmax(weights))
     if query in context.columns:
         key = context.columns.index(query)
-    sums = "every row sums to 1." if attends.all() else "every row that sees a key sums to 1."
+    sums = "every row sums to 1."
+    if not attends.all():
+        sums = "every row that sees a key sums to 1."
     return (
         UserWord(query),
         f" gives {100 * weights[key]:.0f} % of its attention to ",
@@ -208,11 +212,15 @@ def _projected(context: _Context) -> Sentence:
 
 
 def _word_or_itself(word: str, query: str) -> str:
-    return "itself" if word == query else UserWord(word)
+    if word == query:
+        return "itself"
+    return UserWord(word)
 
 
 def _numbers(count: int) -> str:
-    return "1 number" if count == 1 else f"{count} numbers"
+    if count == 1:
+        return "1 number"
+    return f"{count} numbers"
 
 
 _SENTENCES: dict[str, Callable[[_Context], Sentence]] = {

@@ -81,7 +81,9 @@ class Worksheet:
     @property
     def keys(self) -> tuple[str, ...]:
         """The words that keys and values belong to."""
-        return self.tokens if self.source is None else self.source
+        if self.source is None:
+            return self.tokens
+        return self.source
 
     def has(self, *names: str) -> bool:
         """Whether it has all of these matrices."""
@@ -250,7 +252,9 @@ def _check_complete(sheet: Worksheet) -> None:
 
 def _memory(sheet: Worksheet) -> str:
     """The matrix that keys and values are computed from."""
-    return "x" if sheet.source is None else "source_x"
+    if sheet.source is None:
+        return "x"
+    return "source_x"
 
 
 def _check_rows(sheet: Worksheet) -> None:

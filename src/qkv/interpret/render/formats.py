@@ -48,7 +48,9 @@ def render_model_json(
     """A head of a model: its steps, the model's prediction, what changed, checks and origin."""
     prediction = prediction_of(trace)
     page = _page(view, cell)
-    page["answer"] = None if prediction is None else prediction.json()
+    page["answer"] = None
+    if prediction is not None:
+        page["answer"] = prediction.json()
     page["checks"] = [check.json() for check in trace.checks]
     page["about"] = dict(trace.metadata)
     if difference is not None:
@@ -177,11 +179,13 @@ def _latex_cell(cell: str) -> str:
 
 
 def _latex_sentence(sentence: Sentence) -> str:
-    text = ""
+    parts = []
     for part in sentence:
-        escaped = escape_latex(part)
-        text += rf"\emph{{{escaped}}}" if isinstance(part, UserWord) else escaped
-    return text
+        text = escape_latex(part)
+        if isinstance(part, UserWord):
+            text = rf"\emph{{{text}}}"
+        parts.append(text)
+    return "".join(parts)
 
 
 _MARKDOWN_SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|$~"})
@@ -221,11 +225,13 @@ def _markdown_table(table: TextTable) -> list[str]:
 
 
 def _markdown_sentence(sentence: Sentence) -> str:
-    text = ""
+    parts = []
     for part in sentence:
-        escaped = escape_markdown(part)
-        text += f"*{escaped}*" if isinstance(part, UserWord) else escaped
-    return text
+        text = escape_markdown(part)
+        if isinstance(part, UserWord):
+            text = f"*{text}*"
+        parts.append(text)
+    return "".join(parts)
 
 
 def answers_summary(view: WalkView, sheet: Worksheet) -> str:

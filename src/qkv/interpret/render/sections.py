@@ -142,7 +142,9 @@ def _table(
     for i, row in zip(rows, values, strict=True):
         numbers = zip(columns, row, strict=True)
         cells.append([format_number(cell, decimals) + marks.get((i, j), "") for j, cell in numbers])
-    corner = f"{step.axes[0]} ↓ {step.axes[1]} →" if step.axes[1] else ""
+    corner = ""
+    if step.axes[1]:
+        corner = f"{step.axes[0]} ↓ {step.axes[1]} →"
     row_labels = tuple(step.rows[i] for i in rows)
     column_labels = tuple(step.columns[j] for j in columns)
     return TextTable(corner, row_labels, column_labels, cells)
@@ -191,7 +193,9 @@ def _rounding_notes(step: Step, precision: int, differences: list[RoundingDiffer
 def _abridge(parts: list[str]) -> str:
     text = ", ".join(parts[:MAX_LISTED_CELLS])
     rest = len(parts) - MAX_LISTED_CELLS
-    return f"{text} and {rest} more" if rest > 0 else text
+    if rest > 0:
+        text += f" and {rest} more"
+    return text
 
 
 def _arithmetic(walk: Walk, step: Step, i: int, j: int, precision: int) -> str:
@@ -210,4 +214,6 @@ def _arithmetic(walk: Walk, step: Step, i: int, j: int, precision: int) -> str:
         if format_number(arithmetic.result, precision) == result:
             break
     line = f"{arithmetic.text} = {result}"
-    return line if result == value else f"{line}; from all digits {value}"
+    if result != value:
+        line += f"; from all digits {value}"
+    return line

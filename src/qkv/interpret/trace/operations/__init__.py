@@ -4,13 +4,10 @@ from typing import Any
 
 from qkv.errors import DataError, unknown
 from qkv.interpret.trace.operations.attention_steps import (
-    AlibiBias,
-    AttentionMask,
     ConcatHeads,
     HeadScores,
     HeadWeightedSum,
     MaskScores,
-    RelativeBias,
     Rotate,
     ScaleScores,
     Scores,
@@ -25,6 +22,7 @@ from qkv.interpret.trace.operations.embedding_steps import (
     EmbeddingLookup,
     RopeAngles,
 )
+from qkv.interpret.trace.operations.mask_steps import AlibiBias, AttentionMask, RelativeBias
 from qkv.interpret.trace.operations.operation import (
     KINDS,
     Arithmetic,

@@ -44,8 +44,9 @@ class AddLearnedPositions(Operation):
 
     @property
     def equation(self) -> str:
-        offset = f" + {self.offset}" if self.offset else ""
-        return f"x + table[position{offset}]"
+        if self.offset == 0:
+            return "x + table[position]"
+        return f"x + table[position + {self.offset}]"
 
     @property
     def latex(self) -> str:
@@ -81,7 +82,9 @@ class AddSinusoids(Operation):
         x, positions = inputs
         width = x.shape[-1]
         count = (width + 1) // 2
-        steps = max(count - 1, 1) if self.endpoint else width / 2
+        steps = width / 2
+        if self.endpoint:
+            steps = max(count - 1, 1)
         frequencies = self.base ** -(np.arange(count) / steps)
         angles = (positions + self.offset)[:, None] * frequencies
         waves = np.stack([np.sin(angles), np.cos(angles)], axis=-1)  # (T, count, 2)

@@ -146,7 +146,7 @@ class LayerNormalization(Operation):
 
     @property
     def equation(self) -> str:
-        return "(x − mean) ÷ deviation × gain" + (" + shift" if self.shift else "")
+        return "(x − mean) ÷ deviation × gain" + " + shift" * self.shift
 
     @property
     def latex(self) -> str:
@@ -191,7 +191,9 @@ class RMSNormalization(Operation):
 
     @property
     def equation(self) -> str:
-        return "x ÷ root mean square × " + ("(1 + gain)" if self.unit_offset else "gain")
+        if self.unit_offset:
+            return "x ÷ root mean square × (1 + gain)"
+        return "x ÷ root mean square × gain"
 
     @property
     def latex(self) -> str:

@@ -25,11 +25,11 @@ class MatMul(Operation):
 
     @property
     def equation(self) -> str:
-        return "a · b + bias" if self.bias else "a · b"
+        return "a · b" + " + bias" * self.bias
 
     @property
     def latex(self) -> str:
-        return r"A B + b" if self.bias else r"A B"
+        return r"A B" + r" + b" * self.bias
 
     def compute(self, *inputs: Array) -> Array:
         a, b, *bias = as_float64(*inputs)
@@ -57,11 +57,11 @@ class Linear(MatMul):
 
     @property
     def equation(self) -> str:
-        return "x · Wᵀ + b" if self.bias else "x · Wᵀ"
+        return "x · Wᵀ" + " + b" * self.bias
 
     @property
     def latex(self) -> str:
-        return r"X W^{\top} + b" if self.bias else r"X W^{\top}"
+        return r"X W^{\top}" + r" + b" * self.bias
 
     def compute(self, *inputs: Array) -> Array:
         x, weight, *bias = inputs
@@ -130,7 +130,7 @@ class TokenLogits(Linear):
 
     @property
     def equation(self) -> str:
-        plain = "states · tableᵀ + b" if self.bias else "states · tableᵀ"
+        plain = "states · tableᵀ" + " + b" * self.bias
         if self.cap is None:
             return plain
         return f"{format_factor(self.cap)}·tanh(({plain}) ÷ {self.cap:g})"
