@@ -70,8 +70,8 @@ def test_a_broken_model_shows_the_first_violation_with_its_place_and_exits_1(
     assert code == 1
     assert "✗ cached = uncached" in out
     assert out.endswith(
-        "cached = uncached does not hold: it is not so that a text read with a cache\n"
-        "gives what it gives when it is read at once\n"
+        "cached = uncached failed: a text has another output with a KV cache than without\n"
+        "one\n"
         "first at: decoder.position, text 1 token by token, position 1\n"
     )
 

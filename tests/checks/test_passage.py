@@ -93,7 +93,7 @@ def test_a_change_in_any_part_at_any_position_is_found_there(
     finally:
         hook.remove()
     found = first_divergence(right, other, 1e-4)
-    assert (found.place, found.position) == (place, position)
+    assert (found.location, found.position) == (place, position)
     assert found.worst > 1e-4
     assert first_divergence(right, right, 1e-4).worst == 0.0
 

@@ -23,7 +23,7 @@ from qkv.checks.attention_checks import FUSED, SOFTMAX
 from qkv.checks.batching import BATCH, CACHED
 from qkv.checks.gradients import ACCUMULATED, GRADIENTS
 from qkv.checks.masking import CAUSAL, PACKED, PADDING
-from qkv.checks.optimized import INT8, TWIN
+from qkv.checks.optimized import INT8, OPTIMIZED
 from qkv.checks.storage import ROUND_TRIP, SAVED
 from qkv.engine.batching import PaddedBatch
 from qkv.model import Layers
@@ -184,7 +184,7 @@ def test_the_short_way_of_the_twin_is_checked_too(monkeypatch: Patch) -> None:
     )
     # The first layer is computed wrongly, so the second keeps wrong keys: after 16 tokens.
     place = "decoder.1.attention.key_rotated"
-    assert_red(CACHED, sound("llama"), place, "in the twin that answers", "position 16")
+    assert_red(CACHED, sound("llama"), place, "in the optimized model", "position 16")
 
 
 def test_rows_of_a_batch_at_wrong_positions_are_told(monkeypatch: Patch) -> None:
@@ -353,14 +353,14 @@ def test_a_lossy_tokenizer_that_drops_a_letter_is_told_too() -> None:
     assert result.location.startswith("text 1, character 0 ('o')")
 
 
-# The twin and 8 bits
+# The optimized model and int8
 
 
 def test_a_twin_with_another_weight_is_told_with_its_layer() -> None:
     model = sound("vectors")
     made = engine(model)
     made.optimized.get_submodule("encoder.1.attention.project").weight.mul_(1.01)
-    (result,) = check(made, quick=True, checks=[TWIN]).checks
+    (result,) = check(made, quick=True, checks=[OPTIMIZED]).checks
     assert not result.ok
     assert result.location.startswith("encoder.1.attention.")
 

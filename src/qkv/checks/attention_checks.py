@@ -1,4 +1,4 @@
-"""Attention itself, layer by layer: fused = reference, and softmax rows sum to 1."""
+"""Attention in every layer: fused = reference, and softmax rows sum to 1."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,105 +11,117 @@ import torch
 from torch import Tensor, nn
 
 from qkv.attention import AttentionSteps, reference
-from qkv.checks.divergence import Divergence, Places, first_divergence
-from qkv.checks.model_under_test import ModelUnderTest, ProbeInput, Writer, forward
+from qkv.checks.divergence import Divergence, ModuleNames, first_divergence
+from qkv.checks.model_under_test import (
+    IncrementalDecoder,
+    ModelUnderTest,
+    ProbeInput,
+    context_length,
+    forward,
+)
 from qkv.checks.result import Check, DeviationTracker, Finding
 from qkv.engine.batching import inference
 from qkv.model import AttentionCore, Encoder, Model, StepsHook
 
-LONG = 300  # positions: more than the fused kernel takes at a time
+MAX_LONG_POSITIONS = 300  # more than one block of the fused kernel
 
 
-def find_fused(subject: ModelUnderTest, tolerance: float) -> Finding:
-    """Both kernels on the very queries, keys, values and mask that each layer gets."""
-    tally = DeviationTracker(tolerance)
+def measure_fused(subject: ModelUnderTest, tolerance: float) -> Finding:
+    """Both kernels on the queries, keys, values and mask that each layer receives."""
+    tracker = DeviationTracker(tolerance)
 
     def compare(
-        which: str, place: str, mix: nn.Module, given: tuple[Any, ...], mixed: Tensor
+        variant: str, location: str, core: nn.Module, args: tuple[Any, ...], output: Tensor
     ) -> None:
-        assert isinstance(mix, AttentionCore)
-        q, k, v, mask = given
-        right = {place: reference(q, k, v, mask, mix.scale, mix.cap).output}
-        found = first_divergence(right, {place: mixed}, tolerance)
-        tally.add(found.worst, found.told(which))
+        assert isinstance(core, AttentionCore)
+        q, k, v, mask = args
+        expected = {location: reference(q, k, v, mask, core.scale, core.cap).output}
+        divergence = first_divergence(expected, {location: output}, tolerance)
+        tracker.add(divergence.worst, divergence.describe(variant))
 
-    for which, model in subject.models():
-        with inference(model), _hooked(model, AttentionCore, partial(compare, which)):
-            _exercise(subject, model)
-    return tally.finding()
+    for variant, model in subject.models():
+        with inference(model), _hooked(model, AttentionCore, partial(compare, variant)):
+            _run_all_paths(subject, model)
+    return tracker.finding()
 
 
-def find_rows(subject: ModelUnderTest, tolerance: float) -> Finding:
+def measure_row_sums(subject: ModelUnderTest, tolerance: float) -> Finding:
     """The weights of every layer, head and query; zeros where a query may see nothing."""
-    tally = DeviationTracker(tolerance)
+    tracker = DeviationTracker(tolerance)
 
-    def add_up(
-        which: str, place: str, tap: nn.Module, given: tuple[Any, ...], steps: AttentionSteps
+    def sum_rows(
+        variant: str, location: str, hook: nn.Module, args: tuple[Any, ...], steps: AttentionSteps
     ) -> None:
         blind = (steps.masked == -torch.inf).all(dim=-1)
-        wanted = (~blind).float()
-        gap = (steps.weights.float().sum(dim=-1) - wanted).abs().amax(dim=(0, 1))  # (T,)
+        expected = (~blind).float()
+        deviation = (steps.weights.float().sum(dim=-1) - expected).abs().amax(dim=(0, 1))  # (T,)
         negative = float((-steps.weights.float()).clamp(min=0).max())
-        found = Divergence(max(float(gap.max()), negative), place, int(gap.argmax()))
-        tally.add(found.worst, found.told(which))
+        worst = max(float(deviation.max()), negative)
+        divergence = Divergence(worst, location, int(deviation.argmax()))
+        tracker.add(divergence.worst, divergence.describe(variant))
 
-    for which, model in subject.models():
-        with inference(model), _hooked(model, StepsHook, partial(add_up, which)):
-            _exercise(subject, model)
-    return tally.finding()
+    for variant, model in subject.models():
+        with inference(model), _hooked(model, StepsHook, partial(sum_rows, variant)):
+            _run_all_paths(subject, model)
+    return tracker.finding()
 
 
-def _exercise(subject: ModelUnderTest, model: Model) -> None:
-    """Every kind of call: texts side by side, one alone, one with a cache, and a long one."""
-    texts = subject.inputs
-    forward(model, texts)
-    forward(model, texts[:1])
+def _run_all_paths(subject: ModelUnderTest, model: Model) -> None:
+    """Every kind of call: a batch, a single text, one with a cache, and a long one."""
+    inputs = subject.inputs
+    first = inputs[0]
+    forward(model, inputs)
+    forward(model, [first])
     if not isinstance(model, Encoder):
-        writer, half = Writer(model, texts[0]), len(texts[0].ids) // 2
-        cache = writer.empty_cache()
-        for start, stop in ((0, half), (half, len(texts[0].ids))):
+        decoder = IncrementalDecoder(model, first)
+        cache = decoder.empty_cache()
+        half = len(first.ids) // 2
+        for start, stop in ((0, half), (half, len(first.ids))):
             if stop > start:
-                writer.read(start, stop, cache)
+                decoder.decode_span(start, stop, cache)
     if not subject.quick:
-        forward(model, [_long(model, texts[0])])
+        forward(model, [_long_input(model, first)])
 
 
-def _long(model: Model, text: ProbeInput) -> ProbeInput:
-    """The text over and over, as long as the model reads but not without end."""
-    most = min(
-        LONG, model.config.context_length if isinstance(model, Encoder) else model.config.length
-    )
-    return replace(
-        text, **{side: (getattr(text, side) * most)[:most] for side in ("ids", "source")}
-    )
+def _long_input(model: Model, text: ProbeInput) -> ProbeInput:
+    """The text repeated up to the model's context length, with an upper limit."""
+    length = min(MAX_LONG_POSITIONS, context_length(model))
+    ids = (text.ids * length)[:length]
+    source = (text.source * length)[:length]
+    return replace(text, ids=ids, source=source)
 
 
 @contextmanager
-def _hooked(model: Model, kind: type[nn.Module], look: Callable[..., None]) -> Iterator[None]:
-    """Inside, every module of that kind is looked at whenever it answers."""
-    places, calls = Places(model), Counter[str]()
+def _hooked(
+    model: Model, module_type: type[nn.Module], observe: Callable[..., None]
+) -> Iterator[None]:
+    """Inside, `observe` is called after every forward of a module of this type."""
+    names = ModuleNames(model)
+    calls = Counter[str]()
 
-    def hook(path: str, part: nn.Module, given: Any, value: Any) -> None:
-        place = places.name(path, calls[path])
+    def hook(path: str, module: nn.Module, args: Any, output: Any) -> None:
+        location = names.location(path, calls[path])
         calls[path] += 1
-        look(place.removesuffix(".steps"), part, given, value)
+        observe(location.removesuffix(".hook_point"), module, args, output)
 
     with ExitStack() as hooks:
-        for path, part in model.named_modules():
-            if isinstance(part, kind):
-                hooks.callback(part.register_forward_hook(partial(hook, path)).remove)
+        for path, module in model.named_modules():
+            if isinstance(module, module_type):
+                hooks.callback(module.register_forward_hook(partial(hook, path)).remove)
         yield
 
 
 FUSED = Check(
-    "fused = reference",
-    "in every layer the quick kernel gives what the definition of attention gives",
-    1e-4,
-    find_fused,
+    name="fused = reference",
+    invariant="in every layer the fused kernel computes what the definition of attention says",
+    violation="the fused kernel does not compute what the definition of attention says",
+    tolerance=1e-4,
+    measure=measure_fused,
 )
 SOFTMAX = Check(
-    "softmax rows sum to 1",
-    "the weights of every query are shares; of a query that may see nothing they are 0",
-    1e-5,
-    find_rows,
+    name="softmax rows sum to 1",
+    invariant="the weights of every query sum to 1, or are all 0 if it may see nothing",
+    violation="the attention weights of a query do not sum to 1",
+    tolerance=1e-5,
+    measure=measure_row_sums,
 )

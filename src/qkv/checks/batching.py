@@ -1,7 +1,9 @@
-"""Batch = single: a text among others, and the same text alone.
+"""Batch = single and cached = uncached: how a text is computed does not change its output.
 
-Texts are laid side by side as training and `translate` lay them. For a model that writes they are
-also read as `generate` reads many prompts: rows that end together, in a cache that rows join.
+Texts are batched with padding, as in training and `translate`. For a model that generates they are
+also prefilled as `generate` prefills many prompts, and continued in a ragged cache. With a cache a
+text is read token by token, in chunks, and as in beam search, where the rows of the cache are
+reordered.
 """
 
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from torch import Tensor
 
 from qkv.attention import RaggedCache
 from qkv.checks.divergence import (
-    Values,
+    Activations,
     align_ends,
     concat_steps,
     first_divergence,
@@ -20,148 +22,169 @@ from qkv.checks.divergence import (
     select_row,
     slice_positions,
 )
-from qkv.checks.masking import changed
-from qkv.checks.model_under_test import ModelUnderTest, ProbeInput, Writer, forward, one_row
+from qkv.checks.masking import replace_tokens_from
+from qkv.checks.model_under_test import (
+    IncrementalDecoder,
+    ModelUnderTest,
+    ProbeInput,
+    forward,
+    id_row,
+)
 from qkv.checks.result import Check, DeviationTracker, Finding
 from qkv.engine.generate.prefill import Prefill, PrefixCache
 from qkv.model import Decoder, Encoder, NextToken
 
-# FOLDED check/cached: Cached = uncached: a text token by token or in portions with a cache, and
-#   all of it at once.
-#
-#   Also as a beam search reads it: in a cache whose rows have changed places.
-
-PROMPTS = 8  # so few that they are read in one portion
+MAX_PROMPTS = 8  # few enough to be prefilled in one chunk
+CHUNK_SIZES = (3, 1, 4, 2, 5)  # tokens, repeated
+QUICK_CACHED_TEXTS = 2
 
 
-def find_batch(subject: ModelUnderTest, tolerance: float) -> Finding:
-    tally = DeviationTracker(tolerance)
-    for which, model in subject.models():
-        texts = subject.inputs
-        runs = (partial(forward, model, [text]) for text in texts)
-        together, *each = record_forwards(model, partial(forward, model, texts), *runs)
-        for b, alone in enumerate(each):
-            found = first_divergence(alone, select_row(together, b), tolerance)
-            tally.add(found.worst, found.told(which, f"text {b + 1} of {len(texts)}"))
+def measure_batch(subject: ModelUnderTest, tolerance: float) -> Finding:
+    tracker = DeviationTracker(tolerance)
+    inputs = subject.inputs
+    for variant, model in subject.models():
+        single_runs = [partial(forward, model, [text]) for text in inputs]
+        batch, *singles = record_forwards(model, partial(forward, model, inputs), *single_runs)
+        for b, single in enumerate(singles):
+            divergence = first_divergence(single, select_row(batch, b), tolerance)
+            location = divergence.describe(variant, f"text {b + 1} of {len(inputs)}")
+            tracker.add(divergence.worst, location)
         if isinstance(model, Decoder) and isinstance(model.config.output, NextToken):
-            _written(model, which, texts, tally)
-    return tally.finding()
+            _compare_generation(model, variant, inputs, tracker)
+    return tracker.finding()
 
 
-def _written(model: Decoder, which: str, texts: list[ProbeInput], tally: DeviationTracker) -> None:
-    """Prompts that are read together, and a token more for each: all but the last one is prompt."""
-    texts = [text for text in texts if len(text.ids) > 1][:PROMPTS]
-    prompts = [torch.tensor(text.ids[:-1]).numpy() for text in texts]
+def _compare_generation(
+    model: Decoder, variant: str, inputs: list[ProbeInput], tracker: DeviationTracker
+) -> None:
+    """Prompts prefilled together, and a decode step for each: the last token follows the prompt."""
+    texts = [text for text in inputs if len(text.ids) > 1][:MAX_PROMPTS]
     if not texts:
         return
+    prompts = [torch.tensor(text.ids[:-1]).numpy() for text in texts]
     prefill = Prefill(model, prompts, PrefixCache(0))
-    vocabulary = model.config.embedding.vocabulary
-    (read,) = record_forwards(model, partial(prefill.step, vocabulary))
-    rows = RaggedCache(model.empty_cache(1, 0))
-    rows.add(prefill.cache, dict(enumerate(prefill.lengths)))
-    (written,) = record_forwards(
-        model, partial(_next, model, rows, [text.ids[-1] for text in texts])
-    )
+    (prefilled,) = record_forwards(model, partial(prefill.step, model.config.embedding.vocabulary))
+    cache = RaggedCache(model.empty_cache(1, 0))
+    cache.add(prefill.cache, dict(enumerate(prefill.lengths)))
+    last_ids = [text.ids[-1] for text in texts]
+    (decoded,) = record_forwards(model, partial(_decode_step, model, cache, last_ids))
     for b, text in enumerate(texts):
-        for said, ids, values in (
-            ("prompt", text.ids[:-1], read),
-            ("next token", text.ids, written),
-        ):
-            (alone,) = record_forwards(model, partial(model, one_row(model, ids)))
-            found = first_divergence(
-                _of_last(alone), _of_last(select_row(values, b)), tally.tolerance, align_ends
+        steps = (("prompt", text.ids[:-1], prefilled), ("next token", text.ids, decoded))
+        for step, ids, activations in steps:
+            (single,) = record_forwards(model, partial(model, id_row(model, ids)))
+            divergence = first_divergence(
+                _hidden_states(single),
+                _hidden_states(select_row(activations, b)),
+                tracker.tolerance,
+                align_ends,
             )
-            place = found.place if found.position is None else f"{found.place}, last position"
-            where = filter(None, (place, which, f"{said} {b + 1} of {len(texts)}"))
-            tally.add(found.worst, ", ".join(where))
+            location = divergence.location
+            if divergence.position is not None:
+                location = f"{location}, last position"
+            parts = (location, variant, f"{step} {b + 1} of {len(texts)}")
+            tracker.add(divergence.worst, ", ".join(filter(None, parts)))
 
 
-def _next(model: Decoder, rows: RaggedCache, tokens: list[int]) -> Tensor:
+def _decode_step(model: Decoder, cache: RaggedCache, tokens: list[int]) -> Tensor:
     ids = torch.tensor(tokens, device=model.embedding.weight.device)[:, None]  # (B, 1)
-    positions, mask = rows.prepare()
-    return model.states(ids, mask=mask, positions=positions, cache=rows.cache)
+    positions, mask = cache.prepare()
+    return model.states(ids, mask=mask, positions=positions, cache=cache.cache)
 
 
-def _of_last(values: Values) -> Values:
-    """Without the answer: prompts are answered for their last token only."""
-    return {place: value for place, value in values.items() if value.dim() > 2}
+def _hidden_states(activations: Activations) -> Activations:
+    """Without the logits, which are computed for the last token of a prompt only."""
+    return {location: value for location, value in activations.items() if value.dim() > 2}
 
 
-def lacks_batch(subject: ModelUnderTest) -> str:
+def skip_batch(subject: ModelUnderTest) -> str:
     return "there is only one text" if len(subject.inputs) < 2 else ""
 
 
 BATCH = Check(
-    "batch = single",
-    "a text among others gives what it gives alone",
-    1e-4,
-    find_batch,
-    lacks_batch,
+    name="batch = single",
+    invariant="a text has the same output in a batch as alone",
+    violation="a text has another output in a batch than alone",
+    tolerance=1e-4,
+    measure=measure_batch,
+    skip_reason=skip_batch,
 )
 
-PORTIONS = (3, 1, 4, 2, 5)  # tokens, over and over
 
-
-def find_cached(subject: ModelUnderTest, tolerance: float) -> Finding:
-    tally = DeviationTracker(tolerance)
-    for which, model in subject.models():
+def measure_cached(subject: ModelUnderTest, tolerance: float) -> Finding:
+    tracker = DeviationTracker(tolerance)
+    inputs = subject.inputs[:QUICK_CACHED_TEXTS] if subject.quick else subject.inputs
+    for variant, model in subject.models():
         assert not isinstance(model, Encoder)
-        for number, text in enumerate(subject.inputs[: 2 if subject.quick else None], start=1):
-            writer, length = Writer(model, text), len(text.ids)
-            (at_once,) = record_forwards(model, partial(writer.read, 0, length))
-            for how, sizes in (("token by token", (1,)), ("in portions", PORTIONS)):
-                found = first_divergence(at_once, _in_steps(writer, sizes, length), tolerance)
-                tally.add(found.worst, found.told(which, f"text {number} {how}"))
+        for number, text in enumerate(inputs, start=1):
+            decoder = IncrementalDecoder(model, text)
+            length = len(text.ids)
+            (uncached,) = record_forwards(model, partial(decoder.decode_span, 0, length))
+            for how, sizes in (("token by token", (1,)), ("in chunks", CHUNK_SIZES)):
+                cached = _decode_in_chunks(decoder, sizes, length)
+                divergence = first_divergence(uncached, cached, tolerance)
+                location = divergence.describe(variant, f"text {number} {how}")
+                tracker.add(divergence.worst, location)
             if length > 1:
                 half = length // 2
-                right, other = slice_positions(at_once, half, length), _after_exchange(writer, half)
-                found = first_divergence(right, other, tolerance)
-                tally.add(found.worst, found.told(which, f"text {number} as a beam, behind {half}"))
-    return tally.finding()
+                expected = slice_positions(uncached, half, length)
+                divergence = first_divergence(expected, _decode_reordered(decoder, half), tolerance)
+                location = divergence.describe(variant, f"text {number} as a beam, after {half}")
+                tracker.add(divergence.worst, location)
+    return tracker.finding()
 
 
-def _in_steps(writer: Writer, sizes: tuple[int, ...], length: int) -> Values:
-    """All steps as one pass; the keys are those that the cache holds in the end."""
-    cache = writer.empty_cache()
-    runs = (partial(writer.read, *portion, cache) for portion in _portions(sizes, length))
-    steps = record_forwards(writer.model, *runs)
-    kept = (slot.k[:, :, : slot.length] for slot in cache.layers)
-    keys = {f"decoder.{i}.attention.key_rotated": k for i, k in enumerate(kept)}
-    return concat_steps(steps) | keys
+def _decode_in_chunks(
+    decoder: IncrementalDecoder, sizes: tuple[int, ...], length: int
+) -> Activations:
+    """All steps as one forward pass, with the keys that are in the cache at the end."""
+    cache = decoder.empty_cache()
+    runs = [
+        partial(decoder.decode_span, start, stop, cache) for start, stop in _chunks(sizes, length)
+    ]
+    activations = concat_steps(record_forwards(decoder.model, *runs))
+    for i, layer in enumerate(cache.layers):
+        activations[f"decoder.{i}.attention.key_rotated"] = layer.k[:, :, : layer.length]
+    return activations
 
 
-def _after_exchange(writer: Writer, half: int) -> Values:
-    """The second half of the text, after it has changed places with another in the cache."""
-    vocabulary, length = writer.model.config.embedding.vocabulary, writer.ids.shape[1]
-    other = one_row(writer.model, changed(writer.ids[0].tolist(), 0, vocabulary))
-    beams, cache = torch.cat((writer.ids, other)), writer.empty_cache(rows=2)
-    record_forwards(writer.model, partial(writer.say, beams[:, :half], cache))
+def _decode_reordered(decoder: IncrementalDecoder, half: int) -> Activations:
+    """The second half of the text, after its cache row was swapped with that of another."""
+    vocabulary = decoder.model.config.embedding.vocabulary
+    length = decoder.ids.shape[1]
+    other = id_row(decoder.model, replace_tokens_from(decoder.ids[0].tolist(), 0, vocabulary))
+    beams = torch.cat((decoder.ids, other))
+    cache = decoder.empty_cache(rows=2)
+    record_forwards(decoder.model, partial(decoder.decode, beams[:, :half], cache))
     cache.reorder(torch.tensor([1, 0], device=beams.device))
     rest = beams.flip(0)[:, half:length]
-    (values,) = record_forwards(writer.model, partial(writer.say, rest, cache))
-    return select_row(values, 1)
+    (activations,) = record_forwards(decoder.model, partial(decoder.decode, rest, cache))
+    return select_row(activations, 1)
 
 
-def _portions(sizes: tuple[int, ...], length: int) -> Iterator[tuple[int, int]]:
-    start, turn = 0, 0
+def _chunks(sizes: tuple[int, ...], length: int) -> Iterator[tuple[int, int]]:
+    """Start and stop of each chunk."""
+    start = 0
+    number = 0
     while start < length:
-        stop = min(length, start + sizes[turn % len(sizes)])
+        stop = min(length, start + sizes[number % len(sizes)])
         yield start, stop
-        start, turn = stop, turn + 1
+        start = stop
+        number += 1
 
 
-def lacks(subject: ModelUnderTest) -> str:
+def skip_cached(subject: ModelUnderTest) -> str:
     if isinstance(subject.model, Encoder):
         return "an encoder reads a text at once and has no cache"
     if not isinstance(subject.model.config.output, NextToken):
-        return "this decoder answers for the whole text and does not write"
+        return "this decoder has one output for the whole text and does not generate"
     return ""
 
 
 CACHED = Check(
-    "cached = uncached",
-    "a text read with a cache gives what it gives when it is read at once",
-    1e-4,
-    find_cached,
-    lacks,
+    name="cached = uncached",
+    invariant="a text has the same output with a KV cache as without one",
+    violation="a text has another output with a KV cache than without one",
+    tolerance=1e-4,
+    measure=measure_cached,
+    skip_reason=skip_cached,
 )

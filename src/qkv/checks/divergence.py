@@ -1,4 +1,11 @@
-"""Two passes that should be equal, compared part by part: where do they part, and how far?"""
+"""Two forward passes that should be equal, compared module by module: where do they diverge first?
+
+A recorded forward holds the output of every module in the order of computation, by location. A
+location is the path of a module, such as "decoder.3.attention.core"; where layers share weights,
+one module runs for several of them, and the location has the number of the layer. Two locations
+are no modules: "decoder.position", the embeddings with their positions added, and
+"decoder.3.attention.query_rotated" (and key_rotated), queries and keys after RoPE.
+"""
 
 import math
 from collections import Counter
@@ -6,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
 from typing import Any
 
 import torch
@@ -15,205 +21,211 @@ from torch import Tensor, nn
 from qkv.engine.batching import inference
 from qkv.model import AttentionCore, Layers, Model, StepsHook
 
-# FOLDED check/passage: One pass through a model, seen from inside: what came out of each of its
-#   parts, in order.
-#
-#   A place is the path of a module, as in "decoder.3.attention.core". Where layers share their
-#   weights
-#   one module is called for several of them; the place then has the number of the layer. Two
-#   places
-#   are no modules: "decoder.position", the embeddings with their positions in them, and
-#   "decoder.3.attention.query_rotated" (and key_rotated), what is compared after rotary
-#   positions.
+Activations = dict[str, Tensor]  # by location, in the order of computation
+TensorPair = tuple[Tensor, Tensor]
+Align = Callable[[Tensor, Tensor], TensorPair]
 
-Values = dict[str, Tensor]  # by place, in the order of computation
-
-UNSEEN = (
-    StepsHook,
-    nn.Identity,
-)  # a tap that is hooked changes the kernel, and the other does nothing
-
-AXES = {3: 1, 4: 2}  # of positions: (B, T, D) between modules, (B, H, T, E) inside attention
+# A hook on StepsHook would switch attention to the reference kernel; Identity does nothing.
+UNRECORDED = (StepsHook, nn.Identity)
+POSITION_AXES = {3: 1, 4: 2}  # (B, T, D) between modules, (B, H, T, E) inside attention
 
 
-def record_forwards(model: Model, *runs: Callable[[], object]) -> list[Values]:
-    """Everything that came out of the parts of the model in each of these runs."""
-    watcher, found = Watcher(model), list[Values]()
-    with inference(model), watcher.watching():
+def record_forwards(model: Model, *runs: Callable[[], object]) -> list[Activations]:
+    """The output of every module in each of these runs."""
+    recorder = ForwardRecorder(model)
+    forwards = []
+    with inference(model), recorder.recording():
         for run in runs:
             run()
-            found.append(watcher.take())
-    return found
+            forwards.append(recorder.take())
+    return forwards
 
 
-class Watcher:
-    """Keeps what every part of a model gives; copied, as a later part may change it in place."""
+class ForwardRecorder:
+    """Records a copy of every module's output, as a later module may change it in place."""
 
     def __init__(self, model: Model) -> None:
-        self.model, self.places = model, Places(model)
-        self.values, self.calls = Values(), Counter[str]()
+        self.model = model
+        self.names = ModuleNames(model)
+        self.activations = Activations()
+        self.calls = Counter[str]()
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def recording(self) -> Iterator[None]:
         with ExitStack() as hooks:
-            for path, part in self.model.named_modules():
-                if path and not isinstance(part, UNSEEN):
-                    hook = part.register_forward_hook(partial(self._after, path))
+            for path, module in self.model.named_modules():
+                if path and not isinstance(module, UNRECORDED):
+                    hook = module.register_forward_hook(partial(self._on_output, path))
                     hooks.callback(hook.remove)
                 owner = path.removesuffix(".core")
-                if isinstance(part, AttentionCore) and owner.endswith("attention"):
-                    before = part.register_forward_pre_hook(partial(self._turned, owner))
-                    hooks.callback(before.remove)
-            for name, stack in self.places.stacks.items():
-                before = stack.norm_in.register_forward_pre_hook(partial(self._placed, name))
-                hooks.callback(before.remove)
+                if isinstance(module, AttentionCore) and owner.endswith("attention"):
+                    hook = module.register_forward_pre_hook(partial(self._on_attention, owner))
+                    hooks.callback(hook.remove)
+            for name, stack in self.names.stacks.items():
+                hook = stack.norm_in.register_forward_pre_hook(partial(self._on_stack, name))
+                hooks.callback(hook.remove)
             yield
 
-    def take(self) -> Values:
-        """What one pass gave; the next one begins with nothing."""
-        found, self.values = self.values, Values()
+    def take(self) -> Activations:
+        """The activations of one forward pass; the next starts empty."""
+        activations = self.activations
+        self.activations = Activations()
         self.calls.clear()
-        return found
+        return activations
 
-    def _after(self, path: str, part: nn.Module, given: Any, value: object) -> None:
-        self._keep(self.places.name(path, self.calls[path]), value)
+    def _on_output(self, path: str, module: nn.Module, args: Any, output: object) -> None:
+        self._record(self.names.location(path, self.calls[path]), output)
         self.calls[path] += 1
 
-    def _placed(self, stack: str, part: nn.Module, given: tuple[Any, ...]) -> None:
-        self._keep(f"{stack}.position", given[0])
+    def _on_stack(self, stack: str, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._record(f"{stack}.position", args[0])
 
-    def _turned(self, path: str, mix: nn.Module, given: tuple[Any, ...]) -> None:
-        (q, k), place = given[:2], self.places.name(path, self.calls[path])
-        self._keep(f"{place}.query_rotated", q)
-        self._keep(f"{place}.key_rotated", k[:, :, -q.shape[2] :])  # in a cache, the new ones
+    def _on_attention(self, path: str, core: nn.Module, args: tuple[Any, ...]) -> None:
+        q, k = args[:2]
+        location = self.names.location(path, self.calls[path])
+        self._record(f"{location}.query_rotated", q)
+        self._record(
+            f"{location}.key_rotated", k[:, :, -q.shape[2] :]
+        )  # with a cache: the new ones
 
-    def _keep(self, place: str, value: object) -> None:
-        if isinstance(value, Tensor) and value.dim() > 1 and place not in self.values:
-            self.values[place] = value.detach().clone()
+    def _record(self, location: str, value: object) -> None:
+        if isinstance(value, Tensor) and value.dim() > 1 and location not in self.activations:
+            self.activations[location] = value.detach().clone()
 
 
-class Places:
-    """The names of places: paths of modules, with layers counted as they are computed."""
+class ModuleNames:
+    """Locations of modules: their paths, with layers numbered in the order of computation."""
 
     def __init__(self, model: Model) -> None:
         children = model.named_children()
-        self.stacks = {name: part for name, part in children if isinstance(part, Layers)}
+        self.stacks = {name: module for name, module in children if isinstance(module, Layers)}
 
-    def name(self, path: str, call: int) -> str:
-        """The place of a module that has been called so often before in this pass."""
+    def location(self, path: str, call: int) -> str:
+        """The location of a module that has been called `call` times in this forward pass."""
         stack, _, inside = path.partition(".")
         block, _, part = inside.partition(".")
         if stack not in self.stacks or not block.isdigit():
             return path if call == 0 else f"{path} ({call + 1})"
-        layers = [i for i, run in enumerate(self.stacks[stack].block_of) if run == int(block)]
-        return ".".join(filter(None, (stack, str(layers[call % len(layers)]), part)))
+        block_of = self.stacks[stack].block_of
+        layers = [layer for layer, index in enumerate(block_of) if index == int(block)]
+        layer = layers[call % len(layers)]
+        return ".".join(filter(None, (stack, str(layer), part)))
 
 
-def select_row(values: Values, b: int) -> Values:
-    """Of texts side by side, one."""
-    return {place: value[b : b + 1] for place, value in values.items()}
+def select_row(activations: Activations, b: int) -> Activations:
+    """One text of a batch."""
+    return {location: value[b : b + 1] for location, value in activations.items()}
 
 
-def slice_positions(values: Values, start: int, stop: int) -> Values:
-    """Some of the positions, at every place that has positions."""
-    return {
-        place: value.narrow(AXES[value.dim()], start, stop - start)
-        for place, value in values.items()
-        if value.dim() in AXES and value.shape[AXES[value.dim()]] >= stop
-    }
+def slice_positions(activations: Activations, start: int, stop: int) -> Activations:
+    """Some of the positions, at every location that has positions."""
+    sliced = Activations()
+    for location, value in activations.items():
+        axis = POSITION_AXES.get(value.dim())
+        if axis is not None and value.shape[axis] >= stop:
+            sliced[location] = value.narrow(axis, start, stop - start)
+    return sliced
 
 
-def concat_steps(steps: list[Values]) -> Values:
-    """Passes one after the other as one, as far as a place was come by in all of them.
+def concat_steps(steps: list[Activations]) -> Activations:
+    """The forward passes of consecutive steps as one, up to the first step without a location.
 
-    What was computed in the first step alone, as the keys of a source, stays as it is.
+    What has no positions, or is computed in the first step only, such as the keys of a source,
+    stays as it is.
     """
-    found = Values()
-    for place, first in steps[0].items():
-        each = takewhile(lambda value: value is not None, (step.get(place) for step in steps))
-        parts = [value for value in each if value is not None]
-        found[place] = torch.cat(parts, dim=AXES[first.dim()]) if first.dim() in AXES else first
-    return found
-
-
-Pair = tuple[Tensor, Tensor]
-
-Align = Callable[[Tensor, Tensor], Pair]
+    activations = Activations()
+    for location, first in steps[0].items():
+        parts = []
+        for step in steps:
+            if location not in step:
+                break
+            parts.append(step[location])
+        axis = POSITION_AXES.get(first.dim())
+        activations[location] = first if axis is None else torch.cat(parts, dim=axis)
+    return activations
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """How far two passes are apart at most, and at which place and position first.
+    """The largest difference between two forwards, and the first location and position of one.
 
-    Distances are in parts of the largest number at that place. If nothing is beyond the tolerance
-    the place is where they are furthest apart.
+    Differences are relative to the largest number at the location. If none is beyond the
+    tolerance, the location is that of the largest difference.
     """
 
     worst: float
-    place: str
+    location: str
     position: int | None = None
 
-    def told(self, *where: str) -> str:
-        """The place in words, with what the caller knows of it."""
-        position = () if self.position is None else (f"position {self.position}",)
-        return ", ".join(filter(None, (self.place, *where, *position)))
+    def describe(self, *context: str) -> str:
+        """The location and position in words, with what the caller knows about them."""
+        parts = [self.location, *context]
+        if self.position is not None:
+            parts.append(f"position {self.position}")
+        return ", ".join(filter(None, parts))
 
 
-def align_starts(one: Tensor, other: Tensor) -> Pair:
-    """The positions that both have, counted from the first."""
-    axis = AXES.get(one.dim())
-    if axis is None or other.dim() != one.dim():
-        return one, other
-    both = min(one.shape[axis], other.shape[axis])
-    return one.narrow(axis, 0, both), other.narrow(axis, 0, both)
+def align_starts(expected: Tensor, actual: Tensor) -> TensorPair:
+    """The positions that both have, from the first on."""
+    axis = POSITION_AXES.get(expected.dim())
+    if axis is None or actual.dim() != expected.dim():
+        return expected, actual
+    length = min(expected.shape[axis], actual.shape[axis])
+    return expected.narrow(axis, 0, length), actual.narrow(axis, 0, length)
 
 
-def align_ends(one: Tensor, other: Tensor) -> Pair:
+def align_ends(expected: Tensor, actual: Tensor) -> TensorPair:
     """The last position of both."""
-    axis = AXES.get(one.dim())
-    if axis is None or other.dim() != one.dim():
-        return one, other
-    return one.narrow(axis, one.shape[axis] - 1, 1), other.narrow(axis, other.shape[axis] - 1, 1)
+    axis = POSITION_AXES.get(expected.dim())
+    if axis is None or actual.dim() != expected.dim():
+        return expected, actual
+    last_expected = expected.narrow(axis, expected.shape[axis] - 1, 1)
+    last_actual = actual.narrow(axis, actual.shape[axis] - 1, 1)
+    return last_expected, last_actual
 
 
 def first_divergence(
-    one: Values, other: Values, tolerance: float, align: Align = align_starts
+    expected: Activations, actual: Activations, tolerance: float, align: Align = align_starts
 ) -> Divergence:
-    """Where `other` departs from `one`, which is taken to be right; places that only one of them
-    has, or where they have other shapes, are passed over.
+    """Where `actual` first differs from `expected` by more than the tolerance.
+
+    Locations that only one of them has, or where the shapes differ, are skipped.
     """
-    furthest, first = Divergence(-1.0, ""), None
-    for place, value in one.items():
-        if place not in other:
+    largest = Divergence(-1.0, "")
+    first: Divergence | None = None
+    for location, value in expected.items():
+        if location not in actual:
             continue
-        a, b = align(value, other[place])
+        a, b = align(value, actual[location])
         if a.shape != b.shape or not a.numel():
             continue
-        distance, position = _distance(a, b, tolerance)
-        found = Divergence(distance, place, position)
-        furthest = max(furthest, found, key=lambda first_divergence: first_divergence.worst)
-        first = found if first is None and distance > tolerance else first
-    if furthest.worst < 0:
+        difference, position = _difference(a, b, tolerance)
+        divergence = Divergence(difference, location, position)
+        if divergence.worst > largest.worst:
+            largest = divergence
+        if first is None and difference > tolerance:
+            first = divergence
+    if largest.worst < 0:
         return Divergence(math.inf, "no part of the model could be compared")
-    told = furthest if first is None else first
-    return Divergence(furthest.worst, told.place, told.position)
+    reported = first or largest
+    return Divergence(largest.worst, reported.location, reported.position)
 
 
-def distance(one: Tensor, other: Tensor) -> float:
-    """The largest difference, in parts of the largest number of the first."""
-    return _distance(one, other, math.inf)[0]
+def relative_difference(expected: Tensor, actual: Tensor) -> float:
+    """The largest difference, relative to the largest expected number."""
+    return _difference(expected, actual, math.inf)[0]
 
 
-def _distance(one: Tensor, other: Tensor, tolerance: float) -> tuple[float, int | None]:
+def _difference(expected: Tensor, actual: Tensor, tolerance: float) -> tuple[float, int | None]:
     """And the first position beyond the tolerance, else the one with the largest difference."""
-    if torch.equal(one, other):
+    if torch.equal(expected, actual):  # also for infinities, whose difference is NaN
         return 0.0, None
-    gap, size = (one.float() - other.float()).abs(), float(one.float().abs().max())
-    gap = (gap / (size or 1.0)).nan_to_num(nan=math.inf)
-    axis = AXES.get(gap.dim())
+    scale = float(expected.float().abs().max()) or 1.0
+    difference = ((expected.float() - actual.float()).abs() / scale).nan_to_num(nan=math.inf)
+    axis = POSITION_AXES.get(difference.dim())
     if axis is None:
-        return float(gap.max()), None
-    each = gap.movedim(axis, 0).flatten(1).amax(dim=1)  # of each position
-    beyond = (each > tolerance).nonzero()
-    position = int(beyond[0]) if len(beyond) else int(each.argmax())
-    return float(each.max()), position
+        return float(difference.max()), None
+    by_position = difference.movedim(axis, 0).flatten(1).amax(dim=1)
+    beyond = (by_position > tolerance).nonzero()
+    position = int(beyond[0]) if len(beyond) else int(by_position.argmax())
+    return float(by_position.max()), position

@@ -1,6 +1,8 @@
-"""What training does with gradients: parts of a batch add up to it, and none is missing.
+"""Gradients in training: accumulated micro-batches equal one batch, and no gradient is missing.
 
-The gradients are those of the training loop itself; only the step at the end is left out.
+The gradients are those of the training loop itself, with an optimizer that takes no step. The task
+is the one the model would be trained for; its batches have synthetic targets, but are built by the
+code that builds those of real training.
 """
 
 import math
@@ -45,103 +47,109 @@ from qkv.tasks.token_tasks import (
 from qkv.training.optimizer import Constant
 from qkv.training.trainer import Trainer
 
-# FOLDED check/excused: Parameters that can have no gradient, and why.
-# FOLDED check/lesson: A made-up lesson for any model: the task it would be trained for, and
-#   texts with made-up targets.
-#
-#   Batches are made by the code that makes those of real training.
-
-SHIFTED = (
+ROWS = 3  # windows of text, of which the first is a micro-batch of its own
+MIN_SCALE = 0.01  # of the largest gradient: smaller ones are compared relative to that
+NOT_FINITE = "it is not a finite number"
+KEY_BIAS_EXEMPTION = (
     "the biases of keys have none by construction: they change all scores of a row alike, and "
     "softmax does not see that"
 )
 
+Gradients = dict[str, Tensor | None]  # by parameter
 
-def shifts(model: Model) -> set[str]:
-    """What is added to every key as it is, neither turned nor normed: it adds the same number to
-    all scores of a query.
+
+def key_biases_without_gradient(model: Model) -> set[str]:
+    """Biases that add the same number to all scores of a query, which softmax ignores.
+
+    That is so if keys are neither rotated by RoPE nor normalized after the bias was added, and the
+    scores are not soft-capped.
     """
-    found = set[str]()
+    names = set[str]()
     for name, stack in model.named_children():
         if not isinstance(stack, Layers):
             continue
-        turned = any(isinstance(way.position, RopePosition) for way in stack.patterns)
-        for path, part in stack.named_modules():
-            if not isinstance(part, Attention) or part.core.cap is not None:
+        rotated = any(isinstance(pattern.position, RopePosition) for pattern in stack.patterns)
+        for path, module in stack.named_modules():
+            if not isinstance(module, Attention) or module.core.cap is not None:
                 continue
-            if isinstance(part, CrossAttention) or not turned:
-                last = "key" if isinstance(part.key_norm, nn.Identity) else "key_norm"
-                found.add(f"{name}.{path}.{last}.bias")
-    return found & {name for name, _ in model.named_parameters()}
-
-
-ROWS = 3  # windows of text, of which the first is a part of its own
+            if isinstance(module, CrossAttention) or not rotated:
+                last = "key" if isinstance(module.key_norm, nn.Identity) else "key_norm"
+                names.add(f"{name}.{path}.{last}.bias")
+    return names & {name for name, _ in model.named_parameters()}
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """A task, one batch for it, and the same batch in parts of different size."""
+class SyntheticBatch:
+    """A task, one batch for it, and the same batch as micro-batches of different sizes."""
 
     task: Task
-    whole: Batch
-    parts: tuple[Batch, ...]
+    full: Batch
+    micro_batches: tuple[Batch, ...]
     remark: str = ""
 
 
-def lesson_for(model: Model, texts: Sequence[ProbeInput]) -> Lesson:
-    """What suits the model's family and output."""
+def synthetic_batch(model: Model, inputs: Sequence[ProbeInput]) -> SyntheticBatch:
+    """A batch for the task that the model would be trained for."""
     output = model.config.output
+    batches: list[Any]
+    task: Task
+    remark = ""
     if isinstance(model, Translator):
-        start = texts[0].ids[:1]
-        batches = [_pairs(part, start) for part in _parted(texts)]
-        return Lesson(TranslateTask(), batches[0], (*batches[1:],))
-    if isinstance(output, Classify):
-        labels = torch.arange(len(texts)) % len(output.labels)
-        labelled = [_labelled(part, labels) for part in _numbered(texts)]
-        return Lesson(ClassifyTask(), labelled[0], (*labelled[1:],))
-    if isinstance(output, TextVector):
-        twins = [_twins(part, texts) for part in _numbered(texts)]
-        why = "by scores: contrast compares the texts of a batch, which no parts can equal"
-        return Lesson(EmbedTask(supervision="scores"), twins[0], (*twins[1:],), why)
-    rows = _rows(model, texts)
-    slices = [slice(None), slice(0, 1), slice(1, None)]
-    if isinstance(model, Decoder) and not isinstance(output, MaskedToken):
-        cut = [_cut(rows, part) for part in slices]
-        return Lesson(LanguageTask(), cut[0], (*cut[1:],))
-    hidden = [_hidden(_cut(rows, part)) for part in slices]
-    return Lesson(MaskedTask(), hidden[0], (*hidden[1:],))
+        task = TranslateTask()
+        start = inputs[0].ids[:1]
+        batches = [_pair_batch(group, start) for group in _split(inputs)]
+    elif isinstance(output, Classify):
+        task = ClassifyTask()
+        labels = torch.arange(len(inputs)) % len(output.labels)
+        batches = [_labelled_batch(group, labels) for group in _split([*enumerate(inputs)])]
+    elif isinstance(output, TextVector):
+        task = EmbedTask(supervision="scores")
+        batches = [_similarity_batch(group, inputs) for group in _split([*enumerate(inputs)])]
+        remark = "by scores: contrast compares the texts of a batch, which no parts can equal"
+    else:
+        rows = _pack_windows(model, inputs)
+        slices = (slice(None), slice(0, 1), slice(1, None))
+        batches = [_select_rows(rows, each) for each in slices]
+        if isinstance(model, Decoder) and not isinstance(output, MaskedToken):
+            task = LanguageTask()
+        else:
+            task = MaskedTask()
+            batches = [_masked_batch(batch) for batch in batches]
+    return SyntheticBatch(task, batches[0], tuple(batches[1:]), remark)
 
 
-def _parted(texts: Sequence[Any]) -> list[Sequence[Any]]:
-    """All of them, and the same in two parts; the first part has a single one."""
-    return [texts, texts[:1], texts[1:]] if len(texts) > 1 else [texts, texts]
+def _split(inputs: Sequence[Any]) -> list[Sequence[Any]]:
+    """All of them, then the same in two groups, of which the first has a single one."""
+    if len(inputs) == 1:
+        return [inputs, inputs]
+    return [inputs, inputs[:1], inputs[1:]]
 
 
-def _numbered(texts: Sequence[ProbeInput]) -> list[Sequence[tuple[int, ProbeInput]]]:
-    return _parted([*enumerate(texts)])
-
-
-def _pairs(texts: Sequence[ProbeInput], start: Sequence[int]) -> PairBatch:
-    sources, targets = [text.source for text in texts], [text.ids[1:] for text in texts]
+def _pair_batch(inputs: Sequence[ProbeInput], start: Sequence[int]) -> PairBatch:
+    sources = [text.source for text in inputs]
+    targets = [text.ids[1:] for text in inputs]
     return PairBatch.of(sources, targets, start, end=0, pad=0)
 
 
-def _labelled(part: Sequence[tuple[int, ProbeInput]], labels: Tensor) -> LabelledTexts:
-    numbers = torch.tensor([number for number, _ in part])
-    texts = PaddedBatch.of([text.ids for _, text in part], 0)
+def _labelled_batch(group: Sequence[tuple[int, ProbeInput]], labels: Tensor) -> LabelledTexts:
+    numbers = torch.tensor([number for number, _ in group])
+    texts = PaddedBatch.of([text.ids for _, text in group], 0)
     return LabelledTexts(texts, labels[numbers], 0.5 + numbers.float())
 
 
-def _twins(part: Sequence[tuple[int, ProbeInput]], texts: Sequence[ProbeInput]) -> Twins:
-    """Each text and its neighbour; how alike they should be is as good as random."""
-    one = PaddedBatch.of([text.ids for _, text in part], 0)
-    other = PaddedBatch.of([texts[(number + 1) % len(texts)].ids for number, _ in part], 0)
-    return Twins(one, other, scores=torch.tensor([(7 * n % 10) / 10 for n, _ in part]))
+def _similarity_batch(
+    group: Sequence[tuple[int, ProbeInput]], inputs: Sequence[ProbeInput]
+) -> Twins:
+    """Each text and the next one, with an arbitrary similarity as the target."""
+    texts = PaddedBatch.of([text.ids for _, text in group], 0)
+    neighbours = [inputs[(number + 1) % len(inputs)].ids for number, _ in group]
+    similarities = torch.tensor([(7 * number % 10) / 10 for number, _ in group])
+    return Twins(texts, PaddedBatch.of(neighbours, 0), scores=similarities)
 
 
-def _rows(model: Model, texts: Sequence[ProbeInput]) -> Windows:
+def _pack_windows(model: Model, inputs: Sequence[ProbeInput]) -> Windows:
     """The texts packed into windows of equal length."""
-    ids = [text.ids for text in texts]
+    ids = [text.ids for text in inputs]
     while sum(map(len, ids)) < 4 * ROWS:
         ids = ids * 2
     stream = Encoded.of(ids, model.config.embedding.vocabulary)
@@ -149,119 +157,124 @@ def _rows(model: Model, texts: Sequence[ProbeInput]) -> Windows:
     return windows(stream, np.arange(ROWS) * length, length)
 
 
-def _cut(w: Windows, rows: slice) -> Windows:
-    documents, positions = (None if t is None else t[rows] for t in (w.documents, w.positions))
-    return Windows(w.ids[rows], w.following[rows], documents, positions)
+def _select_rows(batch: Windows, rows: slice) -> Windows:
+    documents = None if batch.documents is None else batch.documents[rows]
+    positions = None if batch.positions is None else batch.positions[rows]
+    return Windows(batch.ids[rows], batch.following[rows], documents, positions)
 
 
-def _hidden(w: Windows) -> Hidden:
-    """Every third token is to be guessed, in each row alike; it is not covered, only asked for."""
-    flat = torch.arange(w.ids.numel())
-    places = flat[flat % w.ids.shape[1] % 3 == 0]
-    return Hidden(w, places, w.ids.flatten()[places])
+def _masked_batch(batch: Windows) -> Hidden:
+    """Every third token of each row is a target; it is not masked, only predicted."""
+    flat = torch.arange(batch.ids.numel())
+    positions = flat[flat % batch.ids.shape[1] % 3 == 0]
+    return Hidden(batch, positions, batch.ids.flatten()[positions])
 
 
-Gradients = dict[str, Tensor | None]
-
-TINY = 0.01  # of the largest gradient: what is smaller is compared with that
-
-
-def find_sums(subject: ModelUnderTest, tolerance: float) -> Finding:
-    model, tally = subject.model, DeviationTracker(tolerance)
-    lesson = lesson_for(model, subject.inputs)
-    whole, parts = (
-        _gradients(model, lesson, batches) for batches in ([lesson.whole], lesson.parts)
-    )
-    if not whole or not parts:
-        return Finding(math.inf, "the loss", "it is not a finite number")
-    largest = max((float(g.abs().max()) for g in whole.values() if g is not None), default=0.0)
-    nothing = shifts(model)  # but for rounding
-    for name, gradient in whole.items():
-        other = parts[name]
-        if gradient is None or other is None:
-            tally.add(0.0 if gradient is other else math.inf, name)
-            continue
-        least = largest * (1.0 if name in nothing else TINY)
-        size = max(float(gradient.abs().max()), least) or 1.0
-        tally.add(float((gradient - other).abs().max()) / size, name)
-    sizes = " + ".join(str(part.targets) for part in lesson.parts)
-    return tally.finding(f"{sizes} targets{', ' * bool(lesson.remark)}{lesson.remark}")
-
-
-def find_missing(subject: ModelUnderTest, tolerance: float) -> Finding:
-    """How many tensors of parameters receive none, or one that is not finite."""
+def measure_accumulation(subject: ModelUnderTest, tolerance: float) -> Finding:
+    """The largest difference of a gradient, relative to the size of gradients."""
     model = subject.model
-    lesson = lesson_for(model, subject.inputs)
-    found = _gradients(model, lesson, [lesson.whole])
-    if not found:
-        return Finding(math.inf, "the loss", "it is not a finite number")
-    none = [name for name, gradient in found.items() if gradient is None or not gradient.any()]
-    excused = shifts(model)
-    missing = [name for name in none if name not in excused]
-    rest = f"; {len(missing)} of {len(found)} tensors have none" if missing else ""
-    excuse = SHIFTED if excused else ""
-    place = missing[0] if missing else ""
-    return Finding(float(len(missing)), place, f"{excuse}{rest}".removeprefix("; "))
+    batch = synthetic_batch(model, subject.inputs)
+    full = _gradients(model, batch.task, [batch.full])
+    accumulated = _gradients(model, batch.task, batch.micro_batches)
+    if not full or not accumulated:
+        return Finding(math.inf, "the loss", NOT_FINITE)
+    tracker = DeviationTracker(tolerance)
+    largest = max((float(g.abs().max()) for g in full.values() if g is not None), default=0.0)
+    exempt = key_biases_without_gradient(model)  # these are rounding noise only
+    for name, gradient in full.items():
+        other = accumulated[name]
+        if gradient is None or other is None:
+            tracker.add(0.0 if gradient is other else math.inf, name)
+            continue
+        min_scale = largest if name in exempt else largest * MIN_SCALE
+        scale = max(float(gradient.abs().max()), min_scale) or 1.0
+        tracker.add(float((gradient - other).abs().max()) / scale, name)
+    sizes = " + ".join(str(part.targets) for part in batch.micro_batches)
+    return tracker.finding(", ".join(filter(None, (f"{sizes} targets", batch.remark))))
 
 
-def _gradients(model: Model, lesson: Lesson, batches: Sequence[Batch]) -> Gradients:
-    """By parameter, after one step of the training loop; nothing if its loss is not finite."""
+def measure_missing(subject: ModelUnderTest, tolerance: float) -> Finding:
+    """How many parameter tensors receive no gradient."""
+    model = subject.model
+    batch = synthetic_batch(model, subject.inputs)
+    gradients = _gradients(model, batch.task, [batch.full])
+    if not gradients:
+        return Finding(math.inf, "the loss", NOT_FINITE)
+    exempt = key_biases_without_gradient(model)
+    missing = []
+    for name, gradient in gradients.items():
+        if name not in exempt and (gradient is None or not gradient.any()):
+            missing.append(name)
+    remarks = []
+    if exempt:
+        remarks.append(KEY_BIAS_EXEMPTION)
+    if missing:
+        remarks.append(f"{len(missing)} of {len(gradients)} tensors have none")
+    return Finding(float(len(missing)), missing[0] if missing else "", "; ".join(remarks))
+
+
+def _gradients(model: Model, task: Task, batches: Sequence[Batch]) -> Gradients:
+    """The gradients of one step of the training loop; empty if its loss is not finite."""
     device = model.embedding.weight.device
-    with _ready(model):
-        kept = Kept(model)
-        trainer = Trainer(model, lesson.task.loss, [kept], Constant(), total=1, clip=math.inf)
+    with _training_without_dropout(model):
+        capture = GradientCapture(model)
+        trainer = Trainer(model, task.loss, [capture], Constant(), total=1, clip=math.inf)
         for _ in trainer.steps([[batch.to(device) for batch in batches]]):
             pass
-    return kept.gradients
+    return capture.gradients
 
 
-class Kept(torch.optim.Optimizer):
-    """Takes no step, but keeps the gradients that there are to take it with."""
+class GradientCapture(torch.optim.Optimizer):
+    """An optimizer that takes no step, but keeps the gradients it was to take it with."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model.parameters(), {"lr": 0.0})
-        self.model, self.gradients = model, Gradients()
+        self.model = model
+        self.gradients = Gradients()
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         self.gradients = {name: p.grad for name, p in self.model.named_parameters()}
 
 
 @contextmanager
-def _ready(model: Model) -> Iterator[None]:
-    """Inside, every parameter learns and nothing is dropped at random; afterwards all is as was."""
-    still = [part for part in model.modules() if isinstance(part, Dropout)]
-    dropped, modes = [part.threshold for part in still], [m.training for m in model.modules()]
-    learns = [parameter.requires_grad for parameter in model.parameters()]
-    for part in still:
-        part.threshold = 0
+def _training_without_dropout(model: Model) -> Iterator[None]:
+    """Inside, every parameter is trainable and dropout is off; afterwards all is as before."""
+    dropouts = [module for module in model.modules() if isinstance(module, Dropout)]
+    thresholds = [module.threshold for module in dropouts]
+    modes = [module.training for module in model.modules()]
+    trainable = [parameter.requires_grad for parameter in model.parameters()]
+    for dropout in dropouts:
+        dropout.threshold = 0
     model.requires_grad_(True)
     try:
         yield
     finally:
-        for part, share in zip(still, dropped, strict=True):
-            part.threshold = share
+        for dropout, threshold in zip(dropouts, thresholds, strict=True):
+            dropout.threshold = threshold
         for module, mode in zip(model.modules(), modes, strict=True):
             module.training = mode
-        for parameter, did in zip(model.parameters(), learns, strict=True):
-            parameter.requires_grad_(did)
+        for parameter, requires_grad in zip(model.parameters(), trainable, strict=True):
+            parameter.requires_grad_(requires_grad)
 
 
-def lacks(subject: ModelUnderTest) -> str:
+def skip_gradients(subject: ModelUnderTest) -> str:
     return subject.too_large_reason
 
 
 ACCUMULATED = Check(
-    "gradient accumulation = big batch",
-    "the gradients of a batch in unequal parts add up to those of the whole batch",
-    1e-3,
-    find_sums,
-    lacks,
+    name="gradient accumulation = big batch",
+    invariant="the gradients of micro-batches of unequal size add up to those of the batch",
+    violation="the gradients of micro-batches do not add up to those of the batch",
+    tolerance=1e-3,
+    measure=measure_accumulation,
+    skip_reason=skip_gradients,
 )
 
 GRADIENTS = Check(
-    "every parameter receives a gradient",
-    "no part of the model is cut off from what it is trained for",
-    0.0,
-    find_missing,
-    lacks,
+    name="every parameter receives a gradient",
+    invariant="no part of the model is disconnected from the loss",
+    violation="a parameter receives no gradient from the loss",
+    tolerance=0.0,
+    measure=measure_missing,
+    skip_reason=skip_gradients,
 )

@@ -1,4 +1,8 @@
-"""What is checked: a model, the twin that answers for it, its tokenizer, and texts to try."""
+"""The model under test: the model, its optimized form, its tokenizer, and the inputs to run.
+
+Inputs are tokenized built-in texts, the user's own, or random tokens if there is no tokenizer. A
+model of any family runs them as a padded batch, or one text step by step with a cache.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +25,7 @@ from qkv.model.embedding import TokenEmbedding
 from qkv.model.output import PooledOutput
 from qkv.text import Tokenizer
 
-# FOLDED check/samples: The texts a model is checked with: built-in ones, the user's own, or
-#   random tokens.
-# FOLDED check/asking: How a model of any family is asked: texts side by side, or one after the
-#   other with a cache.
-
-# Lengths, alphabets and blanks of all kinds; the first is long, so that much can go wrong in it.
+# All kinds of lengths, alphabets and blanks; the first is long, so that much can go wrong in it.
 SAMPLE_TEXTS = (
     "Once upon a time a small dog sat on a mat and looked at the moon, and the moon looked back "
     "at the dog as if there were nothing else to look at in the whole wide world that night.",
@@ -38,97 +37,108 @@ SAMPLE_TEXTS = (
     "犬が走る 🐕‍🦺",
     "",
 )
+MAX_TEXTS = 32  # of the user's own
+RANDOM_LENGTHS = (29, 2, 11, 7, 17)
+PADDING_POSITIONS = 3  # left free in the context, so that padding can be added
 
-MAX_TEXTS = 32  # of the user's own texts
-
-LENGTHS = (29, 2, 11, 7, 17)  # of random ones
-
-SPARE = 3  # positions left free, for padding
+LARGE_MODEL_PARAMETERS = 200_000_000  # the quick form makes no copy of a larger model
+MAX_RECORDED_NUMBERS = 40_000_000  # activations of a forward pass kept for comparison
+MIN_TOKENS = 18  # beyond the 16 cached tokens after which a decode step takes a faster path
+MAX_TOKENS = 40
+QUICK_MAX_TOKENS = 20
+QUICK_TEXTS = 3
 
 
 @dataclass(frozen=True)
 class ProbeInput:
-    """A text as the model reads it; for an encoder–decoder a source, and the target as `ids`."""
+    """The input ids of one text; for an encoder–decoder the target's, with those of a source."""
 
     ids: tuple[int, ...]
     source: tuple[int, ...] = ()
 
 
-def readings(
-    model: Model, tokenizer: Tokenizer | None, texts: Sequence[str], longest: int
+def context_length(model: Model) -> int:
+    """How many tokens the model reads at most."""
+    if isinstance(model, Encoder):
+        return model.config.context_length
+    return model.config.length
+
+
+def probe_inputs(
+    model: Model, tokenizer: Tokenizer | None, texts: Sequence[str], max_length: int
 ) -> list[ProbeInput]:
-    """What the model reads of each text: at most `longest` tokens, as it was trained to read them.
+    """The texts as input ids, truncated, with the special tokens used in training.
 
-    Texts of no token are left out.
+    Texts without a token are skipped.
     """
-    reads = model.config.context_length if isinstance(model, Encoder) else model.config.length
-    longest = max(1, min(longest, reads - SPARE))
+    max_length = max(1, min(max_length, context_length(model) - PADDING_POSITIONS))
     if tokenizer is None:
-        return _random(model, longest)
-    ids = tokenizer.encode_many(texts)
-    if not isinstance(model, Translator):
-        wrapped = [_marked(model, tokenizer, text, longest) for text in ids]
-        found = [ProbeInput(text) for text in wrapped if text]
+        return _random_inputs(model, max_length)
+    if isinstance(model, Translator):
+        inputs = _pair_inputs(model, tokenizer, texts, max_length)
     else:
-        marks, told = Marking.of(tokenizer, model.config), tokenizer.encode_many(texts, target=True)
-        room = max(1, min(marks.room, longest - len(marks.source(()))))
-        found = [
-            ProbeInput((*marks.start, *target)[:longest], tuple(marks.source(source[:room])))
-            for source, target in zip(ids, _turned(told), strict=True)
-            if marks.source(source)
-        ]
-    if not found:
+        inputs = []
+        for ids in tokenizer.encode_many(texts):
+            ids_with_special = _add_special_tokens(model, tokenizer, ids, max_length)
+            if ids_with_special:
+                inputs.append(ProbeInput(ids_with_special))
+    if not inputs:
         raise UsageError("none of the texts has a token to check with; give other texts")
-    return found
+    return inputs
 
 
-def _marked(
-    model: Encoder | Decoder, tokenizer: Tokenizer, ids: Sequence[int], longest: int
+def _pair_inputs(
+    model: Translator, tokenizer: Tokenizer, texts: Sequence[str], max_length: int
+) -> list[ProbeInput]:
+    """Each source is paired with the next text as its target, so that their lengths differ."""
+    marking = Marking.of(tokenizer, model.config)
+    sources = tokenizer.encode_many(texts)
+    targets = tokenizer.encode_many(texts, target=True)
+    targets = targets[1:] + targets[:1]
+    max_source = max(1, min(marking.room, max_length - len(marking.source(()))))
+    inputs = []
+    for source, target in zip(sources, targets, strict=True):
+        if marking.source(source):
+            ids = (*marking.start, *target)[:max_length]
+            inputs.append(ProbeInput(ids, tuple(marking.source(source[:max_source]))))
+    return inputs
+
+
+def _add_special_tokens(
+    model: Encoder | Decoder, tokenizer: Tokenizer, ids: Sequence[int], max_length: int
 ) -> tuple[int, ...]:
-    """An encoder's text has marks around it; a decoder's is still to be gone on with."""
+    """Around the text of an encoder; only in front of a decoder's, which is to be continued."""
     if isinstance(model, Decoder):
-        return (*tokenizer.prefix_ids, *ids)[:longest]
-    around = len(tokenizer.prefix_ids) + len(tokenizer.suffix_ids)
-    return tuple(tokenizer.add_special_tokens(ids, max(longest, around)))
+        return (*tokenizer.prefix_ids, *ids)[:max_length]
+    special = len(tokenizer.prefix_ids) + len(tokenizer.suffix_ids)
+    return tuple(tokenizer.add_special_tokens(ids, max(max_length, special)))
 
 
-def _turned(texts: list[list[int]]) -> list[list[int]]:
-    """Each text goes with another, so that a source and its target differ in length."""
-    return texts[1:] + texts[:1]
+def _random_inputs(model: Model, max_length: int) -> list[ProbeInput]:
+    generator = torch.Generator().manual_seed(0)
 
+    def sample(vocabulary: int, length: int) -> tuple[int, ...]:
+        size = (min(length, max_length),)
+        return tuple(torch.randint(vocabulary, size, generator=generator).tolist())
 
-def _random(model: Model, longest: int) -> list[ProbeInput]:
-    config, draws = model.config, torch.Generator().manual_seed(0)
-
-    def some(vocabulary: int, length: int) -> tuple[int, ...]:
-        size = (min(length, longest),)
-        return tuple(torch.randint(vocabulary, size, generator=draws).tolist())
-
+    vocabulary = model.config.embedding.vocabulary
     if not isinstance(model, Translator):
-        return [ProbeInput(some(config.embedding.vocabulary, length)) for length in LENGTHS]
-    table = model.config.source or model.config.embedding
-    turned = LENGTHS[1:] + LENGTHS[:1]
-    return [
-        ProbeInput(some(config.embedding.vocabulary, length), some(table.vocabulary, other))
-        for length, other in zip(LENGTHS, turned, strict=True)
-    ]
-
-
-LARGE_MODEL_PARAMETERS = 200_000_000  # parameters; of a larger model the quick form makes no copies
-
-KEPT = 40_000_000  # numbers of one pass that are kept, to be compared with another
-
-FEWEST = 18  # tokens of a text: more than a cache holds before single tokens take a shorter way
-
-QUICK_TEXTS, QUICK_TOKENS, TOKENS = 3, 20, 40
+        return [ProbeInput(sample(vocabulary, length)) for length in RANDOM_LENGTHS]
+    source_table = model.config.source or model.config.embedding
+    source_lengths = RANDOM_LENGTHS[1:] + RANDOM_LENGTHS[:1]
+    inputs = []
+    for length, source_length in zip(RANDOM_LENGTHS, source_lengths, strict=True):
+        target = sample(vocabulary, length)
+        inputs.append(ProbeInput(target, sample(source_table.vocabulary, source_length)))
+    return inputs
 
 
 @dataclass(frozen=True, eq=False)
 class ModelUnderTest:
-    """A model and all that is needed to check it.
+    """A model and everything needed to check it.
 
-    texts: the user's own, else built-in ones. quick: fewer and shorter texts, and of a large
-    model nothing that copies it.
+    texts: the user's own, else built-in ones. quick: fewer and shorter texts, and nothing that
+    copies a large model.
     """
 
     engine: Engine
@@ -137,18 +147,23 @@ class ModelUnderTest:
 
     @classmethod
     def of(
-        cls, given: Engine | Bundle | Model, texts: Sequence[str] = (), quick: bool = False
+        cls, model: Engine | Bundle | Model, texts: Sequence[str] = (), quick: bool = False
     ) -> ModelUnderTest:
         """Of a loaded model, or of a bare one without a tokenizer."""
-        if not isinstance(given, Engine):
-            given = Engine(given if isinstance(given, Bundle) else Bundle(given))
-        if not isinstance(given.model.embedding, TokenEmbedding):
+        match model:
+            case Engine():
+                engine = model
+            case Bundle():
+                engine = Engine(model)
+            case _:
+                engine = Engine(Bundle(model))
+        if not isinstance(engine.model.embedding, TokenEmbedding):
             raise UsageError(
-                f"{given.name} is in 8 bits; check it in float32, 8 bits are looked at"
+                f"{engine.name} has int8 weights; check it in float32, which checks int8 as well"
             )
-        if texts and given.bundle.tokenizer is None:
-            raise UsageError(f"{given.name} has no tokenizer, so it cannot read texts")
-        return cls(given, tuple(texts)[:MAX_TEXTS] or SAMPLE_TEXTS, quick)
+        if texts and engine.bundle.tokenizer is None:
+            raise UsageError(f"{engine.name} has no tokenizer, so it cannot read texts")
+        return cls(engine, tuple(texts)[:MAX_TEXTS] or SAMPLE_TEXTS, quick)
 
     @property
     def model(self) -> Model:
@@ -160,114 +175,121 @@ class ModelUnderTest:
 
     @property
     def too_large_reason(self) -> str:
-        """Why the quick form leaves out what copies the model; nothing if it does not."""
+        """Why the quick form skips what copies the model; empty if it does not."""
         if not self.quick or self.parameters <= LARGE_MODEL_PARAMETERS:
             return ""
-        return f"left out by the quick form: the model has {self.parameters:,} parameters"
+        return f"skipped by the quick form: the model has {self.parameters:,} parameters"
 
     @property
     def optimized(self) -> Model | None:
-        """The twin that answers, if there is one and it is looked at."""
+        """The optimized form of the model, if there is one and it is checked."""
         if self.too_large_reason or self.engine.optimized is self.model:
             return None
         return self.engine.optimized
 
     def models(self) -> Iterator[tuple[str, Model]]:
-        """The model and the twin that answers, each with what to call it where it matters."""
+        """The model and its optimized form, each with its name in a location."""
         yield "", self.model
         if self.optimized is not None:
-            yield "in the twin that answers", self.optimized
+            yield "in the optimized model", self.optimized
 
     @cached_property
-    def tokens(self) -> int:
-        """The most tokens of a text that are read: fewer of a large model, to spare memory."""
-        most = QUICK_TOKENS if self.quick else TOKENS
-        return max(FEWEST, min(most, KEPT // (len(SAMPLE_TEXTS) * _numbers_a_token(self.model))))
+    def max_tokens(self) -> int:
+        """The maximum number of tokens per text: fewer for a large model, to save memory."""
+        limit = QUICK_MAX_TOKENS if self.quick else MAX_TOKENS
+        numbers = len(SAMPLE_TEXTS) * _numbers_per_token(self.model)
+        return max(MIN_TOKENS, min(limit, MAX_RECORDED_NUMBERS // numbers))
 
     @cached_property
     def inputs(self) -> list[ProbeInput]:
-        """The texts as the model reads them; in the quick form a few."""
-        found = readings(self.model, self.engine.bundle.tokenizer, self.texts, self.tokens)
-        return found[:QUICK_TEXTS] if self.quick else found
+        """The texts as input ids; in the quick form only a few."""
+        tokenizer = self.engine.bundle.tokenizer
+        inputs = probe_inputs(self.model, tokenizer, self.texts, self.max_tokens)
+        return inputs[:QUICK_TEXTS] if self.quick else inputs
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
-        """How much was looked at, for a person to judge what the results are worth."""
-        kind = "random texts" if self.engine.bundle.tokenizer is None else "texts"
-        most = max(max(len(text.ids), len(text.source)) for text in self.inputs)
-        return (f"read {len(self.inputs)} {kind}, the first {most} tokens at most of each",)
+        """How much was checked, so that a reader can judge what the results are worth."""
+        kind = "texts" if self.engine.bundle.tokenizer is not None else "random texts"
+        longest = max(max(len(text.ids), len(text.source)) for text in self.inputs)
+        return (f"read {len(self.inputs)} {kind}, the first {longest} tokens at most of each",)
 
 
-def _numbers_a_token(model: Model) -> int:
-    """About how many numbers a pass computes for each token."""
-    config, numbers = model.config, 0
+def _numbers_per_token(model: Model) -> int:
+    """About how many activations a forward pass computes per token."""
+    numbers = 0
     for name in ("encoder", "decoder"):
-        stack = getattr(config, name, None)
+        stack = getattr(model.config, name, None)
         if isinstance(stack, Stack):
             numbers += stack.layers * (16 * stack.width + 4 * stack.feed_forward.width)
-    pools = isinstance(config.output, TextVector | Classify)
-    return numbers if pools else numbers + config.embedding.vocabulary
+    if not isinstance(model.config.output, TextVector | Classify):
+        numbers += model.config.embedding.vocabulary  # logits
+    return numbers
 
 
-def forward(model: Model, readings: Sequence[ProbeInput], more: int = 0, fill: int = 0) -> Tensor:
-    """What the model says of texts side by side.
-
-    more: so many columns of padding beyond the longest; fill: the token that pads.
-    """
-    target = _beside(model, [reading.ids for reading in readings], more, fill)
+def forward(
+    model: Model, inputs: Sequence[ProbeInput], padding: int = 0, pad_id: int = 0
+) -> Tensor:
+    """The output for a padded batch, with so many columns of padding beyond the longest text."""
+    ids, lengths = _pad(model, [text.ids for text in inputs], padding, pad_id)
+    output: Tensor
     if isinstance(model, Translator):
-        source = _beside(model, [reading.source for reading in readings], more, fill)
-        said: Tensor = model(source[0], target[0], source[1], target[1])
+        sources = [text.source for text in inputs]
+        source_ids, source_lengths = _pad(model, sources, padding, pad_id)
+        output = model(source_ids, ids, source_lengths, lengths)
     else:
-        said = model(*target)
-    return said
+        output = model(ids, lengths)
+    return output
 
 
-def one_row(model: Model, ids: Sequence[int]) -> Tensor:
+def _pad(
+    model: Model, rows: Sequence[Sequence[int]], padding: int, pad_id: int
+) -> tuple[Tensor, Tensor | None]:
+    device = model.embedding.weight.device
+    batch = PaddedBatch.of([*rows], pad_id)
+    lengths = batch.lengths
+    if padding and lengths is None:  # rows of equal length, which have no padding of their own
+        lengths = torch.tensor([len(row) for row in rows])
+    if lengths is not None:
+        lengths = lengths.to(device)
+    return F.pad(batch.ids, (0, padding), value=pad_id).to(device), lengths
+
+
+def id_row(model: Model, ids: Sequence[int]) -> Tensor:
     """A single text, (1, T)."""
     return torch.tensor([list(ids)], device=model.embedding.weight.device)
 
 
-class Writer:
-    """A decoder, or an encoder–decoder that has read its source, as it writes one text."""
+class IncrementalDecoder:
+    """A decoder, or an encoder–decoder with its source encoded, that reads a text in steps."""
 
-    def __init__(self, model: Decoder | Translator, reading: ProbeInput) -> None:
-        self.model, self.ids = model, one_row(model, reading.ids)
+    def __init__(self, model: Decoder | Translator, text: ProbeInput) -> None:
+        self.model = model
+        self.ids = id_row(model, text.ids)
         self.memory: Tensor | None = None
         if isinstance(model, Translator):
             with torch.inference_mode():
-                self.memory = model.encode(one_row(model, reading.source))
+                self.memory = model.encode(id_row(model, text.source))
 
     def empty_cache(self, rows: int = 1) -> KVCache:
         return self.model.empty_cache(rows, self.ids.shape[1])
 
-    def read(self, start: int, stop: int, cache: KVCache | None = None) -> Tensor:
-        """What the model says of some tokens of the text, which follow those in the cache."""
-        return self.say(self.ids[:, start:stop], cache)
+    def decode_span(self, start: int, stop: int, cache: KVCache | None = None) -> Tensor:
+        """The output for tokens of the text that follow those in the cache."""
+        return self.decode(self.ids[:, start:stop], cache)
 
-    def say(self, ids: Tensor, cache: KVCache | None) -> Tensor:
-        """The same of any tokens (B, T), each row of which may be a text of its own."""
+    def decode(self, ids: Tensor, cache: KVCache | None) -> Tensor:
+        """The same for any tokens (B, T), where each row may be another text."""
         if isinstance(self.model, Translator):
             assert self.memory is not None
             return self.model.decode(ids, self.memory.expand(len(ids), -1, -1), cache=cache)
-        said: Tensor = self.model(ids, cache=cache)
-        return said
+        output: Tensor = self.model(ids, cache=cache)
+        return output
 
 
-def pooled(model: Encoder | Decoder, reading: ProbeInput) -> Tensor:
-    """The vector of a text before anything is made of it, (1, D)."""
-    ids = one_row(model, reading.ids)
+def pooled(model: Encoder | Decoder, text: ProbeInput) -> Tensor:
+    """The pooled states of a text, before the output layer: (1, D)."""
+    ids = id_row(model, text.ids)
     states = model.encode(ids) if isinstance(model, Encoder) else model.states(ids)
     assert isinstance(model.output, PooledOutput)
     return model.output.pool(states, torch.tensor([ids.shape[1]], device=ids.device))
-
-
-def _beside(
-    model: Model, rows: Sequence[Sequence[int]], more: int, fill: int
-) -> tuple[Tensor, Tensor | None]:
-    texts = PaddedBatch.of([*rows], fill)
-    lengths = texts.lengths
-    if more and lengths is None:
-        lengths = torch.tensor([len(row) for row in rows])
-    ids, device = F.pad(texts.ids, (0, more), value=fill), model.embedding.weight.device
-    return ids.to(device), None if lengths is None else lengths.to(device)

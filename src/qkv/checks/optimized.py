@@ -1,4 +1,4 @@
-"""Twin = model: the arrangement that answers gives what the model itself gives."""
+"""The optimized model computes what the model itself computes, and int8 is close to fp32."""
 
 from functools import partial
 
@@ -14,81 +14,88 @@ from qkv.engine.optimized import int8_supported, optimize
 from qkv.model import Model, Translator
 from qkv.model.output import PooledOutput
 
-# FOLDED check/int8: int8 close to fp32: how far answers in 8 bits are from those of the model
-#   itself.
+
+def measure_optimized(subject: ModelUnderTest, tolerance: float) -> Finding:
+    inputs = subject.inputs
+    optimized = subject.optimized
+    assert optimized is not None
+    tracker = DeviationTracker(tolerance)
+    (expected,) = record_forwards(subject.model, partial(forward, subject.model, inputs))
+    (actual,) = record_forwards(optimized, partial(forward, optimized, inputs))
+    for b in range(len(inputs)):
+        divergence = first_divergence(select_row(expected, b), select_row(actual, b), tolerance)
+        tracker.add(divergence.worst, divergence.describe(f"text {b + 1}"))
+    return tracker.finding()
 
 
-def find_optimized(subject: ModelUnderTest, tolerance: float) -> Finding:
-    twin, texts, tally = subject.optimized, subject.inputs, DeviationTracker(tolerance)
-    assert twin is not None
-    (right,) = record_forwards(subject.model, partial(forward, subject.model, texts))
-    (other,) = record_forwards(twin, partial(forward, twin, texts))
-    for b in range(len(texts)):
-        found = first_divergence(select_row(right, b), select_row(other, b), tolerance)
-        tally.add(found.worst, found.told(f"text {b + 1}"))
-    return tally.finding()
-
-
-def lacks_optimized(subject: ModelUnderTest) -> str:
+def skip_optimized(subject: ModelUnderTest) -> str:
     if subject.too_large_reason:
         return subject.too_large_reason
-    return "" if subject.optimized is not None else "the model answers itself"
+    if subject.optimized is None:
+        return "the model has no optimized form, so it runs itself"
+    return ""
 
 
-TWIN = Check(
-    "twin = model",
-    "the twin that answers sooner gives what the model gives",
-    1e-4,
-    find_optimized,
-    lacks_optimized,
+OPTIMIZED = Check(
+    name="twin = model",
+    invariant="the optimized model computes what the model itself computes",
+    violation="the optimized model does not compute what the model itself computes",
+    tolerance=1e-4,
+    measure=measure_optimized,
+    skip_reason=skip_optimized,
 )
 
 
-def find_int8(subject: ModelUnderTest, tolerance: float) -> Finding:
-    """1 − cosine of each text's vector, or of the scores of all its tokens, less their mean."""
-    model, tally = subject.model, DeviationTracker(tolerance)
-    twin = optimize(model, int8=True)
-    same, largest, count = 0, 0.0, 0
+def measure_int8(subject: ModelUnderTest, tolerance: float) -> Finding:
+    """1 − cosine of each text's vector, or of the centred logits of all its tokens."""
+    model = subject.model
+    quantized = optimize(model, int8=True)
+    tracker = DeviationTracker(tolerance)
+    same = 0
+    count = 0
+    largest = 0.0
     for number, text in enumerate(subject.inputs, start=1):
-        with inference(model), inference(twin):  # each has parts of its own
-            right, other = _vector(model, text), _vector(twin, text)
-            first, again = forward(model, [text]), forward(twin, [text])
-        cosine = float(F.cosine_similarity(right.flatten(), other.flatten(), dim=0))
-        tally.add(1.0 - cosine, f"output, text {number}")
-        same += int((first.argmax(dim=-1) == again.argmax(dim=-1)).sum())
-        count += first[..., 0].numel()
-        largest = max(largest, float((first - again).abs().max()))
-    agreed = f"; {same} of {count} first choices are the same" if _chooses(model) else ""
-    remark = f"cosine {1.0 - tally.worst:.4f} or more, numbers at most {largest:.2g} apart{agreed}"
-    tally.remark = remark
-    return tally.finding(remark)
+        with inference(model), inference(quantized):  # they share no modules
+            expected = _direction(model, text).flatten()
+            actual = _direction(quantized, text).flatten()
+            output = forward(model, [text])
+            quantized_output = forward(quantized, [text])
+        cosine = float(F.cosine_similarity(expected, actual, dim=0))
+        tracker.add(1.0 - cosine, f"output, text {number}")
+        same += int((output.argmax(dim=-1) == quantized_output.argmax(dim=-1)).sum())
+        count += output[..., 0].numel()
+        largest = max(largest, float((output - quantized_output).abs().max()))
+    remark = f"cosine {1.0 - tracker.worst:.4f} or more, outputs at most {largest:.2g} apart"
+    if model.config.output.kind != "text_vector":  # a vector has no argmax
+        remark += f"; {same} of {count} argmax predictions agree"
+    tracker.remark = remark
+    return tracker.finding(remark)
 
 
-def _vector(model: Model, text: ProbeInput) -> Tensor:
+def _direction(model: Model, text: ProbeInput) -> Tensor:
+    """The vector of a text, or its logits (1, T, V) without their mean, which softmax ignores."""
     if not isinstance(model, Translator) and isinstance(model.output, PooledOutput):
         return pooled(model, text).double()
-    scores = forward(model, [text]).double()  # (1, T, V)
-    return scores - scores.mean(dim=-1, keepdim=True)  # what all have in common says nothing
+    logits = forward(model, [text]).double()
+    return logits - logits.mean(dim=-1, keepdim=True)
 
 
-def _chooses(model: Model) -> bool:
-    """Whether its answers are scores of which the largest counts."""
-    return model.config.output.kind != "text_vector"
-
-
-def lacks(subject: ModelUnderTest) -> str:
+def skip_int8(subject: ModelUnderTest) -> str:
     if subject.too_large_reason:
         return subject.too_large_reason
-    table = subject.model.embedding
-    if table.weight.device.type != "cpu" or table.weight.dtype != torch.float32:
-        return "8 bits need float32 weights on a CPU"
-    return "" if int8_supported() else "torch does not multiply in 8 bits on this CPU"
+    weight = subject.model.embedding.weight
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+        return "int8 needs float32 weights on a CPU"
+    if not int8_supported():
+        return "torch has no int8 matrix product on this CPU"
+    return ""
 
 
 INT8 = Check(
-    "int8 close to fp32",
-    "answers in 8 bits point the same way as those in float32",
-    0.05,
-    find_int8,
-    lacks,
+    name="int8 close to fp32",
+    invariant="outputs with int8 weights point in the same direction as those in float32",
+    violation="outputs with int8 weights point in another direction than those in float32",
+    tolerance=0.05,
+    measure=measure_int8,
+    skip_reason=skip_int8,
 )

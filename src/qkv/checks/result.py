@@ -1,4 +1,4 @@
-"""What a check is, what it found, and what all of them say together."""
+"""What a check is, what it measures, and the report on all of them."""
 
 from __future__ import annotations
 
@@ -13,38 +13,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finding:
-    """The largest deviation, and where it is: the first place that is beyond what is allowed."""
+    """The largest deviation, and the first location beyond the tolerance (or of the largest)."""
 
     worst: float
     location: str = ""
     remark: str = ""
 
 
-def always(subject: ModelUnderTest) -> str:
-    """Nothing stands in the way of the check."""
+def never_skip(subject: ModelUnderTest) -> str:
+    """The check applies to every model."""
     return ""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must be true of every model.
+    """An invariant that must hold for every model.
 
-    find: measures the subject; it is told the tolerance to know which place is the first beyond it.
-    lacks: why this subject cannot be asked, or nothing if it can.
+    invariant: what must hold, and violation: what is wrong if it does not, as sentences. measure:
+    returns the deviation; it needs the tolerance to find the first location beyond it.
+    skip_reason: why the check does not apply to this model, empty if it does.
     """
 
     name: str
     invariant: str
+    violation: str
     tolerance: float
     measure: Callable[[ModelUnderTest, float], Finding]
-    skip_reason: Callable[[ModelUnderTest], str] = always
+    skip_reason: Callable[[ModelUnderTest], str] = never_skip
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What came out of one check; `worst` is None where it does not apply, and `remark` says why.
+    """The result of one check; `worst` is None where it does not apply, and `remark` says why.
 
-    A check that does not apply is not violated, so it is `ok`, but it does not count as passed.
+    A check that does not apply is `ok`, since nothing is violated, but does not count as passed.
     """
 
     name: str
@@ -62,13 +64,15 @@ class CheckResult:
         return self.worst is None or self.worst <= self.tolerance
 
     def fields(self) -> dict[str, Any]:
-        """For JSON, which knows no infinity: a deviation that is no number becomes null."""
-        known = self.worst is not None and math.isfinite(self.worst)
+        """For JSON, which has no infinity: a deviation that is not finite becomes null."""
+        worst = self.worst
+        if worst is not None and not math.isfinite(worst):
+            worst = None
         return {
             "name": self.name,
             "ok": self.ok,
             "applies": self.applies,
-            "worst": self.worst if known else None,
+            "worst": worst,
             "tolerance": self.tolerance,
             "place": self.location,
             "remark": self.remark,
@@ -77,7 +81,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """All results in their order, and what a person should know of how they were found."""
+    """All results in order, and remarks on how they were obtained."""
 
     checks: tuple[CheckResult, ...]
     remarks: tuple[str, ...] = ()
@@ -88,7 +92,6 @@ class CheckReport:
 
     @property
     def first_failure(self) -> CheckResult | None:
-        """The first violation."""
         return next((result for result in self.checks if not result.ok), None)
 
     def fields(self) -> dict[str, Any]:
@@ -98,22 +101,24 @@ class CheckReport:
 
 @dataclass
 class DeviationTracker:
-    """Deviations as they come: the largest, and the place of the first beyond the tolerance."""
+    """The largest deviation so far, and the location of the first beyond the tolerance."""
 
     tolerance: float
     worst: float = 0.0
-    place: str = ""
+    location: str = ""
     remark: str = ""
     failed: bool = field(default=False, init=False)
 
-    def add(self, value: float, place: str, remark: str = "") -> None:
-        value = math.inf if math.isnan(value) else value
-        beyond = value > self.tolerance
-        if not self.failed and (beyond or value > self.worst):
-            self.place, self.remark = place, remark if beyond else ""
+    def add(self, deviation: float, location: str, remark: str = "") -> None:
+        if math.isnan(deviation):
+            deviation = math.inf
+        beyond = deviation > self.tolerance
+        if not self.failed and (beyond or deviation > self.worst):
+            self.location = location
+            self.remark = remark if beyond else ""
         self.failed = self.failed or beyond
-        self.worst = max(self.worst, value)
+        self.worst = max(self.worst, deviation)
 
     def finding(self, remark: str = "") -> Finding:
-        """What was found; the remark is said where nothing is wrong."""
-        return Finding(self.worst, self.place, self.remark if self.failed else remark)
+        """The result; `remark` is used if nothing failed."""
+        return Finding(self.worst, self.location, self.remark if self.failed else remark)

@@ -1,4 +1,4 @@
-"""All checks on one model, one after the other."""
+"""Runs all checks on one model, one after the other."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from qkv.checks.batching import BATCH, CACHED
 from qkv.checks.gradients import ACCUMULATED, GRADIENTS
 from qkv.checks.masking import CAUSAL, PACKED, PADDING
 from qkv.checks.model_under_test import ModelUnderTest
-from qkv.checks.optimized import INT8, TWIN
+from qkv.checks.optimized import INT8, OPTIMIZED
 from qkv.checks.result import Check, CheckReport, CheckResult
 from qkv.checks.storage import ROUND_TRIP, SAVED
 from qkv.engine.engine import Engine
@@ -19,12 +19,23 @@ from qkv.errors import QkvError
 from qkv.files import one_line
 from qkv.model import Model
 
-SMALL = 50_000_000  # parameters
+SMALL_MODEL_PARAMETERS = 50_000_000  # below, several threads cost more than they gain
 
 CHECKS = (
-    CAUSAL, PADDING, BATCH, CACHED, PACKED, FUSED, ACCUMULATED, SAVED, ROUND_TRIP, SOFTMAX,
-    GRADIENTS, TWIN, INT8,
-)  # fmt: skip
+    CAUSAL,
+    PADDING,
+    BATCH,
+    CACHED,
+    PACKED,
+    FUSED,
+    ACCUMULATED,
+    SAVED,
+    ROUND_TRIP,
+    SOFTMAX,
+    GRADIENTS,
+    OPTIMIZED,
+    INT8,
+)
 
 
 def check(
@@ -35,32 +46,27 @@ def check(
     checks: Sequence[Check] = CHECKS,
     on_result: Callable[[CheckResult], None] | None = None,
 ) -> CheckReport:
-    """What each check found on this model.
+    """The results of all checks on this model.
 
-    texts: tried instead of the built-in ones. quick: a few short texts, for the end of another
-    work. tell: is told each result as it comes.
+    texts: used instead of the built-in ones. quick: only a few short texts, as after training.
+    on_result: called with each result as soon as it is there.
     """
     subject = ModelUnderTest.of(model, texts, quick)
-    found = list[CheckResult]()
-    with _few_threads(subject):
-        for result in results(subject, checks):
-            found.append(result)
+    results = []
+    with _thread_count(subject):
+        for each in checks:
+            result = _run(each, subject)
+            results.append(result)
             if on_result is not None:
                 on_result(result)
-    return CheckReport(tuple(found), subject.remarks)
-
-
-def results(subject: ModelUnderTest, checks: Sequence[Check] = CHECKS) -> Iterator[CheckResult]:
-    """One result after the other, in the order of the checks."""
-    for each in checks:
-        yield _result(each, subject)
+    return CheckReport(tuple(results), subject.remarks)
 
 
 @contextmanager
-def _few_threads(subject: ModelUnderTest) -> Iterator[None]:
-    """Inside, a small model computes on one core: its texts are too short to share them out."""
+def _thread_count(subject: ModelUnderTest) -> Iterator[None]:
+    """Inside, a small model runs on one thread: the inputs are too short to split."""
     before = torch.get_num_threads()
-    if subject.parameters < SMALL:
+    if subject.parameters < SMALL_MODEL_PARAMETERS:
         torch.set_num_threads(1)
     try:
         yield
@@ -68,15 +74,15 @@ def _few_threads(subject: ModelUnderTest) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _result(each: Check, subject: ModelUnderTest) -> CheckResult:
-    """A model that cannot even be asked fails the check, and the place says why."""
-    why_not = each.skip_reason(subject)
-    if why_not:
-        return CheckResult(each.name, None, each.tolerance, remark=why_not)
+def _run(each: Check, subject: ModelUnderTest) -> CheckResult:
+    """A model that raises an error fails the check, with the error as its location."""
+    skip_reason = each.skip_reason(subject)
+    if skip_reason:
+        return CheckResult(each.name, None, each.tolerance, remark=skip_reason)
     try:
-        found = each.measure(subject, each.tolerance)
+        finding = each.measure(subject, each.tolerance)
     except (QkvError, RuntimeError) as error:
         return CheckResult(
             each.name, float("inf"), each.tolerance, one_line(error), "it cannot be run"
         )
-    return CheckResult(each.name, found.worst, each.tolerance, found.location, found.remark)
+    return CheckResult(each.name, finding.worst, each.tolerance, finding.location, finding.remark)

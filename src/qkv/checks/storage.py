@@ -1,4 +1,4 @@
-"""Saved = loaded: the model written as a bundle and read again is the same, bit for bit."""
+"""Round trips: a model saved and loaded again, and a text encoded and decoded again."""
 
 import shutil
 import tempfile
@@ -16,127 +16,150 @@ from qkv.files import one_line
 from qkv.text import Tokenizer
 from qkv.text.special_tokens import DEFAULT_SPECIAL_TOKENS
 
-# FOLDED check/round_trip: Tokenizer round trip: a text cut into tokens and put together again
-#   is that text.
+DISK_SPACE_FACTOR = 1.5  # times the size of the model must be free
+LOSSLESS_KINDS = ("bpe", "bytes")  # trained by qkv, these restore every text exactly
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 
-ROOM = 1.5  # times the size of the model that must be free on the disk
 
-
-def find_saved(subject: ModelUnderTest, tolerance: float) -> Finding:
-    """How many tensors and other things differ; the first is named."""
+def measure_saved(subject: ModelUnderTest, tolerance: float) -> Finding:
+    """How many tensors and other parts differ; the first is named."""
     bundle = subject.engine.bundle
     with tempfile.TemporaryDirectory(prefix="qkv-check-") as folder:
-        place = Path(folder) / "model"
+        path = Path(folder) / "model"
         try:
-            bundle.save(place)
-            again = Bundle.load(place, bundle.model.embedding.weight.device)
-            different = _different(subject, bundle, again)
-            del again  # its weights are mapped from the folder that goes now
+            bundle.save(path)
+            reloaded = Bundle.load(path, bundle.model.embedding.weight.device)
+            differences = _differences(subject, bundle, reloaded)
+            del reloaded  # its weights are mapped from the folder that is about to be deleted
         except QkvError as error:
             return Finding(1.0, one_line(error).replace(folder, "…"))
-    return Finding(float(len(different)), different[0] if different else "")
+    return Finding(float(len(differences)), differences[0] if differences else "")
 
 
-def _different(subject: ModelUnderTest, one: Bundle, other: Bundle) -> list[str]:
-    found = ["the config"] if one.model.config != other.model.config else []
-    left, right = one.model.state_dict(), other.model.state_dict()
-    for name in sorted(left.keys() | right.keys()):
-        a, b = left.get(name), right.get(name)
+def _differences(subject: ModelUnderTest, bundle: Bundle, reloaded: Bundle) -> list[str]:
+    differences = []
+    if bundle.model.config != reloaded.model.config:
+        differences.append("the config")
+    weights = bundle.model.state_dict()
+    reloaded_weights = reloaded.model.state_dict()
+    for name in sorted(weights.keys() | reloaded_weights.keys()):
+        a = weights.get(name)
+        b = reloaded_weights.get(name)
         if a is None or b is None or a.dtype != b.dtype or not _bits_equal(a, b):
-            found.append(name)
-    if (one.tokenizer is None) != (other.tokenizer is None):
-        found.append("the tokenizer")
-    if one.tokenizer is not None and other.tokenizer is not None:
-        kept = (t.encode_many(subject.texts) for t in (one.tokenizer, other.tokenizer))
-        if one.tokenizer.to_json() != other.tokenizer.to_json() or next(kept) != next(kept):
-            found.append("the tokenizer")
-    if one.card != other.card:
-        found.append("the import card")
-    if not found:
-        with inference(one.model), inference(other.model):
-            said = [forward(bundle.model, subject.inputs[:2]) for bundle in (one, other)]
-        found += [] if _bits_equal(*said) else ["output"]
-    return found
+            differences.append(name)
+    if not _tokenizers_equal(subject, bundle.tokenizer, reloaded.tokenizer):
+        differences.append("the tokenizer")
+    if bundle.card != reloaded.card:
+        differences.append("the import card")
+    if not differences:
+        inputs = subject.inputs[:2]
+        with inference(bundle.model), inference(reloaded.model):
+            output = forward(bundle.model, inputs)
+            reloaded_output = forward(reloaded.model, inputs)
+        if not _bits_equal(output, reloaded_output):
+            differences.append("output")
+    return differences
 
 
-def _bits_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """NaN equals NaN, and 0 is not −0."""
-    if one.shape != other.shape:
+def _tokenizers_equal(
+    subject: ModelUnderTest, tokenizer: Tokenizer | None, reloaded: Tokenizer | None
+) -> bool:
+    if tokenizer is None or reloaded is None:
+        return tokenizer is reloaded
+    if tokenizer.to_json() != reloaded.to_json():
         return False
-    sizes = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    kind = sizes[one.element_size()]
-    return torch.equal(one.contiguous().view(kind), other.contiguous().view(kind))
+    return tokenizer.encode_many(subject.texts) == reloaded.encode_many(subject.texts)
 
 
-def lacks_saved(subject: ModelUnderTest) -> str:
+def _bits_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether all bits are equal: NaN equals NaN, and 0 is not −0."""
+    if a.shape != b.shape:
+        return False
+    integer = INTEGERS[a.element_size()]
+    return torch.equal(a.contiguous().view(integer), b.contiguous().view(integer))
+
+
+def skip_saved(subject: ModelUnderTest) -> str:
     if subject.too_large_reason:
         return subject.too_large_reason
-    size = sum(t.nbytes for t in subject.model.state_dict().values())
+    size = sum(tensor.nbytes for tensor in subject.model.state_dict().values())
     free = shutil.disk_usage(tempfile.gettempdir()).free
-    if free < ROOM * size:
+    if free < DISK_SPACE_FACTOR * size:
         return f"the model has {size:,} bytes, but only {free:,} are free for a copy of it"
     return ""
 
 
 SAVED = Check(
-    "saved = loaded",
-    "written and read again, every tensor, token and answer is the same, bit for bit",
-    0.0,
-    find_saved,
-    lacks_saved,
+    name="saved = loaded",
+    invariant="saved and loaded, every tensor, token and output is the same, bit for bit",
+    violation="the model is not the same after saving and loading it",
+    tolerance=0.0,
+    measure=measure_saved,
+    skip_reason=skip_saved,
 )
 
-EXACT = ("bpe", "bytes")  # kinds that, learned here, give back every text as it was
 
-
-def find(subject: ModelUnderTest, tolerance: float) -> Finding:
-    """How many texts do not come back; those with a character that is not known are left out."""
+def measure_round_trip(subject: ModelUnderTest, tolerance: float) -> Finding:
+    """How many texts are not restored; those with unknown characters are skipped and counted."""
     tokenizer = subject.engine.tokenizer
-    exact = tokenizer.kind in EXACT and tokenizer.special_tokens == DEFAULT_SPECIAL_TOKENS
-    lost, unknown = list[str](), 0
+    lossless = (
+        tokenizer.kind in LOSSLESS_KINDS and tokenizer.special_tokens == DEFAULT_SPECIAL_TOKENS
+    )
+    failures: list[str] = []
+    unknown = 0
     for number, text in enumerate(subject.texts, start=1):
         ids = tokenizer.encode(text, target=True)
-        if _unknown(tokenizer) in ids:
+        if _unk_id(tokenizer) in ids:
             unknown += 1
             continue
-        back = tokenizer.decode(ids)
-        if back != text if exact else bare(back) != bare(text):
-            lost.append(f"text {number}, character {_first(text, back, exact)}")
-        elif not exact and tokenizer.encode(back, target=True) != ids:
-            lost.append(f"text {number}, whose tokens change on the way")
-    told = [] if exact else ["but for case, accents and blanks"]
-    told += [f"{unknown} of {len(subject.texts)} texts hold what it does not know"] * bool(unknown)
-    return Finding(float(len(lost)), lost[0] if lost else "", "; ".join(told))
+        decoded = tokenizer.decode(ids)
+        expected = text if lossless else normalized(text)
+        actual = decoded if lossless else normalized(decoded)
+        if actual != expected:
+            failures.append(f"text {number}, character {_first_difference(expected, actual)}")
+        elif not lossless and tokenizer.encode(decoded, target=True) != ids:
+            failures.append(f"text {number}, whose tokens change when it is encoded again")
+    remarks = []
+    if not lossless:
+        remarks.append("except for case, accents and whitespace")
+    if unknown:
+        remarks.append(f"{unknown} of {len(subject.texts)} texts have unknown characters")
+    return Finding(float(len(failures)), failures[0] if failures else "", "; ".join(remarks))
 
 
-def bare(text: str) -> str:
-    """What every tokenizer must keep: a text without case, accents and blanks."""
+def normalized(text: str) -> str:
+    """The part of a text that every tokenizer must preserve: no case, accents, whitespace."""
     letters = unicodedata.normalize("NFKD", text.casefold())
+    # Folding may compose new characters and decomposing may give new capitals: once more.
     letters = unicodedata.normalize("NFKD", letters.casefold())
     return "".join(c for c in letters if not c.isspace() and unicodedata.category(c)[0] not in "MC")
 
 
-def _first(text: str, back: str, exact: bool) -> str:
-    """The first character that is another one, and where it stands."""
-    one, other = (text, back) if exact else (bare(text), bare(back))
-    for place, letter in enumerate(one):
-        if place >= len(other) or other[place] != letter:
-            return f"{place} ({letter!r})"
-    return f"{len(one)} (one too many)"
+def _first_difference(expected: str, actual: str) -> str:
+    """The index of the first character that differs, and the character."""
+    for index, letter in enumerate(expected):
+        if index >= len(actual) or actual[index] != letter:
+            return f"{index} ({letter!r})"
+    return f"{len(expected)} (one too many)"
 
 
-def _unknown(tokenizer: Tokenizer) -> int | None:
-    return None if tokenizer.special_tokens.unk is None else tokenizer.unk_id
+def _unk_id(tokenizer: Tokenizer) -> int | None:
+    if tokenizer.special_tokens.unk is None:
+        return None
+    return tokenizer.unk_id
 
 
-def lacks(subject: ModelUnderTest) -> str:
-    return "the model has no tokenizer" if subject.engine.bundle.tokenizer is None else ""
+def skip_round_trip(subject: ModelUnderTest) -> str:
+    if subject.engine.bundle.tokenizer is None:
+        return "the model has no tokenizer"
+    return ""
 
 
 ROUND_TRIP = Check(
-    "tokenizer round trip",
-    "a text cut into tokens and put together again is that text",
-    0.0,
-    find,
-    lacks,
+    name="tokenizer round trip",
+    invariant="decoding the tokens of a text restores it",
+    violation="decoding the tokens of a text does not restore it",
+    tolerance=0.0,
+    measure=measure_round_trip,
+    skip_reason=skip_round_trip,
 )

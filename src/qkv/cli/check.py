@@ -92,12 +92,9 @@ def tell_end(report: "CheckReport") -> None:
     if first is None:
         typer.echo(verdict(report))
         return
-    proves = next(each.invariant for each in CHECKS if each.name == first.name)
-    for told in (
-        f"{first.name} does not hold: it is not so that {proves}",
-        f"first at: {first.location}",
-    ):
-        typer.echo("\n".join(wrap(told, WIDTH)))
+    violation = next(each.violation for each in CHECKS if each.name == first.name)
+    for line in (f"{first.name} failed: {violation}", f"first at: {first.location}"):
+        typer.echo("\n".join(wrap(line, WIDTH)))
 
 
 def verdict(report: "CheckReport") -> str:
