@@ -1,12 +1,12 @@
-// The steps of one attention head, from the file or, for long texts, worked out a row at a time.
+// The steps of one attention head: stored in the file or, for long texts, recomputed a row at a time.
 
-import { bytes, headOf, held, isWhole, node, row } from "./payload.js";
+import { chunkBytes, isStored, nodeOf, payload, rowOfPosition, tensorHead, tensorRow } from "./payload.js";
 
-const attentions = new Map(held.attentions.map((each) => [each.prefix, each]));
-const GRIDS = ["scores", "scaled", "capped", "masked", "weights"];
-const ROWS = 256; // computed rows kept
-const computed = new Map();
-const seenBits = new Map();
+const attentions = new Map(payload.attentions.map((attention) => [attention.prefix, attention]));
+const SCORE_STEPS = ["scores", "scaled", "capped", "masked", "weights"];
+const MAX_RECOMPUTED = 256; // rows
+const recomputed = new Map();
+const maskBits = new Map();
 
 export function attentionOf(name) {
   return attentions.get(name.slice(0, name.lastIndexOf(".")));
@@ -16,84 +16,110 @@ export function stepOf(name) {
   return name.slice(name.lastIndexOf(".") + 1);
 }
 
-// The head whose keys and values this query head reads: fewer of them may be shared.
-export function sharedHead(name, head, heads) {
-  const own = node(name).shape[0];
-  return Math.floor((head * own) / heads);
+// The key/value head that a query head reads: with grouped-query attention several share one.
+export function kvHead(name, head, queryHeads) {
+  const heads = nodeOf(name).shape[0];
+  return Math.floor((head * heads) / queryHeads);
 }
 
-export function isGrid(name) {
-  return GRIDS.includes(stepOf(name)) && attentionOf(name) !== undefined;
+// Whether the step is a T × S matrix of scores or weights.
+export function isScoreStep(name) {
+  return SCORE_STEPS.includes(stepOf(name)) && attentionOf(name) !== undefined;
 }
 
-// Whether the page can work out this step for single rows from queries and keys.
-export function canCompute(name) {
-  if (isWhole(name)) return false;
+// Whether single rows of this step can be recomputed from the queries and keys in the file.
+export function canRecompute(name) {
+  if (isStored(name)) return false;
   const attention = attentionOf(name);
-  return Boolean(attention?.computable) && isGrid(name) && isWhole(attention.query) && isWhole(attention.key);
+  return Boolean(attention?.computable) && isScoreStep(name) && isStored(attention.query) && isStored(attention.key);
 }
 
-export function headRow(name, at, head) {
-  if (isWhole(name)) return row(name, at, sharedHead(name, head, attentionOf(name)?.heads ?? 1));
-  return computedRow(attentionOf(name), at, head)[stepOf(name)];
+export function headRow(name, index, head) {
+  if (isStored(name)) return tensorRow(name, index, kvHead(name, head, attentionOf(name)?.heads ?? 1));
+  return recomputeRow(attentionOf(name), index, head)[stepOf(name)];
 }
 
-// Whether the query may not look at the key.
-export function isHidden(attention, query, key) {
+// A row of a step for this head, or of a value that has no heads.
+export function valueRow(name, index, head) {
+  return nodeOf(name).shape.length === 3 ? headRow(name, index, head) : tensorRow(name, index);
+}
+
+// The row of a cell's input at a position, or null where the file does not have it.
+export function inputRow(cell, input, position = cell.position) {
+  const name = cell.inputs[input];
+  if (canRecompute(name)) return headRow(name, position, cell.head);
+  if (!isStored(name)) return null;
+  const index = rowOfPosition(name, position);
+  return index < 0 ? null : valueRow(name, index, cell.head);
+}
+
+// The row of a parameter, or of a table by position, or null where the file does not have it.
+export function parameterRow(cell, input, index = cell.position) {
+  return isStored(cell.inputs[input]) ? tensorRow(cell.inputs[input], index) : null;
+}
+
+// The row that the cell itself stands in.
+export function ownRow(cell) {
+  return valueRow(cell.node.name, rowOfPosition(cell.node.name, cell.position), cell.head);
+}
+
+// Whether the mask hides the key from the query.
+export function isMasked(attention, query, key) {
   if (attention.mask === null) return false;
-  const bit = query * held.masks[attention.mask].columns + key;
+  const bit = query * payload.masks[attention.mask].columns + key;
   return ((bitsOf(attention)[bit >> 3] >> (bit & 7)) & 1) === 0;
 }
 
 function bitsOf({ mask }) {
-  if (!seenBits.has(mask)) seenBits.set(mask, readBits(held.masks[mask].id));
-  return seenBits.get(mask);
+  if (!maskBits.has(mask)) maskBits.set(mask, readBits(payload.masks[mask].id));
+  return maskBits.get(mask);
 }
 
 function readBits(id) {
   try {
-    return bytes(id);
+    return chunkBytes(id);
   } catch {
-    return new Uint8Array(); // told by the check of the checksums
+    return new Uint8Array(); // the check of the checksums reports it
   }
 }
 
-export function computedRow(attention, at, head) {
-  const id = `${attention.prefix} ${head} ${at}`;
-  let made = computed.get(id);
-  if (made === undefined) {
-    made = computeRow(attention, at, head);
-    if (computed.size >= ROWS) computed.delete(computed.keys().next().value);
-    computed.set(id, made);
-  }
-  return made;
-}
-
-// A row of shares that sum to 1; zeros where everything is hidden.
-export function softmax(scores) {
-  let largest = -Infinity;
-  for (let at = 0; at < scores.length; at++) if (scores[at] > largest) largest = scores[at];
-  const shares = new Float64Array(scores.length);
-  if (largest === -Infinity) return shares;
+// A row of probabilities that sum to 1; zeros where every logit is −∞.
+export function softmax(logits) {
+  let max = -Infinity;
+  for (let i = 0; i < logits.length; i++) if (logits[i] > max) max = logits[i];
+  const probs = new Float64Array(logits.length);
+  if (max === -Infinity) return probs;
   let total = 0;
-  for (let at = 0; at < scores.length; at++) total += shares[at] = Math.exp(scores[at] - largest);
-  for (let at = 0; at < scores.length; at++) shares[at] /= total;
-  return shares;
+  for (let i = 0; i < logits.length; i++) total += probs[i] = Math.exp(logits[i] - max);
+  for (let i = 0; i < logits.length; i++) probs[i] /= total;
+  return probs;
 }
 
-function computeRow(attention, at, head) {
+// Every step of one query of one head, from the queries and keys; cached.
+export function recomputeRow(attention, index, head) {
+  const id = `${attention.prefix} ${head} ${index}`;
+  let steps = recomputed.get(id);
+  if (steps === undefined) {
+    steps = attentionRow(attention, index, head);
+    if (recomputed.size >= MAX_RECOMPUTED) recomputed.delete(recomputed.keys().next().value);
+    recomputed.set(id, steps);
+  }
+  return steps;
+}
+
+function attentionRow(attention, index, head) {
   const { query, key, heads, factor, cap } = attention;
-  const q = row(query, at, sharedHead(query, head, heads));
-  const keys = headOf(key, sharedHead(key, head, heads));
-  const length = node(key).shape[1];
+  const q = tensorRow(query, index, kvHead(query, head, heads));
+  const keys = tensorHead(key, kvHead(key, head, heads));
+  const length = nodeOf(key).shape[1];
   const [scores, scaled, capped, masked] = Array.from({ length: 4 }, () => new Float64Array(length));
-  for (let s = 0, from = 0; s < length; s++, from += q.length) {
+  for (let s = 0, start = 0; s < length; s++, start += q.length) {
     let sum = 0;
-    for (let e = 0; e < q.length; e++) sum += q[e] * keys[from + e];
+    for (let e = 0; e < q.length; e++) sum += q[e] * keys[start + e];
     scores[s] = sum;
     scaled[s] = sum * factor;
     capped[s] = cap === null ? scaled[s] : Math.tanh(scaled[s] / cap) * cap;
-    masked[s] = isHidden(attention, at, s) ? -Infinity : capped[s];
+    masked[s] = isMasked(attention, index, s) ? -Infinity : capped[s];
   }
   return { scores, scaled, capped, masked, weights: softmax(masked) };
 }

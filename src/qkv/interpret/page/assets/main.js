@@ -1,35 +1,38 @@
-// Puts the page together.
+// Builds the page.
 
-import { drawHeads, markHead } from "./heads.js";
-import { fillAll, showEnds, showLayer } from "./steps.js";
-import { drawSwitcher, markSwitcher } from "./switcher.js";
-import { showOutput } from "./output.js";
 import { runChecks } from "./checks.js";
-import { forget } from "./inspector.js";
-import { byId } from "./elements.js";
-import { held } from "./payload.js";
+import { byId } from "./dom.js";
+import { drawHeadLists, drawHeads, markHead } from "./heads.js";
+import { clearInspector } from "./inspector.js";
+import { showOutput } from "./output.js";
+import { payload } from "./payload.js";
+import { buildAllTables, showLayer, showOuterSteps } from "./steps.js";
 
-function choose(attention, head, look = true) {
+function selectHead(attention, head) {
   markHead(attention, head);
-  markSwitcher(attention, head);
   showLayer(attention, head);
-  if (!look) return;
-  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  byId("layer").scrollIntoView({ behavior: still ? "auto" : "smooth" });
+}
+
+// From the grid of heads: also scrolls to the steps.
+function openHead(attention, head) {
+  selectHead(attention, head);
+  const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  byId("layer").scrollIntoView({ behavior: isStill ? "auto" : "smooth" });
   byId("layer-title").focus({ preventScroll: true });
 }
 
 document.documentElement.classList.add("scripted");
 showOutput();
-if (held.attentions.length) {
-  drawHeads(choose);
-  drawSwitcher((attention, head) => choose(attention, head, false));
-  choose(held.attentions[held.first[0]], held.first[1], false);
+if (payload.attentions.length) {
+  const [attention, head] = payload.first;
+  drawHeads(openHead);
+  drawHeadLists(selectHead);
+  selectHead(payload.attentions[attention], head);
 } else {
   for (const id of ["heads", "layer"]) byId(id).remove();
 }
-showEnds(byId("ends"));
-byId("close").addEventListener("click", forget);
-document.addEventListener("keydown", (event) => event.key === "Escape" && forget());
-window.addEventListener("beforeprint", fillAll);
+showOuterSteps(byId("outer"));
+byId("close").addEventListener("click", clearInspector);
+document.addEventListener("keydown", (event) => event.key === "Escape" && clearInspector());
+window.addEventListener("beforeprint", buildAllTables);
 runChecks();

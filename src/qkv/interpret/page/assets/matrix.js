@@ -1,83 +1,84 @@
-// A step as a table to look at: labels, numbers, what is hidden, how strongly a cell is shaded.
+// A step as a matrix to show: labels, numbers, which cells are masked, how strongly each is shaded.
 
-import { figure } from "./figures.js";
-import { attentionOf, canCompute, headRow, isGrid, isHidden, stepOf } from "./attention.js";
-import { floats, held, isWhole, label, node, row } from "./payload.js";
+import { attentionOf, canRecompute, isMasked, isScoreStep, stepOf, valueRow } from "./attention.js";
+import { figure } from "./format.js";
+import { axisLabels, chunkFloats, isStored, label, nodeOf } from "./payload.js";
 
-// All cells of a step, one by one; null if they are not in the file.
-export function matrix(name, head) {
-  const made = node(name);
-  const [rows, columns] = made.shape.slice(-2);
-  const perHead = made.shape.length === 3;
-  if (!isWhole(name) && !canCompute(name)) return null;
-  const [rowLabels, columnLabels] = made.labels.map((each) => held.tokens[each] ?? held.names[each]);
-  const numbers = (i) => (perHead ? headRow(name, i, head) : row(name, i));
-  const grid = isGrid(name);
+// All cells of a step; null if they are neither in the file nor can be recomputed.
+export function fullMatrix(name, head) {
+  if (!isStored(name) && !canRecompute(name)) return null;
+  const node = nodeOf(name);
+  const [rows, columns] = node.shape.slice(-2);
+  const [rowLabels, columnLabels] = node.labels.map(axisLabels);
+  const row = (i) => valueRow(name, i, head);
   return {
-    name, head: perHead ? head : null, rows, columns,
-    corner: made.corner,
-    rowLabel: (i) => (rows === 1 && !rowLabels ? "text" : label(rowLabels, made.rows ? made.rows[i] : i)),
+    name, rows, columns, row,
+    head: node.shape.length === 3 ? head : null,
+    corner: node.corner,
+    rowLabel: (i) => (rows === 1 && !rowLabels ? "text" : label(rowLabels, node.rows ? node.rows[i] : i)),
     columnLabel: (j) => label(columnLabels, j),
-    value: (i, j) => numbers(i)[j],
-    row: numbers,
-    hidden: hiding(name, grid),
-    share: shading(name, made.largest),
-    widest: share(name) ? 6 : figure(isWhole(name) ? -made.largest : -99).length,
-    worked: !isWhole(name),
+    value: (i, j) => row(i)[j],
+    masked: maskOf(name),
+    shade: shadeOf(name, node.largest),
+    widest: isProbability(name) ? 6 : figure(isStored(name) ? -node.largest : -99).length,
+    isRecomputed: !isStored(name),
   };
 }
 
 // The largest weight of each block of a head's weights.
 export function pooledMatrix(name, head) {
-  const made = node(name).pooled;
-  const [rows, columns] = made.shape;
-  const [down, across] = made.block;
-  const [rowLabels, columnLabels] = node(name).labels.map((each) => held.tokens[each]);
-  const [most, widest] = node(name).shape.slice(-2);
-  const part = made.parts.find((each) => head >= each.first && head < each.first + each.count);
-  const numbers = (i) => {
-    const start = ((head - part.first) * rows + i) * columns;
-    return floats(part).subarray(start, start + columns);
+  const { pooled, labels, shape } = nodeOf(name);
+  const [rows, columns] = pooled.shape;
+  const [down, across] = pooled.block;
+  const [queries, keys] = shape.slice(-2);
+  const [rowLabels, columnLabels] = labels.map(axisLabels);
+  const chunk = pooled.chunks.find((each) => head >= each.first && head < each.first + each.count);
+  const row = (i) => {
+    const start = ((head - chunk.first) * rows + i) * columns;
+    return chunkFloats(chunk).subarray(start, start + columns);
   };
-  const attention = attentionOf(name);
+  const rowSpan = (i) => [i * down, Math.min(queries, (i + 1) * down)];
+  const columnSpan = (j) => [j * across, Math.min(keys, (j + 1) * across)];
   return {
-    name, head, rows, columns, block: [down, across],
+    name, head, rows, columns, row,
+    block: [down, across],
     corner: "queries ↓ keys →",
-    rowLabel: (i) => span(rowLabels, i * down, Math.min(most, (i + 1) * down)),
-    columnLabel: (j) => span(columnLabels, j * across, Math.min(widest, (j + 1) * across)),
-    value: (i, j) => numbers(i)[j],
-    row: numbers,
-    hidden: (i, j) => blockHidden(attention, i * down, Math.min(most, (i + 1) * down), j * across, Math.min(widest, (j + 1) * across)),
-    share: (value) => value,
+    rowLabel: (i) => spanLabel(rowLabels, ...rowSpan(i)),
+    columnLabel: (j) => spanLabel(columnLabels, ...columnSpan(j)),
+    value: (i, j) => row(i)[j],
+    masked: (i, j) => isBlockMasked(attentionOf(name), rowSpan(i), columnSpan(j)),
+    shade: (value) => value,
     widest: 6,
-    worked: false,
+    isRecomputed: false,
   };
 }
 
-function share(name) {
+function isProbability(name) {
   return stepOf(name) === "weights" || name === "probabilities";
 }
 
-function span(labels, start, stop) {
+function spanLabel(labels, start, stop) {
   return stop - start === 1 ? label(labels, start) : `${start + 1}–${stop}`;
 }
 
-function blockHidden(attention, top, bottom, left, right) {
+function isBlockMasked(attention, [top, bottom], [left, right]) {
   if (attention.mask === null) return false;
-  for (let i = top; i < bottom; i++) for (let j = left; j < right; j++) if (!isHidden(attention, i, j)) return false;
+  for (let i = top; i < bottom; i++) {
+    for (let j = left; j < right; j++) if (!isMasked(attention, i, j)) return false;
+  }
   return true;
 }
 
-function hiding(name, grid) {
+function maskOf(name) {
   const attention = attentionOf(name);
-  if (!grid || !["masked", "weights"].includes(stepOf(name))) return () => false;
-  const positions = node(name).rows;
-  return (i, j) => isHidden(attention, positions ? positions[i] : i, j);
+  if (!isScoreStep(name) || !["masked", "weights"].includes(stepOf(name))) return () => false;
+  const positions = nodeOf(name).rows;
+  return (i, j) => isMasked(attention, positions ? positions[i] : i, j);
 }
 
-// From −1 to 1: the value against the largest of the tensor, softened so that small ones show.
-function shading(name, largest) {
-  if (share(name)) return (value) => value;
+// From −1 to 1: the value relative to the largest, by its square root so that small ones show.
+function shadeOf(name, largest) {
+  if (isProbability(name)) return (value) => value;
   return (value) => {
     if (!Number.isFinite(value) || !largest) return 0;
     return Math.sign(value) * Math.sqrt(Math.min(1, Math.abs(value) / largest));

@@ -1,61 +1,65 @@
-// What the model answered: the likeliest tokens after each position, the labels, or the vector.
+// The model's prediction: the most probable tokens at each position, the labels, or the vector.
 
-import { byId, element, quoted, roving } from "./elements.js";
-import { figure, percent } from "./figures.js";
+import { byId, element, quoted, rovingFocus } from "./dom.js";
+import { figure, percent } from "./format.js";
 import { inspect } from "./inspector.js";
-import { matrix } from "./matrix.js";
-import { held } from "./payload.js";
+import { fullMatrix } from "./matrix.js";
+import { payload } from "./payload.js";
 import { Table } from "./table.js";
 
 export function showOutput() {
-  const { output } = held;
+  const { output } = payload;
   const root = byId("output");
-  if (!output) return root.remove();
+  if (!output) {
+    root.remove();
+    return;
+  }
   byId("output-title").textContent = output.title;
   root.append(element("p", { class: "lead" }, output.sentence));
-  if (output.positions) root.append(...byPosition(output));
-  if (output.vector) root.append(new Table(matrix(output.vector, null), "the vector", inspect).root);
-  return root;
+  if (output.positions) root.append(...predictionList(output));
+  if (output.vector) root.append(new Table(fullMatrix(output.vector, null), "the vector", inspect).root);
 }
 
-// A strip of positions; the chosen one shows what was likeliest there.
-function byPosition(output) {
+// A strip of positions; the selected one shows its most probable tokens.
+function predictionList(output) {
+  const { positions } = output;
   const list = element("div", { class: "likeliest", role: "region", "aria-label": "The likeliest answers", "aria-live": "polite" });
-  if (output.positions.length === 1) {
-    show(list, output.positions[0], output);
+  if (positions.length === 1) {
+    showPredictions(list, positions[0], output);
     return [list];
   }
-  const strip = element("div", { class: output.positions.length > 40 ? "strip long" : "strip", role: "group", "aria-label": "Positions of the text" });
-  const buttons = output.positions.map((position) => {
-    const best = position.best[0];
-    return element("button", { type: "button", tabindex: -1, "aria-pressed": "false", onclick: () => pick(position) },
-      quoted(position.token), element("span", { class: "then" }, element("span", { "aria-hidden": "true" }, "→ "), quoted(best.name), ` ${percent(Number(best.probability))}`));
-  });
-  const pick = (position) => {
-    const at = output.positions.indexOf(position);
+  const strip = element("div", { class: positions.length > 40 ? "strip long" : "strip", role: "group", "aria-label": "Positions of the text" });
+  const buttons = positions.map((position, index) => positionButton(position, () => select(index)));
+  const select = (index) => {
     buttons.forEach((button, other) => {
-      button.setAttribute("aria-pressed", String(other === at));
-      button.tabIndex = other === at ? 0 : -1;
+      button.setAttribute("aria-pressed", String(other === index));
+      button.tabIndex = other === index ? 0 : -1;
     });
-    show(list, position, output);
+    showPredictions(list, positions[index], output);
   };
   strip.append(...buttons);
-  roving(strip, buttons, buttons.length);
-  pick(output.positions.at(-1));
+  rovingFocus(strip, buttons, buttons.length);
+  select(positions.length - 1);
   requestAnimationFrame(() => (strip.scrollLeft = strip.scrollWidth));
   return [strip, list];
 }
 
-function show(list, position, output) {
-  const rows = position.best.map(({ name, ...numbers }) => {
-    const [probability, score] = [Number(numbers.probability), Number(numbers.score)];
+function positionButton({ token, best: [top] }, onclick) {
+  return element("button", { type: "button", tabindex: -1, "aria-pressed": "false", onclick },
+    quoted(token),
+    element("span", { class: "then" }, element("span", { "aria-hidden": "true" }, "→ "), quoted(top.name), ` ${percent(Number(top.probability))}`));
+}
+
+function showPredictions(list, position, output) {
+  const rows = position.best.map((each) => {
+    const probability = Number(each.probability), logit = Number(each.logit);
     const bar = element("span", { class: "bar", "aria-hidden": "true" });
-    bar.style.setProperty("--share", Math.max(0, probability).toFixed(4));
-    return element("tr", {}, element("th", { scope: "row" }, quoted(name)), element("td", {}, figure(probability)), element("td", {}, figure(score)), element("td", { class: "bars" }, bar));
+    bar.style.setProperty("--fraction", Math.max(0, probability).toFixed(4));
+    return element("tr", {}, element("th", { scope: "row" }, quoted(each.name)), element("td", {}, figure(probability)), element("td", {}, figure(logit)), element("td", { class: "bars" }, bar));
   });
-  const said = position.token === null ? "" : element("p", { class: "muted" }, output.after, " “", quoted(position.token), "”");
-  const head = ["answer", "probability", "score"].map((name) => element("th", { scope: "col" }, name));
-  list.replaceChildren(said, element("table", { class: "answers" },
+  const caption = position.token === null ? "" : element("p", { class: "muted" }, output.after, " “", quoted(position.token), "”");
+  const headers = ["answer", "probability", "score"].map((name) => element("th", { scope: "col" }, name));
+  list.replaceChildren(caption, element("table", { class: "answers" },
     element("caption", { class: "unseen" }, "Likeliest first"),
-    element("thead", {}, element("tr", {}, ...head, element("td", {}))), element("tbody", {}, ...rows)));
+    element("thead", {}, element("tr", {}, ...headers, element("td", {}))), element("tbody", {}, ...rows)));
 }

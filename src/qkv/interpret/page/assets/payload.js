@@ -1,83 +1,100 @@
-// What the file holds: one JSON of names and sizes, and tensors in parts, decoded when looked at.
+// The data of the page: one JSON of names and sizes, and tensors in base64 chunks, decoded lazily.
 
-import { byId } from "./elements.js";
+import { byId } from "./dom.js";
 
-export const held = JSON.parse(byId("qkv-data").textContent);
+export const payload = JSON.parse(byId("qkv-data").textContent);
 
-const nodes = new Map(held.nodes.map((node) => [node.name, node]));
-const KEPT = 96; // decoded parts; the oldest gives way
+const nodes = new Map(payload.nodes.map((node) => [node.name, node]));
+const MAX_DECODED = 96; // chunks; the least recently decoded is dropped
 const decoded = new Map();
 
-export function node(name) {
+export function nodeOf(name) {
   return nodes.get(name);
 }
 
 // Whether every number of the tensor is in the file.
-export function isWhole(name) {
-  return nodes.get(name)?.parts?.length > 0;
+export function isStored(name) {
+  return nodes.get(name)?.chunks?.length > 0;
 }
 
 // One row of a tensor (rows, columns), or of one head of a tensor (heads, rows, columns).
-export function row(name, at, head = null) {
+export function tensorRow(name, index, head = null) {
   const width = nodes.get(name).shape.at(-1);
-  if (head !== null) return headOf(name, head).subarray(at * width, (at + 1) * width);
-  const part = partOf(name, at);
-  return floats(part).subarray((at - part.first) * width, (at - part.first + 1) * width);
+  if (head !== null) return tensorHead(name, head).subarray(index * width, (index + 1) * width);
+  const chunk = chunkOf(name, index);
+  return chunkFloats(chunk).subarray((index - chunk.first) * width, (index - chunk.first + 1) * width);
 }
 
 // All rows of one head, one after the other.
-export function headOf(name, head) {
+export function tensorHead(name, head) {
   const [, rows, width] = nodes.get(name).shape;
-  const part = partOf(name, head);
-  return floats(part).subarray((head - part.first) * rows * width, (head - part.first + 1) * rows * width);
+  const chunk = chunkOf(name, head);
+  return chunkFloats(chunk).subarray((head - chunk.first) * rows * width, (head - chunk.first + 1) * rows * width);
 }
 
-function partOf(name, first) {
-  return nodes.get(name).parts.find((each) => first < each.first + each.count);
+function chunkOf(name, first) {
+  return nodes.get(name).chunks.find((chunk) => first < chunk.first + chunk.count);
 }
 
-// The numbers of a part, from now on kept for a while; none are numbers if it cannot be read.
-export function floats(part) {
-  let numbers = decoded.get(part.id);
-  if (numbers === undefined) {
-    numbers = decode(part);
-    if (decoded.size >= KEPT) decoded.delete(decoded.keys().next().value);
-    decoded.set(part.id, numbers);
+// The numbers of a chunk, cached; NaN everywhere if the chunk cannot be read.
+export function chunkFloats(chunk) {
+  let floats = decoded.get(chunk.id);
+  if (floats === undefined) {
+    floats = decode(chunk);
+    if (decoded.size >= MAX_DECODED) decoded.delete(decoded.keys().next().value);
+    decoded.set(chunk.id, floats);
   }
-  return numbers;
+  return floats;
 }
 
 function decode({ id, numbers }) {
   try {
-    const raw = bytes(id);
-    if (raw.length === 4 * numbers) return new Float32Array(raw.buffer);
+    const bytes = chunkBytes(id);
+    if (bytes.length === 4 * numbers) return new Float32Array(bytes.buffer);
   } catch {
-    // told by the check of the checksums
+    // the check of the checksums reports it
   }
   return new Float32Array(numbers).fill(NaN);
 }
 
-export function bytes(id) {
-  const text = byId(id).textContent;
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
-  const letters = atob(text);
-  const raw = new Uint8Array(letters.length);
-  for (let at = 0; at < letters.length; at++) raw[at] = letters.charCodeAt(at);
-  return raw;
+export function chunkBytes(id) {
+  const base64 = byId(id).textContent;
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
+  const characters = atob(base64);
+  const bytes = new Uint8Array(characters.length);
+  for (let i = 0; i < characters.length; i++) bytes[i] = characters.charCodeAt(i);
+  return bytes;
 }
 
-// Where a tensor keeps the row of a position; −1 if it does not.
-export function localRow(name, position) {
+const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
+  for (let bit = 0; bit < 8; bit++) byte = byte & 1 ? (byte >>> 1) ^ 0xedb88320 : byte >>> 1;
+  return byte;
+});
+
+// CRC-32, as zlib computes it.
+export function crc32(bytes) {
+  let crc = 0xffffffff;
+  for (let i = 0; i < bytes.length; i++) crc = CRC_TABLE[(crc ^ bytes[i]) & 255] ^ (crc >>> 8);
+  return (crc ^ 0xffffffff) >>> 0;
+}
+
+// The row in which a tensor stores a position; −1 if it does not store it.
+export function rowOfPosition(name, position) {
   const { rows } = nodes.get(name);
   return rows ? rows.indexOf(position) : position;
 }
 
 // The position that a row of a tensor belongs to.
-export function positionOf(name, at) {
-  return nodes.get(name).rows?.[at] ?? at;
+export function positionOfRow(name, row) {
+  return nodes.get(name).rows?.[row] ?? row;
 }
 
-// The labels of a sequence, or 1, 2, 3 … for features.
-export function label(labels, at) {
-  return labels ? labels[at] ?? `#${at + 1}` : String(at + 1);
+// The tokens or output names along an axis; undefined where features are counted.
+export function axisLabels(axis) {
+  return payload.tokens[axis] ?? payload.names[axis];
+}
+
+// The label at an index of an axis: a token, or 1, 2, 3 … for features.
+export function label(labels, index) {
+  return labels ? labels[index] ?? `#${index + 1}` : String(index + 1);
 }

@@ -1,63 +1,63 @@
-// The steps of the chosen layer and head, in the order they are computed; tables come into sight.
+// The steps of the selected layer and head, in the order of computation; tables are built lazily.
 
-import { canCompute } from "./attention.js";
-import { byId, element } from "./elements.js";
-import { count } from "./figures.js";
-import { inspect, forget } from "./inspector.js";
-import { matrix, pooledMatrix } from "./matrix.js";
-import { held, isWhole, node } from "./payload.js";
+import { canRecompute } from "./attention.js";
+import { byId, element } from "./dom.js";
+import { count } from "./format.js";
+import { clearInspector, inspect } from "./inspector.js";
+import { fullMatrix, pooledMatrix } from "./matrix.js";
+import { isStored, nodeOf, payload } from "./payload.js";
 import { Table, tableHeight } from "./table.js";
 
-const AHEAD = "300px"; // tables are made a little before they are reached
+const PRELOAD_MARGIN = "300px"; // tables are built a little before they are scrolled into sight
 
-let watching = null;
+let observer = null;
 
 // All groups of steps of the layer that this attention belongs to.
 export function showLayer(attention, head) {
-  const layer = held.layers.find((each) => each.groups.some((group) => group.attention === attention.prefix));
-  watching?.disconnect();
-  watching = observer();
-  forget();
+  const layer = payload.layers.find(({ groups }) => groups.some((group) => group.attention === attention.prefix));
+  observer?.disconnect();
+  observer = createObserver();
+  clearInspector();
   const title = `Layer ${attention.layer}, head ${head}, step by step`;
-  byId("layer-title").textContent = held.stacks > 1 ? `${attention.stack}: ${title.toLowerCase()}` : title;
-  byId("steps").replaceChildren(...layer.groups.map((group) => groupOf(group, attention, head)));
+  byId("layer-title").textContent = payload.stacks > 1 ? `${attention.stack}: ${title.toLowerCase()}` : title;
+  byId("steps").replaceChildren(...layer.groups.map((group) => groupSection(group, attention, head)));
 }
 
-// What comes before, between and after the layers: folded until somebody looks.
-export function showEnds(root) {
-  for (const end of held.ends) {
-    const inside = element("div", { class: "folded" });
-    const folded = element("details", {}, element("summary", {}, end.title, " ", element("span", { class: "muted" }, count(end.names.length, "step"))), inside);
-    folded.addEventListener("toggle", () => {
-      if (inside.childElementCount === 0) inside.append(...end.names.map((name) => step(name, 0, openNow)));
-    });
-    root.append(folded);
-  }
+// What comes before, between and after the layers.
+export function showOuterSteps(root) {
+  for (const { title, names } of payload.outer) root.append(foldedSteps({}, title, names, 0));
 }
 
-// Every table that is still waiting to be reached, as for a printer.
-export function fillAll() {
-  for (const place of document.querySelectorAll("[data-step]:empty")) place.fill();
+// Builds every table that has not been scrolled into sight yet, for printing.
+export function buildAllTables() {
+  for (const slot of document.querySelectorAll("[data-step]:empty")) slot.build();
 }
 
-function groupOf(group, attention, head) {
-  const own = group.attention === null || group.attention === attention.prefix;
-  const shownHead = own ? head : 0;
-  const named = group.attention ? `${group.title}, head ${shownHead}` : group.title;
+function groupSection(group, attention, head) {
   if (group.attention === attention.prefix) {
-    return element("section", { class: "group" }, element("h3", {}, named), contents(group.names), ...group.names.map((name) => step(name, shownHead, later)));
+    return element("section", { class: "group" },
+      element("h3", {}, `${group.title}, head ${head}`),
+      tableOfContents(group.names),
+      ...group.names.map((name) => stepSection(name, head, (slot) => observer.observe(slot))));
   }
-  const inside = element("div", { class: "folded" });
-  const folded = element("details", { class: "group" }, element("summary", {}, named, " ", element("span", { class: "muted" }, count(group.names.length, "step"))), inside);
-  folded.addEventListener("toggle", () => {
-    if (inside.childElementCount === 0) inside.append(...group.names.map((name) => step(name, shownHead, openNow)));
-  });
-  return folded;
+  // The other attention of a layer (cross next to self) shows its first head.
+  const title = group.attention ? `${group.title}, head 0` : group.title;
+  return foldedSteps({ class: "group" }, title, group.names, group.attention ? 0 : head);
 }
 
-// Ways straight to each step.
-function contents(names) {
-  const links = names.map((name) => element("a", { class: "chip", href: `#${idOf(name)}` }, node(name).title));
+// Steps behind a summary line; their tables are built when it is opened.
+function foldedSteps(attributes, title, names, head) {
+  const content = element("div", { class: "folded" });
+  const summary = element("summary", {}, title, " ", element("span", { class: "muted" }, count(names.length, "step")));
+  const details = element("details", attributes, summary, content);
+  details.addEventListener("toggle", () => {
+    if (content.childElementCount === 0) content.append(...names.map((name) => stepSection(name, head, (slot) => slot.build())));
+  });
+  return details;
+}
+
+function tableOfContents(names) {
+  const links = names.map((name) => element("a", { class: "chip", href: `#${idOf(name)}` }, nodeOf(name).title));
   return element("nav", { class: "contents", "aria-label": "Steps of this head" }, ...links);
 }
 
@@ -65,89 +65,79 @@ function idOf(name) {
   return `step-${name.replaceAll(".", "-")}`;
 }
 
-function step(name, head, when) {
-  const made = node(name);
-  const place = element("div", { class: "place-of-table", "data-step": name });
-  const root = element("section", { class: "step", id: idOf(name) },
-    element("h4", {}, made.title, element("span", { class: "equation" }, made.equation)),
-    made.sentence ? element("p", { class: "lead" }, made.sentence) : null,
-    place);
-  if (isWhole(name) || canCompute(name) || made.pooled) place.style.minHeight = `${tableHeight((made.pooled ?? made).shape.at(-2))}px`;
-  place.fill = () => fill(place, name, head);
-  when(place);
-  return root;
+// Heading, sentence and a slot for the table; schedule(slot) decides when slot.build() is called.
+function stepSection(name, head, schedule) {
+  const { title, equation, sentence, pooled, shape } = nodeOf(name);
+  const slot = element("div", { class: "table-slot", "data-step": name });
+  const section = element("section", { class: "step", id: idOf(name) },
+    element("h4", {}, title, element("span", { class: "equation" }, equation)),
+    sentence ? element("p", { class: "lead" }, sentence) : null,
+    slot);
+  if (isStored(name) || canRecompute(name) || pooled) slot.style.minHeight = `${tableHeight((pooled?.shape ?? shape).at(-2))}px`;
+  slot.build = () => buildTable(slot, name, head);
+  schedule(slot);
+  return section;
 }
 
-function openNow(place) {
-  place.fill();
-}
-
-function later(place) {
-  watching.observe(place);
-}
-
-function observer() {
+function createObserver() {
   return new IntersectionObserver((entries, self) => {
-    for (const entry of entries.filter((each) => each.isIntersecting)) {
-      self.unobserve(entry.target);
-      entry.target.fill();
+    for (const { target, isIntersecting } of entries) {
+      if (!isIntersecting) continue;
+      self.unobserve(target);
+      target.build();
     }
-  }, { rootMargin: AHEAD });
+  }, { rootMargin: PRELOAD_MARGIN });
 }
 
-function fill(place, name, head) {
-  const made = node(name);
-  const whole = matrix(name, head);
-  if (!made.pooled) {
-    place.append(whole ? tableOf(whole, name) : absent(name));
-    return;
-  }
+function buildTable(slot, name, head) {
+  const matrix = fullMatrix(name, head);
+  if (nodeOf(name).pooled) buildPooledTable(slot, name, head, matrix);
+  else slot.append(matrix ? withBadge(createTable(matrix, name)) : missingNote(name));
+}
+
+// The pooled weights of a long text, with a button for every cell where the file allows it.
+function buildPooledTable(slot, name, head, matrix) {
   const frame = element("div", {});
-  const [down, across] = made.pooled.block;
-  let shown = null;
-  const show = (full) => {
-    const [i, j] = shown?.at ?? [0, 0];
-    shown = newTable(full ? whole : pooledMatrix(name, head), name);
-    frame.replaceChildren(full ? withBadge(shown) : shown.root);
-    if (full) shown.go(i * down, j * across, false);
-    else shown.go(Math.floor(i / down), Math.floor(j / across), false);
+  const [down, across] = nodeOf(name).pooled.block;
+  let table = null;
+  const show = (isFull) => {
+    const [i, j] = table?.current ?? [0, 0];
+    table = createTable(isFull ? matrix : pooledMatrix(name, head), name);
+    frame.replaceChildren(withBadge(table));
+    if (isFull) table.moveTo(i * down, j * across, false);
+    else table.moveTo(Math.floor(i / down), Math.floor(j / across), false);
   };
   const badge = element("p", { class: "badge-line" },
     element("span", { class: "badge" }, `pooled ${down} × ${across}`),
     ` each cell is the largest of a block of ${down} queries × ${across} keys `);
-  place.append(badge, frame);
-  if (whole) badge.append(choice(show));
-  else place.append(absent(name));
+  slot.append(badge, frame);
+  if (matrix) badge.append(toggleButton("show every cell", show));
+  else slot.append(missingNote(name));
   show(false);
 }
 
-function choice(show) {
-  const button = element("button", { type: "button", "aria-pressed": "false" }, "show every cell");
+function toggleButton(text, onToggle) {
+  const button = element("button", { type: "button", "aria-pressed": "false" }, text);
   button.addEventListener("click", () => {
-    const full = button.getAttribute("aria-pressed") === "false";
-    button.setAttribute("aria-pressed", String(full));
-    show(full);
+    const isPressed = button.getAttribute("aria-pressed") === "false";
+    button.setAttribute("aria-pressed", String(isPressed));
+    onToggle(isPressed);
   });
   return button;
 }
 
-function newTable(shown, name) {
-  return new Table(shown, `${node(name).title}, ${count(shown.rows, "row")}, ${count(shown.columns, "column")}`, inspect);
+function createTable(matrix, name) {
+  return new Table(matrix, `${nodeOf(name).title}, ${count(matrix.rows, "row")}, ${count(matrix.columns, "column")}`, inspect);
 }
 
-function tableOf(shown, name) {
-  const table = newTable(shown, name);
-  return shown.worked ? withBadge(table) : table.root;
-}
-
+// The table, with a note if its numbers are recomputed in the browser.
 function withBadge(table) {
-  if (!table.matrix.worked) return table.root;
+  if (!table.matrix.isRecomputed) return table.root;
   const badge = element("p", { class: "badge-line" }, element("span", { class: "badge" }, "worked out here"), " from the queries and keys in this file, row by row");
   return element("div", {}, badge, table.root);
 }
 
-function absent(name) {
-  const made = node(name);
+function missingNote(name) {
   const layer = name.split(".").slice(0, 2).join(".");
-  return element("p", { class: "muted" }, `All ${made.shape.join(" × ")} numbers would make this file too large; trace this layer alone, keep=["${layer}.*"], to have them.`);
+  return element("p", { class: "muted" }, `All ${nodeOf(name).shape.join(" × ")} numbers would make this file too large; trace this layer alone, keep=["${layer}.*"], to have them.`);
 }

@@ -1,47 +1,59 @@
-// A matrix as a grid of numbers: only what is in sight is in the document, all of it is reachable.
+// A matrix as an ARIA grid of numbers. Only the cells in sight are in the document (a virtual
+// list), but the keyboard reaches all of them.
 
-import { element } from "./elements.js";
-import { figure } from "./figures.js";
-import { digitWidth, moved } from "./geometry.js";
+import { digitWidth, element } from "./dom.js";
+import { figure } from "./format.js";
 
-const HIGH = 30; // of a cell, in pixels
-const ALL = 1600; // so many cells are put in at once
-const MARGIN = 3; // rows and columns beyond the edge
+const ROW_HEIGHT = 30; // pixels
+const MAX_CELLS = 1600; // up to so many cells are all drawn at once
+const MARGIN = 3; // rows and columns drawn beyond the edge
 
 export function tableHeight(rows) {
-  return Math.min(480, (rows + 1) * HIGH + 2);
+  return Math.min(480, (rows + 1) * ROW_HEIGHT + 2);
 }
 
 export class Table {
-  // onLook(matrix, i, j, lasting): a cell is pointed at, or has the focus if lasting.
+  // onLook(matrix, i, j, isFocus): a cell is pointed at, or has the focus; onLook(null): neither.
   constructor(matrix, name, onLook) {
     this.matrix = matrix;
     this.onLook = onLook;
-    this.at = [0, 0];
+    this.current = [0, 0]; // the cell that the tab key reaches
     this.rows = new Map();
-    this.heads = new Map();
-    this.wide = Math.max(56, 16 + Math.ceil(digitWidth() * matrix.widest));
-    this.side = Math.min(innerWidth < 600 ? 96 : 150, 22 + 7 * this.longestLabel());
+    this.columnHeaders = new Map();
+    this.cellWidth = Math.max(56, 16 + Math.ceil(digitWidth() * matrix.widest));
+    this.headerWidth = Math.min(innerWidth < 600 ? 96 : 150, 22 + 7 * this.longestLabel());
+    this.build(name);
+    this.listen();
+    this.draw();
+  }
+
+  build(name) {
+    const { rows, columns, corner } = this.matrix;
     this.root = element("div", {
       class: "heat", role: "grid", "aria-label": name, "aria-readonly": "true",
-      "aria-rowcount": matrix.rows + 1, "aria-colcount": matrix.columns + 1,
+      "aria-rowcount": rows + 1, "aria-colcount": columns + 1,
     });
     this.sheet = element("div", { class: "sheet", role: "rowgroup" });
-    this.head = element("div", { class: "row names", role: "row", "aria-rowindex": 1 });
-    this.head.append(element("div", { class: "corner", role: "columnheader", "aria-colindex": 1 }, matrix.corner));
-    this.sheet.append(this.head);
+    this.headerRow = element("div", { class: "row names", role: "row", "aria-rowindex": 1 });
+    this.headerRow.append(element("div", { class: "corner", role: "columnheader", "aria-colindex": 1 }, corner));
+    this.sheet.append(this.headerRow);
     this.root.append(this.sheet);
-    this.sheet.style.width = `${this.side + matrix.columns * this.wide}px`;
-    this.sheet.style.height = `${(matrix.rows + 1) * HIGH}px`;
-    this.root.style.setProperty("--side", `${this.side}px`);
-    this.root.style.setProperty("--wide", `${this.wide}px`);
-    this.root.addEventListener("scroll", () => this.later(), { passive: true });
+    this.sheet.style.width = `${this.headerWidth + columns * this.cellWidth}px`;
+    this.sheet.style.height = `${(rows + 1) * ROW_HEIGHT}px`;
+    this.root.style.setProperty("--header-width", `${this.headerWidth}px`);
+    this.root.style.setProperty("--cell-width", `${this.cellWidth}px`);
+  }
+
+  listen() {
+    this.root.addEventListener("scroll", () => this.scheduleDraw(), { passive: true });
     this.root.addEventListener("keydown", (event) => this.onKey(event));
-    this.root.addEventListener("pointerover", (event) => this.onPoint(event));
-    this.root.addEventListener("pointerleave", () => (this.light(...this.at), this.onLook(null)));
+    this.root.addEventListener("pointerover", (event) => this.onPointer(event));
+    this.root.addEventListener("pointerleave", () => {
+      this.highlight(...this.current);
+      this.onLook(null);
+    });
     this.root.addEventListener("focusin", (event) => this.onFocus(event));
-    new ResizeObserver(() => this.later()).observe(this.root);
-    this.draw();
+    new ResizeObserver(() => this.scheduleDraw()).observe(this.root);
   }
 
   longestLabel() {
@@ -50,90 +62,101 @@ export class Table {
     return longest;
   }
 
-  later() {
-    this.waiting ??= requestAnimationFrame(() => {
-      this.waiting = undefined;
+  scheduleDraw() {
+    this.scheduled ??= requestAnimationFrame(() => {
+      this.scheduled = undefined;
       this.draw();
     });
   }
 
-  // What is in sight, and the cell that the tab key goes to.
-  window() {
+  // The rows and columns in sight: [top, bottom, left, right], ends exclusive.
+  visibleRange() {
     const { rows, columns } = this.matrix;
-    if (rows * columns <= ALL) return [0, rows, 0, columns];
-    const high = this.root.clientHeight || 400, wide = this.root.clientWidth || 800;
+    if (rows * columns <= MAX_CELLS) return [0, rows, 0, columns];
+    const { scrollTop, scrollLeft } = this.root;
+    const height = this.root.clientHeight || 400, width = this.root.clientWidth || 800;
     return [
-      Math.max(0, Math.floor(this.root.scrollTop / HIGH) - MARGIN),
-      Math.min(rows, Math.ceil((this.root.scrollTop + high) / HIGH) + MARGIN),
-      Math.max(0, Math.floor(this.root.scrollLeft / this.wide) - MARGIN),
-      Math.min(columns, Math.ceil((this.root.scrollLeft + wide) / this.wide) + MARGIN),
+      Math.max(0, Math.floor(scrollTop / ROW_HEIGHT) - MARGIN),
+      Math.min(rows, Math.ceil((scrollTop + height) / ROW_HEIGHT) + MARGIN),
+      Math.max(0, Math.floor(scrollLeft / this.cellWidth) - MARGIN),
+      Math.min(columns, Math.ceil((scrollLeft + width) / this.cellWidth) + MARGIN),
     ];
   }
 
   draw() {
-    const [top, bottom, left, right] = this.window();
-    const wantedRow = (i) => (i >= top && i < bottom) || i === this.at[0];
-    for (const [i, made] of this.rows) {
-      if (wantedRow(i)) continue;
-      made.root.remove();
+    const [top, bottom, left, right] = this.visibleRange();
+    const [currentRow] = this.current;
+    for (const [i, row] of this.rows) {
+      if ((i >= top && i < bottom) || i === currentRow) continue;
+      row.root.remove();
       this.rows.delete(i);
     }
-    this.drawNames(left, right);
+    this.drawHeaders(left, right);
     for (let i = top; i < bottom; i++) this.drawRow(i, left, right);
-    if (this.at[0] < top || this.at[0] >= bottom) this.drawRow(this.at[0], left, right);
+    if (currentRow < top || currentRow >= bottom) this.drawRow(currentRow, left, right);
   }
 
-  drawNames(left, right) {
-    for (const [j, made] of this.heads) if (j < left || j >= right) (made.remove(), this.heads.delete(j));
+  drawHeaders(left, right) {
+    for (const [j, header] of this.columnHeaders) {
+      if (j >= left && j < right) continue;
+      header.remove();
+      this.columnHeaders.delete(j);
+    }
     for (let j = left; j < right; j++) {
-      if (this.heads.has(j)) continue;
+      if (this.columnHeaders.has(j)) continue;
       const text = this.matrix.columnLabel(j);
-      const made = element("div", { role: "columnheader", class: "name", dir: "auto", title: text, "aria-colindex": j + 2 }, text);
-      made.style.left = `${this.side + j * this.wide}px`;
-      this.heads.set(j, made);
-      this.head.append(made);
+      const header = element("div", { role: "columnheader", class: "name", dir: "auto", title: text, "aria-colindex": j + 2 }, text);
+      header.style.left = `${this.headerWidth + j * this.cellWidth}px`;
+      this.columnHeaders.set(j, header);
+      this.headerRow.append(header);
     }
   }
 
   drawRow(i, left, right) {
-    let made = this.rows.get(i);
-    if (made === undefined) {
-      const text = this.matrix.rowLabel(i);
-      made = { root: element("div", { class: "row", role: "row", "aria-rowindex": i + 2 }), cells: new Map() };
-      made.root.append(element("div", { role: "rowheader", class: "name", dir: "auto", title: text, "aria-colindex": 1 }, text));
-      made.root.style.top = `${(i + 1) * HIGH}px`;
-      this.rows.set(i, made);
-      this.sheet.append(made.root);
+    const row = this.rows.get(i) ?? this.createRow(i);
+    const isCurrent = (j) => i === this.current[0] && j === this.current[1];
+    for (const [j, cell] of row.cells) {
+      if ((j >= left && j < right) || isCurrent(j)) continue;
+      cell.remove();
+      row.cells.delete(j);
     }
-    const kept = (j) => (j >= left && j < right) || (i === this.at[0] && j === this.at[1]);
-    for (const [j, cell] of made.cells) if (!kept(j)) (cell.remove(), made.cells.delete(j));
-    for (let j = left; j < right; j++) if (!made.cells.has(j)) this.drawCell(made, i, j);
-    if (i === this.at[0] && !made.cells.has(this.at[1])) this.drawCell(made, i, this.at[1]);
+    for (let j = left; j < right; j++) if (!row.cells.has(j)) this.drawCell(row, i, j);
+    if (i === this.current[0] && !row.cells.has(this.current[1])) this.drawCell(row, i, this.current[1]);
   }
 
-  drawCell(made, i, j) {
-    const value = this.matrix.value(i, j), hidden = this.matrix.hidden(i, j), share = this.matrix.share(value);
-    const own = i === this.at[0] && j === this.at[1];
+  createRow(i) {
+    const text = this.matrix.rowLabel(i);
+    const row = { root: element("div", { class: "row", role: "row", "aria-rowindex": i + 2 }), cells: new Map() };
+    row.root.append(element("div", { role: "rowheader", class: "name", dir: "auto", title: text, "aria-colindex": 1 }, text));
+    row.root.style.top = `${(i + 1) * ROW_HEIGHT}px`;
+    this.rows.set(i, row);
+    this.sheet.append(row.root);
+    return row;
+  }
+
+  drawCell(row, i, j) {
+    const value = this.matrix.value(i, j), isMasked = this.matrix.masked(i, j), shade = this.matrix.shade(value);
+    const isCurrent = i === this.current[0] && j === this.current[1];
     const cell = element("div", {
-      role: "gridcell", class: `cell${hidden ? " hidden" : share < 0 ? " minus" : ""}`,
-      tabindex: own ? 0 : -1, "aria-colindex": j + 2, "data-at": `${i},${j}`,
-      "aria-label": hidden ? `${figure(value)}, hidden by the mask` : null,
+      role: "gridcell", class: `cell${isMasked ? " hidden" : shade < 0 ? " minus" : ""}`,
+      tabindex: isCurrent ? 0 : -1, "aria-colindex": j + 2, "data-at": `${i},${j}`,
+      "aria-label": isMasked ? `${figure(value)}, hidden by the mask` : null,
     }, figure(value));
-    if (!hidden) cell.style.setProperty("--share", Math.abs(share).toFixed(3));
-    cell.style.left = `${this.side + j * this.wide}px`;
-    made.cells.set(j, cell);
-    made.root.append(cell);
+    if (!isMasked) cell.style.setProperty("--strength", Math.abs(shade).toFixed(3));
+    cell.style.left = `${this.headerWidth + j * this.cellWidth}px`;
+    row.cells.set(j, cell);
+    row.root.append(cell);
   }
 
   cell(i, j) {
     return this.rows.get(i)?.cells.get(j);
   }
 
-  // Moves the one cell that the tab key reaches, and brings it into sight.
-  go(i, j, focus = true) {
-    this.cell(...this.at)?.setAttribute("tabindex", "-1");
-    this.at = [i, j];
-    this.reveal(i, j);
+  // Makes this the cell that the tab key reaches, and scrolls it into sight.
+  moveTo(i, j, focus = true) {
+    this.cell(...this.current)?.setAttribute("tabindex", "-1");
+    this.current = [i, j];
+    this.scrollTo(i, j);
     this.draw();
     const cell = this.cell(i, j);
     cell.tabIndex = 0;
@@ -142,44 +165,60 @@ export class Table {
     cell.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
-  reveal(i, j) {
-    const high = this.root.clientHeight - HIGH, wide = this.root.clientWidth - this.side;
-    const top = i * HIGH, left = j * this.wide;
+  scrollTo(i, j) {
+    const height = this.root.clientHeight - ROW_HEIGHT, width = this.root.clientWidth - this.headerWidth;
+    const top = i * ROW_HEIGHT, left = j * this.cellWidth;
     if (top < this.root.scrollTop) this.root.scrollTop = top;
-    else if (top + HIGH > this.root.scrollTop + high) this.root.scrollTop = top + HIGH - high;
+    else if (top + ROW_HEIGHT > this.root.scrollTop + height) this.root.scrollTop = top + ROW_HEIGHT - height;
     if (left < this.root.scrollLeft) this.root.scrollLeft = left;
-    else if (left + this.wide > this.root.scrollLeft + wide) this.root.scrollLeft = left + this.wide - wide;
+    else if (left + this.cellWidth > this.root.scrollLeft + width) this.root.scrollLeft = left + this.cellWidth - width;
   }
 
-  // The names of a cell's row and column stand out while it is looked at.
-  light(i, j) {
-    this.lit?.forEach((name) => name.classList.remove("lit"));
-    this.lit = [this.rows.get(i)?.root.firstChild, this.heads.get(j)].filter(Boolean);
-    this.lit.forEach((name) => name.classList.add("lit"));
+  // Highlights the headers of a cell's row and column.
+  highlight(i, j) {
+    this.highlighted?.forEach((header) => header.classList.remove("lit"));
+    this.highlighted = [this.rows.get(i)?.root.firstChild, this.columnHeaders.get(j)].filter(Boolean);
+    this.highlighted.forEach((header) => header.classList.add("lit"));
   }
 
   onKey(event) {
-    const page = Math.max(1, Math.floor(this.root.clientHeight / HIGH) - 2);
-    const to = moved(event, this.at, this.matrix, page);
-    if (to === undefined) return;
+    const target = cellAfterKey(event, this.current, this.matrix, Math.max(1, Math.floor(this.root.clientHeight / ROW_HEIGHT) - 2));
+    if (target === undefined) return;
     event.preventDefault();
-    this.go(...to);
+    this.moveTo(...target);
   }
 
-  onPoint(event) {
-    const place = event.target.closest("[data-at]")?.dataset.at;
-    if (place === undefined) return;
-    const [i, j] = place.split(",").map(Number);
-    this.light(i, j);
-    this.onLook(this.matrix, i, j, false);
+  onPointer(event) {
+    const index = cellIndex(event.target);
+    if (index === undefined) return;
+    this.highlight(...index);
+    this.onLook(this.matrix, ...index, false);
   }
 
   onFocus(event) {
-    const place = event.target.closest("[data-at]")?.dataset.at;
-    if (place === undefined) return;
-    const [i, j] = place.split(",").map(Number);
-    if (i !== this.at[0] || j !== this.at[1]) this.go(i, j, false);
-    this.light(i, j);
-    this.onLook(this.matrix, i, j, true);
+    const index = cellIndex(event.target);
+    if (index === undefined) return;
+    if (index[0] !== this.current[0] || index[1] !== this.current[1]) this.moveTo(...index, false);
+    this.highlight(...index);
+    this.onLook(this.matrix, ...index, true);
   }
+}
+
+function cellIndex(target) {
+  return target.closest("[data-at]")?.dataset.at.split(",").map(Number);
+}
+
+// The cell that a key moves to from [i, j]; undefined for other keys. page: rows in sight.
+function cellAfterKey({ key, ctrlKey, altKey, metaKey }, [i, j], { rows, columns }, page) {
+  if (altKey || metaKey) return undefined;
+  const target = {
+    ArrowUp: [i - 1, j], ArrowDown: [i + 1, j], ArrowLeft: [i, j - 1], ArrowRight: [i, j + 1],
+    Home: [ctrlKey ? 0 : i, 0], End: [ctrlKey ? rows - 1 : i, columns - 1],
+    PageUp: [i - page, j], PageDown: [i + page, j],
+  }[key];
+  return target && [clamp(target[0], rows), clamp(target[1], columns)];
+}
+
+function clamp(index, count) {
+  return Math.max(0, Math.min(count - 1, index));
 }

@@ -1,23 +1,23 @@
-// How numbers are written: as the rest of the program writes them, so that both can be compared.
+// Numbers as text, formatted as the rest of the program does, so that both can be compared.
 
 export const DECIMALS = 4;
 
-// Rounded as at school, a half away from zero; −∞ as such, a real minus sign, none before zero.
+// Rounded half away from zero; a real minus sign, none before zero; −∞, ∞ and NaN as such.
 export function figure(value, decimals = DECIMALS) {
   if (Number.isNaN(value)) return "NaN";
   if (!Number.isFinite(value)) return value < 0 ? "−∞" : "∞";
   if (Math.abs(value) >= 1e6) return value.toExponential(decimals).replaceAll("-", "−");
-  const text = school(value, decimals).toFixed(decimals);
+  const text = round(value, decimals).toFixed(decimals);
   return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
 }
 
-// The figure in brackets if a minus sign stands before it, for use after × or +.
+// The figure in parentheses if it is negative, for use after × or +.
 export function signed(value, decimals = DECIMALS) {
   const text = figure(value, decimals);
   return text.startsWith("−") ? `(${text})` : text;
 }
 
-// Every digit that tells this float32 from its neighbours.
+// The fewest digits that tell this float32 from its neighbours.
 export function allDigits(value) {
   if (!Number.isFinite(value)) return figure(value);
   for (let digits = 1; digits < 10; digits++) {
@@ -27,15 +27,15 @@ export function allDigits(value) {
   return String(value).replaceAll("-", "−");
 }
 
-export function percent(share) {
-  if (Number.isNaN(share)) return "NaN";
-  const shown = 100 * share;
-  return `${shown < 9.95 && shown > 0 ? shown.toFixed(1) : shown.toFixed(0)} %`;
+export function percent(fraction) {
+  if (Number.isNaN(fraction)) return "NaN";
+  const value = 100 * fraction;
+  return `${value < 9.95 && value > 0 ? value.toFixed(1) : value.toFixed(0)} %`;
 }
 
-export function school(value, decimals = DECIMALS) {
+export function round(value, decimals = DECIMALS) {
   const scaled = Math.abs(value) * 10 ** decimals;
-  if (!(scaled < 1e15)) return value;
+  if (!(scaled < 1e15)) return value; // beyond the integers that a float64 holds exactly
   return (Math.sign(value) * Math.floor(scaled + 0.5 + 1e-7)) / 10 ** decimals;
 }
 
