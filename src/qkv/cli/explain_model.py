@@ -141,10 +141,9 @@ def _write(trace: "Trace", reason: "Attribution | None", place: "HeadLocation", 
     assert wish.output is not None
     ending = wish.output.suffix.lower()
     if ending == ".html":
-        from qkv.interpret.page import write_page
-        from qkv.interpret.page.page_sections import sections
+        from qkv.interpret.page import attribution_sections, write_page
 
-        write_page(trace, wish.output, why=() if reason is None else sections(reason))
+        write_page(trace, wish.output, why=() if reason is None else attribution_sections(reason))
     elif ending == ".safetensors":
         trace.save(wish.output)
     elif ending in PICTURES:

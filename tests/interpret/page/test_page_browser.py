@@ -125,7 +125,7 @@ def test_by_keyboard_alone_one_reaches_a_head_a_step_and_a_cell(
         page.keyboard.press(key)
     assert focused(page, "dataset.at") == "3,1"
     value = trace["decoder.1.attention.scores"][0, 1, 3, 1].item()
-    assert page.locator("#cell .place").inner_text() == "scores(poem, a)"
+    assert page.locator("#cell .cell-name").inner_text() == "scores(poem, a)"
     assert page.locator("#cell .result").inner_text() == shown(value)
     products = page.locator(".terms tbody tr td:last-child").all_inner_texts()
     q = trace["decoder.1.attention.query_rotated"][0, 1, 3]
@@ -157,7 +157,7 @@ def test_pointing_at_a_weight_shows_its_exponentials(opened: Callable, tmp_path:
     page.locator("[data-step='decoder.0.attention.weights'] [data-at='2,1']").hover()
     masked = trace["decoder.0.attention.masked"][0, 4, 2].double()
     powers = masked.exp()
-    assert page.locator("#cell .place").inner_text() == "weights(short, a)"
+    assert page.locator("#cell .cell-name").inner_text() == "weights(short, a)"
     told = page.locator("#cell .line").first.inner_text()
     assert told.endswith(
         f"{shown(powers[1])} ÷ {shown(powers.sum())} = {shown(powers[1] / powers.sum())}"
@@ -230,7 +230,7 @@ def test_hostile_tokens_are_text(opened: Callable, tmp_path: Path) -> None:
     assert [one.text_content() for one in grid.all()] == list(HOSTILE)
     open_all(page)
     page.locator("[data-step='decoder.0.attention.weights'] [data-at='1,1']").focus()
-    assert page.locator("#cell .place").text_content() == f"weights({HOSTILE[1]}, {HOSTILE[1]})"
+    assert page.locator("#cell .cell-name").text_content() == f"weights({HOSTILE[1]}, {HOSTILE[1]})"
     assert page.evaluate("window.hacked") is None
     assert page.locator("img").count() == 0
     assert page.locator("h1").text_content() == " ".join(HOSTILE)

@@ -16,7 +16,7 @@ def part_of(document: str, name: str) -> str:
     told = json.loads(re.search(r'id="qkv-data">(.*?)</script>', document)[1])
     if name == "the mask":
         return told["masks"][0]["id"]
-    return next(node for node in told["nodes"] if node["name"] == name)["parts"][0]["id"]
+    return next(node for node in told["nodes"] if node["name"] == name)["chunks"][0]["id"]
 
 
 def corrupted(document: str, name: str, spoil: Callable[[bytes], bytes]) -> str:

@@ -16,16 +16,18 @@ from hypothesis.extra.numpy import arrays
 from tests.interpret.page.pages import traced, written
 from tests.model.odd_models import DECODERS, ENCODERS, TRANSLATORS
 
-from qkv.interpret.page import Section, page, write_page
-from qkv.interpret.page import size_budget as choice
-from qkv.interpret.page.attentions import Parts, attentions, pooled
+from qkv.interpret.page import Section, render_page, size_budget, write_page
+from qkv.interpret.page.attentions import attention_views
 from qkv.interpret.page.payload import as_matrix
+from qkv.interpret.page.tensor_chunks import TensorChunks, max_pool
 from qkv.interpret.trace import NoMask, NoScale
 from qkv.model import Classify, MultiHead
 
 ALL = {**ENCODERS, **{f"{n}, decoder": c for n, c in DECODERS.items()}, **TRANSLATORS}
 FLOATS = arrays(
-    np.float32, st.tuples(*[st.integers(1, 7)] * 3), elements=st.floats(width=32, allow_nan=True)
+    np.float32,
+    st.tuples(*[st.integers(1, 7)] * 3),
+    elements=st.floats(width=32, allow_nan=True),
 )
 
 
@@ -36,7 +38,7 @@ def told(document: str) -> dict:
 def numbers(document: str, node: dict) -> np.ndarray:
     """The tensor as the file holds it."""
     texts = dict(re.findall(r"id=(p\d+)>([^<]*)</script>", document))
-    raw = b"".join(base64.b64decode(texts[part["id"]]) for part in node["parts"])
+    raw = b"".join(base64.b64decode(texts[part["id"]]) for part in node["chunks"])
     return np.frombuffer(raw, "<f4").reshape(node["shape"])
 
 
@@ -44,7 +46,7 @@ def numbers(document: str, node: dict) -> np.ndarray:
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_a_page_of_every_kind_of_model_holds_every_number_exactly(name: str) -> None:
     trace = traced(ALL[name])
-    document = page(trace)
+    document = render_page(trace)
     nodes = {node["name"]: node for node in told(document)["nodes"]}
     for step in trace:
         np.testing.assert_array_equal(
@@ -56,29 +58,29 @@ def test_a_page_of_every_kind_of_model_holds_every_number_exactly(name: str) -> 
         for group in layer["groups"]
         for name in group["names"]
     }
-    shown |= {name for end in told(document)["ends"] for name in end["names"]}
+    shown |= {name for end in told(document)["outer"] for name in end["names"]}
     assert shown == {step for step in trace if not step.endswith((".seen", ".bias"))}
 
 
 @given(FLOATS)
 def test_parts_keep_every_bit_and_a_checksum(values: np.ndarray) -> None:
-    parts = Parts()
-    raw = b"".join(base64.b64decode(parts.texts[part["id"]]) for part in parts.floats(values))
+    parts = TensorChunks()
+    raw = b"".join(base64.b64decode(parts.texts[part["id"]]) for part in parts.add_floats(values))
     assert raw == values.astype("<f4").tobytes()
-    for part in parts.floats(values):
+    for part in parts.add_floats(values):
         assert part["crc"] == zlib.crc32(base64.b64decode(parts.texts[part["id"]]))
 
 
 def test_a_large_tensor_is_split_between_heads() -> None:
-    parts = Parts().floats(np.zeros((7, 131, 257), np.float32))
+    parts = TensorChunks().add_floats(np.zeros((7, 131, 257), np.float32))
     assert [(part["first"], part["count"]) for part in parts] == [(head, 1) for head in range(7)]
-    parts = Parts().floats(np.zeros((7, 31, 57), np.float32))
+    parts = TensorChunks().add_floats(np.zeros((7, 31, 57), np.float32))
     assert [(part["first"], part["count"]) for part in parts] == [(0, 7)]
 
 
 @given(arrays(np.float32, st.tuples(*[st.integers(1, 23)] * 3), elements=st.floats(0, 1, width=32)))
 def test_pooling_takes_the_largest_of_each_block(weights: np.ndarray) -> None:
-    coarse, (down, across) = pooled(weights, 5)
+    coarse, (down, across) = max_pool(weights, 5)
     assert max(coarse.shape[1:]) <= 5
     for i in range(coarse.shape[1]):
         for j in range(coarse.shape[2]):
@@ -87,7 +89,7 @@ def test_pooling_takes_the_largest_of_each_block(weights: np.ndarray) -> None:
 
 
 def test_nothing_comes_from_outside_and_only_our_script_may_run() -> None:
-    document = page(traced())
+    document = render_page(traced())
     markup = re.sub(r"<script.*?</script>", "", document, flags=re.DOTALL)
     assert re.findall(r'(?:src|href|action)\s*=\s*"?([^"\s>]*)', markup) == ["#layer", "#checks"]
     assert "://" not in document
@@ -103,7 +105,7 @@ def test_nothing_comes_from_outside_and_only_our_script_may_run() -> None:
 def test_no_text_can_end_the_data_or_start_a_tag() -> None:
     words = ("</script>", "<img onerror=1>", "&amp;", "\u2028", "\ud800", "'\"")
     why = (Section(words[0], words[1], (words[2],), ((words[1],),), words[0]),)
-    document = page(traced(words=words, outputs=words), why=why, title=words[1])
+    document = render_page(traced(words=words, outputs=words), why=why, title=words[1])
     assert "<img" not in document
     assert document.count("</script>") == document.count("<script")
     assert told(document)["tokens"]["text"] == list(words)
@@ -118,32 +120,32 @@ def test_a_text_that_cannot_be_encoded_is_written_all_the_same(tmp_path: Path) -
 
 def test_what_fits_goes_in_by_importance(tmp_path: Path) -> None:
     trace = traced()
-    found = attentions(trace)
-    everything = sum(choice.size(trace, name) for name in trace)
-    assert choice.whole(trace, found, everything) == set(trace)
-    little = choice.whole(trace, found, everything // 3)
-    assert sum(choice.size(trace, name) for name in little) <= everything // 3
+    found = attention_views(trace)
+    everything = sum(size_budget.stored_bytes(trace, name) for name in trace)
+    assert size_budget.select_values(trace, found, everything) == set(trace)
+    little = size_budget.select_values(trace, found, everything // 3)
+    assert sum(size_budget.stored_bytes(trace, name) for name in little) <= everything // 3
     assert {each.name("weights") for each in found} <= little
     small, large = tmp_path / "small.html", tmp_path / "large.html"
-    write_page(trace, small, room=everything // 3)
+    write_page(trace, small, max_bytes=everything // 3)
     write_page(trace, large)
     assert small.stat().st_size < large.stat().st_size
 
 
 def test_layers_are_taken_from_both_ends_and_then_between() -> None:
     trace = traced(ALL["paper"])
-    found = attentions(trace)
-    order = choice.spread(found)
+    found = attention_views(trace)
+    order = size_budget.spread_out(found)
     assert order[:2] == [found[-1], found[0]]
     assert sorted(each.prefix for each in order) == sorted(each.prefix for each in found)
-    assert choice.spread([]) == []
+    assert size_budget.spread_out([]) == []
 
 
 def test_labels_are_named_and_the_likeliest_comes_first() -> None:
     config = ENCODERS["classifier"]
     assert isinstance(config.output, Classify)
     trace = traced(config, outputs=config.output.labels)
-    output = told(page(trace))["output"]
+    output = told(render_page(trace))["output"]
     (position,) = output["positions"]
     probabilities = trace["probabilities"][0]
     assert position["best"][0]["name"] == config.output.labels[int(probabilities.argmax())]
@@ -152,14 +154,14 @@ def test_labels_are_named_and_the_likeliest_comes_first() -> None:
 
 def test_an_edited_pass_says_so_and_its_rows_are_not_worked_out_from_others() -> None:
     trace = traced(edits=[NoMask(), NoScale()])
-    document = page(trace)
+    document = render_page(trace)
     assert document.count('class="edit"') == 2
     assert not any(each["computable"] for each in told(document)["attentions"])
 
 
 def test_a_section_without_numbers_is_words_alone() -> None:
     words = (("layer 1", "cat"), ("layer 2", "dog"))
-    document = page(traced(), why=(Section("Layers", "", ("after", "says"), words),))
+    document = render_page(traced(), why=(Section("Layers", "", ("after", "says"), words),))
     assert "<h2>Layers</h2>" in document
     assert 'class="number"' not in re.search(r"<h2>Layers.*?</section>", document, re.DOTALL)[0]
 
@@ -175,15 +177,17 @@ def test_habits_tell_where_a_head_looks() -> None:
         weights[0, 2, at, at] = 1.0
         weights[0, 3, at, : at + 1] = 1.0 / (at + 1)
     kept = {**trace.tensors, name: weights}
-    habits = told(page(type(trace)(**{**vars(trace), "tensors": kept})))["attentions"][0]["habits"]
+    habits = told(render_page(type(trace)(**{**vars(trace), "tensors": kept})))["attentions"][0][
+        "patterns"
+    ]
     assert [habit.split(" (")[0] for habit in habits[:3]] == ["first", "before", "itself"]
     assert isinstance(DECODERS["alibi"].decoder.attention, MultiHead)
 
 
 def test_a_trace_that_kept_little_shows_what_there_is() -> None:
     trace = traced(keep=["*.feed_forward.up", "decoder.1.attention.mixed"])
-    data = told(page(trace))
+    data = told(render_page(trace))
     assert [each["prefix"] for each in data["attentions"]] == ["decoder.1.attention"]
     assert data["output"] is None
-    ends = {end["title"]: end["names"] for end in data["ends"]}
+    ends = {end["title"]: end["names"] for end in data["outer"]}
     assert ends == {"Decoder, layer 0": ["decoder.0.feed_forward.up"]}

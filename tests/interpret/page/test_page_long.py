@@ -10,12 +10,12 @@ import torch
 from tests.interpret.page.pages import shown, traced, written
 from tests.model.odd_models import decoder
 
-from qkv.interpret.page.attentions import pooled
+from qkv.interpret.page.tensor_chunks import max_pool
 from qkv.interpret.trace import Trace
 from qkv.model import LayerNorm, MultiHead, ReLU, Rope
 
 LENGTH, LAYERS, HEADS = 512, 12, 12
-ROOM = 2 << 20
+MAX_BYTES = 2 << 20
 TASKS = "disabled-by-default-devtools.timeline"  # of the browser: every stretch of work
 KEPT = ("ids", "*.query*", "*.key*", "*.value", "*.weights", "*.mixed", "output", "probabilities")
 
@@ -35,11 +35,11 @@ def long_trace() -> Trace:
 
 @pytest.fixture(scope="module")
 def long_page(long_trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(long_trace, tmp_path_factory.mktemp("long"), room=ROOM)
+    return written(long_trace, tmp_path_factory.mktemp("long"), max_bytes=MAX_BYTES)
 
 
 def test_the_file_keeps_to_its_room(long_page: Path) -> None:
-    assert long_page.stat().st_size < ROOM * 4 / 3 + HEADS * LAYERS * 64 * 64 * 6 + (1 << 20)
+    assert long_page.stat().st_size < MAX_BYTES * 4 / 3 + HEADS * LAYERS * 64 * 64 * 6 + (1 << 20)
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def look_through(page: Any, long_trace: Trace) -> None:
     place = page.locator("[data-step='decoder.11.attention.weights']")
     place.scroll_into_view_if_needed()
     weights = long_trace["decoder.11.attention.weights"][0].numpy()
-    coarse, block = pooled(weights, 64)
+    coarse, block = max_pool(weights, 64)
     assert block == (8, 8)
     assert place.locator(".badge").first.inner_text() == "pooled 8 × 8"
     for at in ("0,0", "3,2", "9,0"):

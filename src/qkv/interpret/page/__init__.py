@@ -1,6 +1,6 @@
-"""A trace as one HTML file that needs nothing else: steps, heat maps, arithmetic and checks."""
+"""A trace as one self-contained HTML file: steps, heat maps, arithmetic and checks."""
 
-from qkv.interpret.page.page_file import mimebundle, page, write_page
-from qkv.interpret.page.page_sections import Section
+from qkv.interpret.page.page_file import mimebundle, render_page, write_page
+from qkv.interpret.page.page_sections import Section, attribution_sections
 
-__all__ = ["Section", "mimebundle", "page", "write_page"]
+__all__ = ["Section", "attribution_sections", "mimebundle", "render_page", "write_page"]

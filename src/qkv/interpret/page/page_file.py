@@ -1,7 +1,7 @@
-"""The whole page as one file, under a policy that allows nothing but what is in it.
+"""The page as one HTML file: heading, script, data, and plain tables for readers without scripts.
 
-The policy names the page's own script and style by their hashes and forbids everything else, so
-no markup that slipped in could act, and nothing can reach a network.
+A content security policy names the page's own script and style by their hashes and forbids
+everything else, so no markup that slipped in could act, and nothing can reach a network.
 """
 
 from __future__ import annotations
@@ -16,39 +16,25 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path, PurePath
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qkv.files import atomic_write
 from qkv.interpret.matrix import format_number
-from qkv.interpret.page import size_budget as choice
-from qkv.interpret.page.attentions import Attention, Parts, attentions, float32
-from qkv.interpret.page.page_sections import Section, answer, section_markup
-from qkv.interpret.page.payload import first_head, payload
+from qkv.interpret.page.attentions import AttentionView, attention_views
+from qkv.interpret.page.page_sections import Section, output_payload, section_markup
+from qkv.interpret.page.payload import build_payload, most_decided_head
+from qkv.interpret.page.size_budget import MAX_BYTES
+from qkv.interpret.page.tensor_chunks import TensorChunks, as_float32
 from qkv.interpret.trace import Trace
 from qkv.report.html import escaped, paragraph, table
 
-if TYPE_CHECKING:
-    from qkv.interpret.page.page_sections import Section
-    from qkv.interpret.trace import Trace
+MAX_HEADING_LENGTH = 300  # characters of the text in the heading
+MAX_TITLE_LENGTH = 80  # … and in the title of the window
+MAX_PLAIN_SIZE = 24  # rows and columns of a table without scripts
+NOTEBOOK_MAX_BYTES = 4 << 20  # of numbers: a notebook stores every page it has shown
+NOTEBOOK_HEIGHT = 860  # pixels
 
-# FOLDED explain/page/heading: What stands at the top of the page: the text, the model, and
-#   where the numbers come from.
-# FOLDED explain/page/modules: The page's script: ES modules put into one, in the order they
-#   need each other.
-#
-#   Each asset is a module that a browser could load by itself. In a single file there is
-#   nothing to
-#   import from, so every module becomes a function that gives back what it exports; names
-#   within one
-#   stay out of the others' way.
-# FOLDED explain/page/plain: The most telling numbers as plain HTML tables, for readers without
-#   scripts.
-# FOLDED explain/page/notebook: The page inside a notebook: Jupyter, VS Code, Colab and marimo
-#   show what fits them best.
-
-SHOWN = 300  # characters of a long text
-
-CALLED = {
+METADATA_NAMES = {
     "model": "model",
     "sha256": "fingerprint of its parameters (SHA-256)",
     "target": "target",
@@ -57,155 +43,37 @@ CALLED = {
     "python": "Python",
 }
 
-
-def heading(trace: Trace) -> str:
-    """The page's title: the text that was read."""
-    text = trace.metadata.get("text") or " ".join(next(iter(trace.tokens.values()), ()))
-    return f"Inside the model: {_short(text, 80)}"
-
-
-def heading_markup(trace: Trace, title: str | None) -> str:
-    """The header as HTML."""
-    text = trace.metadata.get("text") or " ".join(next(iter(trace.tokens.values()), ()))
-    target = trace.metadata.get("target")
-    arrow = (
-        f' <span class="arrow">→</span> <bdi>{escaped(_short(target, SHOWN))}</bdi>'
-        if target
-        else ""
-    )
-    said = escaped(title) if title else f"<bdi>{escaped(_short(text, SHOWN))}</bdi>{arrow}"
-    long = ' class="long"' if len(text) > 90 else ""
-    edits = "".join(f'<p class="edit">What if: {escaped(edit)}</p>' for edit in trace.edits)
-    return (
-        '<p class="job">qkv · inside the model</p>\n'
-        f"<h1{long}>{said}</h1>\n{edits}"
-        f'<p class="facts"><span>{escaped(_facts(trace))}</span> '
-        '<a id="checks-badge" class="chip" href="#checks">… checking</a></p>\n'
-        f"<details><summary>Where these numbers come from</summary>\n{_provenance(trace)}</details>"
-    )
-
-
-def _facts(trace: Trace) -> str:
-    lengths = [
-        f"{len(tokens)} tokens" + (f" of {name}" if len(trace.tokens) > 1 else "")
-        for name, tokens in trace.tokens.items()
-    ]
-    found = attentions(trace)
-    shape = (
-        [f"{len(found)} layers × {found[0].heads} heads"]
-        if found and len({(each.stack, each.part, each.heads) for each in found}) == 1
-        else []
-    )
-    name = PurePath(trace.metadata.get("model", "")).name
-    return " · ".join([*([name] if name else []), *shape, *lengths, f"{len(trace):,} named values"])
-
-
-def _provenance(trace: Trace) -> str:
-    known = [(CALLED[key], trace.metadata[key]) for key in CALLED if trace.metadata.get(key)]
-    rows = "".join(f"<dt>{escaped(key)}</dt><dd>{escaped(value)}</dd>" for key, value in known)
-    return (
-        f"<dl>{rows}</dl>\n<p>Every number is one of the trace, in float32 as it was computed; "
-        "steps of attention are computed beside the fused kernel from the same queries, keys and "
-        "values, and held against what it answered.</p>\n"
-    )
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 ASSETS = files("qkv.interpret.page") / "assets"
-
 IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./([a-z_]+)\.js";\n', re.MULTILINE)
-
 EXPORT = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULTILINE)
 
 
-@cache
-def script(first: str = "main") -> str:
-    """The module of this name, with everything it imports before it."""
-    told: dict[str, str] = {}
-    _tell(first, told)
-    return "\n".join(told.values())
-
-
-def asset(name: str) -> str:
-    """A file of the page as it is."""
-    return (ASSETS / name).read_text("utf-8")
-
-
-def _tell(name: str, told: dict[str, str]) -> None:
-    source = asset(f"{name}.js")
-    for _, needed in IMPORT.findall(source):
-        if needed not in told:
-            _tell(needed, told)
-    given = ", ".join(found[1] for found in EXPORT.findall(source))
-    inside = EXPORT.sub(r"\1 \2", IMPORT.sub(r"const \1 = from_\2;\n", source))
-    told[name] = f"const from_{name} = (() => {{\n{inside}\nreturn {{ {given} }};\n}})();\n"
-
-
-MOST = 24  # rows and columns
-
-
-def plain(trace: Trace) -> str:
-    """The likeliest answers, and the weights of the head that looks most decidedly."""
-    found = attentions(trace)
-    said = _answers(trace)
-    if not found or found[0].name("weights") not in trace:
-        return said or paragraph("There is nothing to show without scripts.")
-    at, head = first_head(trace, found)
-    return f"{said}\n{_weights(trace, found[at], head)}"
-
-
-def _answers(trace: Trace) -> str:
-    told = answer(trace)
-    if told is None or "positions" not in told:
-        return ""
-    best = told["positions"][-1]["best"]
-    rows = [[each["name"], format_number(float(each["probability"]), 4)] for each in best]
-    return table(f"{told['title']}: the likeliest answers", ["answer", "probability"], rows)
-
-
-def _weights(trace: Trace, attention: Attention, head: int) -> str:
-    values = float32(trace[attention.name("weights")])[0, head]
-    along = trace.node(attention.name("weights")).sequences
-    rows = trace.tokens[along["T"]]
-    few = trace.query_rows(attention.name("weights"))
-    rows = rows if few is None else tuple(rows[at] for at in few)
-    caption = f"{attention.kind}, layer {attention.layer}, head {head}: weights"
-    if max(values.shape) > MOST:
-        caption += f" (the first {MOST} of {values.shape[0]} queries and {values.shape[1]} keys)"
-    cells = [
-        [row, *(format_number(float(cell), 4) for cell in numbers[:MOST])]
-        for row, numbers in zip(rows[:MOST], values[:MOST], strict=True)
-    ]
-    return table(caption, ["query ↓ key →", *trace.tokens[along["S"]][:MOST]], cells)
-
-
-def page(
+def render_page(
     trace: Trace,
     *,
     title: str | None = None,
     why: Sequence[Section] = (),
-    room: int = choice.ROOM,
+    max_bytes: int = MAX_BYTES,
 ) -> str:
-    """The page as HTML. why: sections that explain the answer.
+    """The page as HTML. why: sections that explain the prediction.
 
-    room: bytes of numbers at most; what does not fit is pooled, worked out in the page, or said to
-    be left out.
+    max_bytes: of numbers; what does not fit is pooled, recomputed in the page, or marked as
+    missing.
     """
-    told, parts = payload(trace, room)
-    style, code = asset("page.css"), script()
-    return Template(asset("page.html")).substitute(
-        policy=_policy(style, code),
-        title=escaped(title or heading(trace)),
-        heading=heading_markup(trace, title),
-        why="\n".join(section_markup(each) for each in why),
-        plain=plain(trace),
+    attentions = attention_views(trace)
+    payload, chunks = build_payload(trace, attentions, max_bytes)
+    style = _read_asset("page.css")
+    script = bundle_script()
+    return Template(_read_asset("page.html")).substitute(
+        policy=_content_security_policy(style, script),
+        title=escaped(title or _window_title(trace)),
+        heading=_heading_markup(trace, attentions, title),
+        why="\n".join(section_markup(section) for section in why),
+        plain=_plain_tables(trace, attentions),
         style=style,
-        data=_json(told),
-        parts=_scripts(parts),
-        script=code,
+        data=_script_json(payload),
+        parts=_chunk_elements(chunks),
+        script=script,
     )
 
 
@@ -215,63 +83,186 @@ def write_page(
     *,
     title: str | None = None,
     why: Sequence[Section] = (),
-    room: int = choice.ROOM,
+    max_bytes: int = MAX_BYTES,
 ) -> None:
-    """The page in a file, which is replaced as a whole."""
-    document = page(trace, title=title, why=why, room=room)
+    """Write the page to a file, atomically."""
+    document = render_page(trace, title=title, why=why, max_bytes=max_bytes)
     atomic_write(Path(path), document.encode("utf-8", "replace"))
 
 
-def _policy(style: str, code: str) -> str:
-    return (
-        f"default-src 'none'; script-src {_hash(code)}; style-src {_hash(style)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _hash(text: str) -> str:
-    digest = hashlib.sha256(f"\n{text}".encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def _scripts(parts: Parts) -> str:
-    kind = 'type="application/octet-stream;base64"'
-    return "\n".join(
-        f"<script {kind} id={name}>{text}</script>" for name, text in parts.texts.items()
-    )
-
-
-def _json(told: dict[str, Any]) -> str:
-    """JSON in ASCII in which nothing looks like markup."""
-    text = json.dumps(told, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
-
-
-ROOM = 4 << 20  # bytes of numbers: a notebook keeps every page it has shown
-
-HEIGHT = 860  # pixels
-
-
 def mimebundle(trace: Trace, *, why: Sequence[Section] = ()) -> dict[str, str]:
-    """The page in a frame of its own, a plain table below it, and one line of text.
+    """The page for Jupyter, VS Code, Colab and marimo: in an iframe, as plain tables, as a line.
 
-    The frame may run its script but is a stranger to the notebook: it can neither read it nor be
-    changed by its style. Where frames or scripts are taken out, the table remains.
+    The iframe is sandboxed: it may run its script but cannot read the notebook, nor be changed by
+    its styles. Where iframes or scripts are stripped, the tables remain.
     """
-
-    document = page(trace, why=why, room=ROOM)
-    style = f"width:100%;height:{HEIGHT}px;border:0"
+    document = render_page(trace, why=why, max_bytes=NOTEBOOK_MAX_BYTES)
+    # An attribute value, byte for byte, since the hashes of the policy must still hold.
+    srcdoc = document.replace("&", "&amp;").replace('"', "&quot;")
+    style = f"width:100%;height:{NOTEBOOK_HEIGHT}px;border:0"
+    title = escaped(_window_title(trace))
     return {
         "text/html": (
-            f'<iframe title="{escaped(heading(trace))}" sandbox="allow-scripts" style="{style}" '
-            f'srcdoc="{_attribute(document)}"></iframe>\n'
+            f'<iframe title="{title}" sandbox="allow-scripts" style="{style}" '
+            f'srcdoc="{srcdoc}"></iframe>\n'
             "<details><summary>The same as a plain table</summary>\n"
-            f"{plain(trace)}\n</details>"
+            f"{_plain_tables(trace, attention_views(trace))}\n</details>"
         ),
         "text/plain": repr(trace),
     }
 
 
-def _attribute(document: str) -> str:
-    """A whole document between double quotes, byte for byte: its hashes must hold."""
-    return document.replace("&", "&amp;").replace('"', "&quot;")
+def _window_title(trace: Trace) -> str:
+    return f"Inside the model: {_truncate(_text_of(trace), MAX_TITLE_LENGTH)}"
+
+
+def _text_of(trace: Trace) -> str:
+    """The text that was read."""
+    return trace.metadata.get("text") or " ".join(next(iter(trace.tokens.values()), ()))
+
+
+def _heading_markup(trace: Trace, attentions: list[AttentionView], title: str | None) -> str:
+    """The header: the text, the model, and where the numbers come from."""
+    text = _text_of(trace)
+    target = trace.metadata.get("target")
+    if title:
+        heading = escaped(title)
+    else:
+        heading = f"<bdi>{escaped(_truncate(text, MAX_HEADING_LENGTH))}</bdi>"
+        if target:
+            target = escaped(_truncate(target, MAX_HEADING_LENGTH))
+            heading += f' <span class="arrow">→</span> <bdi>{target}</bdi>'
+    size = ' class="long"' if len(text) > 90 else ""
+    edits = "".join(f'<p class="edit">What if: {escaped(edit)}</p>' for edit in trace.edits)
+    facts = escaped(_facts(trace, attentions))
+    return (
+        '<p class="job">qkv · inside the model</p>\n'
+        f"<h1{size}>{heading}</h1>\n{edits}"
+        f'<p class="facts"><span>{facts}</span> '
+        '<a id="checks-badge" class="chip" href="#checks">… checking</a></p>\n'
+        "<details><summary>Where these numbers come from</summary>\n"
+        f"{_provenance_markup(trace)}</details>"
+    )
+
+
+def _facts(trace: Trace, attentions: list[AttentionView]) -> str:
+    """The model's name and shape, the length of the text, how many values were captured."""
+    facts = []
+    name = PurePath(trace.metadata.get("model", "")).name
+    if name:
+        facts.append(name)
+    shapes = {(each.stack, each.part, each.heads) for each in attentions}
+    if len(shapes) == 1:
+        facts.append(f"{len(attentions)} layers × {attentions[0].heads} heads")
+    for sequence, tokens in trace.tokens.items():
+        of_sequence = f" of {sequence}" if len(trace.tokens) > 1 else ""
+        facts.append(f"{len(tokens)} tokens{of_sequence}")
+    facts.append(f"{len(trace):,} named values")
+    return " · ".join(facts)
+
+
+def _provenance_markup(trace: Trace) -> str:
+    rows = ""
+    for key, name in METADATA_NAMES.items():
+        if trace.metadata.get(key):
+            rows += f"<dt>{escaped(name)}</dt><dd>{escaped(trace.metadata[key])}</dd>"
+    return (
+        f"<dl>{rows}</dl>\n<p>Every number is one of the trace, in float32 as it was computed; "
+        "steps of attention are computed beside the fused kernel from the same queries, keys and "
+        "values, and held against what it answered.</p>\n"
+    )
+
+
+def _truncate(text: str, max_length: int) -> str:
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"
+
+
+@cache
+def bundle_script(entry: str = "main") -> str:
+    """The module `entry` and all it imports, as one script without imports.
+
+    Each asset is an ES module that a browser could load by itself. In a single file there is
+    nothing to import from, so every module becomes a function that returns what it exports, and
+    names that are not exported stay local to it.
+    """
+    modules: dict[str, str] = {}
+    _add_module(entry, modules)
+    return "\n".join(modules.values())
+
+
+def _add_module(name: str, modules: dict[str, str]) -> None:
+    """Add a module after those it imports."""
+    source = _read_asset(f"{name}.js")
+    for _, imported in IMPORT.findall(source):
+        if imported not in modules:
+            _add_module(imported, modules)
+    exports = ", ".join(match[1] for match in EXPORT.findall(source))
+    body = EXPORT.sub(r"\1 \2", IMPORT.sub(r"const \1 = from_\2;\n", source))
+    modules[name] = f"const from_{name} = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();\n"
+
+
+def _read_asset(name: str) -> str:
+    return (ASSETS / name).read_text("utf-8")
+
+
+def _plain_tables(trace: Trace, attentions: list[AttentionView]) -> str:
+    """The prediction, and the weights of the most decided head, as HTML tables."""
+    prediction = _prediction_table(trace)
+    if not attentions or attentions[0].name("weights") not in trace:
+        return prediction or paragraph("There is nothing to show without scripts.")
+    index, head = most_decided_head(trace, attentions)
+    return f"{prediction}\n{_weights_table(trace, attentions[index], head)}"
+
+
+def _prediction_table(trace: Trace) -> str:
+    output = output_payload(trace)
+    if output is None or "positions" not in output:
+        return ""
+    best = output["positions"][-1]["best"]
+    rows = [[each["name"], format_number(float(each["probability"]), 4)] for each in best]
+    return table(f"{output['title']}: the likeliest answers", ["answer", "probability"], rows)
+
+
+def _weights_table(trace: Trace, attention: AttentionView, head: int) -> str:
+    name = attention.name("weights")
+    weights = as_float32(trace[name])[0, head]
+    sequences = trace.node(name).sequences
+    queries = trace.tokens[sequences["T"]]
+    query_rows = trace.query_rows(name)
+    if query_rows is not None:
+        queries = tuple(queries[row] for row in query_rows)
+    keys = trace.tokens[sequences["S"]]
+    n = MAX_PLAIN_SIZE
+    caption = f"{attention.kind}, layer {attention.layer}, head {head}: weights"
+    if max(weights.shape) > n:
+        caption += f" (the first {n} of {weights.shape[0]} queries and {weights.shape[1]} keys)"
+    rows = []
+    for query, row in zip(queries[:n], weights[:n], strict=True):
+        rows.append([query, *(format_number(float(weight), 4) for weight in row[:n])])
+    return table(caption, ["query ↓ key →", *keys[:n]], rows)
+
+
+def _content_security_policy(style: str, script: str) -> str:
+    return (
+        f"default-src 'none'; script-src {_sha256(script)}; style-src {_sha256(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _sha256(text: str) -> str:
+    """The hash of an inline element; page.html has a line break before its content."""
+    digest = hashlib.sha256(f"\n{text}".encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _chunk_elements(chunks: TensorChunks) -> str:
+    kind = 'type="application/octet-stream;base64"'
+    return "\n".join(
+        f"<script {kind} id={name}>{text}</script>" for name, text in chunks.texts.items()
+    )
+
+
+def _script_json(payload: dict[str, Any]) -> str:
+    """JSON in ASCII in which nothing looks like markup."""
+    text = json.dumps(payload, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")

@@ -1,4 +1,4 @@
-"""A piece of explanation that comes with the trace: a sentence, a table, how far to trust it."""
+"""Sections of the page: the prediction, and its attribution with how far to trust it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,15 @@ from qkv.interpret.matrix import format_number
 from qkv.interpret.trace import Trace
 from qkv.report.html import paragraph, section, table
 
-# FOLDED explain/page/reasons: Why the model answered so, as sections of the page, each with how
-#   far to trust it.
-# FOLDED explain/page/answer: What the model answered, as the page tells it: tokens, labels, or
-#   a vector.
-
 Cell = str | float
 
 
 @dataclass(frozen=True)
 class Section:
-    """What stands under one heading; whatever is empty is left out.
+    """A heading with a sentence and a table; what is empty is left out.
 
-    faithfulness: what deleting the things named does to the answer, against random ones; a
-    paragraph a line.
+    faithfulness: what deleting the words named does to the prediction, compared with random ones;
+    one paragraph per line.
     """
 
     title: str
@@ -42,164 +37,178 @@ class Section:
     faithfulness: str = ""
 
 
-def section_markup(shown: Section) -> str:
-    """The section as HTML in which nothing that a text holds can act."""
-    trust = "\n".join(map(paragraph, shown.faithfulness.splitlines()))
-    inside = section(
-        shown.title,
-        paragraph(shown.lead) if shown.lead else "",
-        _table(shown),
-        f'<div class="trust">{trust}</div>' if trust else "",
-    )
-    return f'<div class="why">\n{inside}\n</div>'
+def section_markup(content: Section) -> str:
+    """The section as HTML; all text is escaped."""
+    parts = []
+    if content.lead:
+        parts.append(paragraph(content.lead))
+    if content.rows:
+        parts.append(_table(content))
+    if content.faithfulness:
+        trust = "\n".join(map(paragraph, content.faithfulness.splitlines()))
+        parts.append(f'<div class="trust">{trust}</div>')
+    return f'<div class="why">\n{section(content.title, *parts)}\n</div>'
 
 
-def _table(shown: Section) -> str:
-    if not shown.rows:
-        return ""
-    return table(
-        shown.title,
-        shown.columns,
-        [
-            [cell if isinstance(cell, str) else format_number(cell, 4) for cell in row]
-            for row in shown.rows
-        ],
-        texts=_texts(shown.rows),
-    )
+def _table(content: Section) -> str:
+    rows = [
+        [cell if isinstance(cell, str) else format_number(cell, 4) for cell in row]
+        for row in content.rows
+    ]
+    return table(content.title, content.columns, rows, texts=_count_text_columns(content.rows))
 
 
-def _texts(rows: Sequence[tuple[Cell, ...]]) -> int:
+def _count_text_columns(rows: Sequence[tuple[Cell, ...]]) -> int:
     """How many columns from the left hold words rather than numbers."""
-    words = [any(isinstance(row[at], str) for row in rows) for at in range(len(rows[0]))]
-    return words.index(False) if False in words else len(words)
+    for column in range(len(rows[0])):
+        if not any(isinstance(row[column], str) for row in rows):
+            return column
+    return len(rows[0])
 
 
-def sections(reason: Attribution) -> list[Section]:
-    """One section for the words that decided, and for a token what each layer would have said."""
-    match reason:
+def attribution_sections(attribution: Attribution) -> list[Section]:
+    """The words that decided; for a token also what each layer would have predicted."""
+    match attribution:
         case LabelAttribution():
-            return [_label(reason)]
+            return [_label_section(attribution)]
         case TokenAttribution():
-            return [_token(reason), _layers(reason)]
+            return [_token_section(attribution), _layer_section(attribution)]
         case TranslationAttribution():
-            return [_translation(reason)]
+            return [_translation_section(attribution)]
         case VectorAttribution():
             rows = tuple(
-                (visible_word(word.word.text), word.cosine_distance) for word in reason.words
+                (visible_word(word.word.text), word.cosine_distance) for word in attribution.words
             )
-            return [_words("Which words make the vector", reason, ("1 − cosine",), rows)]
+            title = "Which words make the vector"
+            return [_word_section(title, attribution, ("1 − cosine",), rows)]
 
 
-def _label(reason: LabelAttribution) -> Section:
+def _label_section(attribution: LabelAttribution) -> Section:
     rows = tuple(
         (visible_word(word.word.text), word.occlusion or 0.0, word.gradients, word.attention)
-        for word in reason.words
+        for word in attribution.words
     )
     columns = ("log-odds lost without it", "integrated gradients", "attention it got")
-    title = f"Which words made it “{reason.label}” ({reason.probability:.4f})"
-    return _words(title, reason, columns, rows)
+    title = f"Which words made it “{attribution.label}” ({attribution.probability:.4f})"
+    return _word_section(title, attribution, columns, rows)
 
 
-def _token(reason: TokenAttribution) -> Section:
-    title = f"Why “{reason.token.token}” rather than “{reason.against.token}”"
+def _token_section(attribution: TokenAttribution) -> Section:
+    title = f"Why “{attribution.token.token}” rather than “{attribution.against.token}”"
     rows = tuple(
         (visible_word(word.word.text), word.occlusion or 0.0, word.gradient)
-        for word in reason.words
+        for word in attribution.words
     )
-    return _words(title, reason, ("log-odds lost without it", "slope × input"), rows)
+    columns = ("log-odds lost without it", "gradient × input")
+    return _word_section(title, attribution, columns, rows)
 
 
-def _layers(reason: TokenAttribution) -> Section:
-    rows = tuple(
-        (
-            f"layer {layer.layer - 1}" if layer.layer else "the embedding",
-            layer.best,
-            layer.best_probability,
-            layer.probability,
-        )
-        for layer in reason.layers
-    )
-    asked = f"“{reason.token.token}”"
-    columns = ("after", "it would say", "likely", f"{asked} likely")
+def _layer_section(attribution: TokenAttribution) -> Section:
+    """The logit lens: the output head applied after each layer."""
+    rows = []
+    for layer in attribution.layers:
+        name = f"layer {layer.layer - 1}" if layer.layer else "the embedding"
+        rows.append((name, layer.best, layer.best_probability, layer.probability))
+    columns = ("after", "it would say", "likely", f"“{attribution.token.token}” likely")
     lead = "The last norm and the output, applied after each layer: only the last was trained so."
-    return Section("What it would have said after each layer", lead, columns, rows)
+    return Section("What it would have said after each layer", lead, columns, tuple(rows))
 
 
-def _translation(reason: TranslationAttribution) -> Section:
-    names = [visible_word(word.word.text) for word in reason.sources]
-    rows = tuple(
-        (
+def _translation_section(attribution: TranslationAttribution) -> Section:
+    names = [visible_word(word.word.text) for word in attribution.sources]
+    rows = []
+    for word in attribution.targets:
+        remark = ""
+        if word.hallucinated:
+            remark = "invented?"
+        elif not word.agrees:
+            remark = "differ"
+        row = (
             visible_word(word.word.text),
             names[word.most_attended],
             "nothing" if word.depends_on is None else names[word.depends_on],
-            "invented?" if word.hallucinated else "" if word.agrees else "differ",
+            remark,
             word.probability,
             max(word.ablation),
         )
-        for word in reason.targets
-    )
+        rows.append(row)
     columns = ("word", "looked at", "depends on", "", "probability", "log p lost without it")
-    dropped = ", ".join(f"“{word.word.text}”" for word in reason.omitted)
-    lead = f"Dropped from the source, it seems: {dropped}." if dropped else ""
-    return Section("Where each word comes from", lead, columns, rows, _trust(reason))
+    lead = ""
+    if attribution.omitted:
+        words = ", ".join(f"“{word.word.text}”" for word in attribution.omitted)
+        lead = f"Dropped from the source, it seems: {words}."
+    trust = _trust(attribution)
+    return Section("Where each word comes from", lead, columns, tuple(rows), trust)
 
 
-def _words(
-    title: str, reason: Attribution, columns: tuple[str, ...], rows: tuple[tuple[Cell, ...], ...]
+def _word_section(
+    title: str,
+    attribution: Attribution,
+    columns: tuple[str, ...],
+    rows: tuple[tuple[Cell, ...], ...],
 ) -> Section:
-    hidden = getattr(reason, "hidden", "")
+    hidden = getattr(attribution, "hidden", "")
     lead = f"To hide a word: {hidden}." if hidden else ""
-    return Section(title, lead, ("word", *columns), rows, _trust(reason))
+    return Section(title, lead, ("word", *columns), rows, _trust(attribution))
 
 
-def _trust(reason: Attribution) -> str:
-    tests = reason.faithfulness
-    named = tests if isinstance(tests, dict) else {} if tests is None else {"": tests}
-    said = [
-        f"{way}: {test.trust.verdict}" if way else test.trust.verdict for way, test in named.items()
-    ]
-    return "\n".join([*said, *reason.remarks])
+def _trust(attribution: Attribution) -> str:
+    """The verdict of each faithfulness test, then the remarks; one per line."""
+    tests = attribution.faithfulness
+    lines = []
+    if isinstance(tests, dict):
+        lines += [f"{method}: {test.trust.verdict}" for method, test in tests.items()]
+    elif tests is not None:
+        lines.append(tests.trust.verdict)
+    return "\n".join([*lines, *attribution.remarks])
 
 
-CHOOSE = "; choose a position to see the likeliest."
+def output_payload(trace: Trace) -> dict[str, Any] | None:
+    """Title, sentence, and the most probable tokens or labels at each position, for the script.
 
-
-def answer(trace: Trace) -> dict[str, Any] | None:
-    """Title, sentence, and the likeliest answers at each position; None if nothing was kept."""
-    found = prediction_of(trace)
-    if found is None:
+    None if the output was not captured.
+    """
+    prediction = prediction_of(trace)
+    if prediction is None:
         return None
-    if found.vector is not None:
-        alike = f"{found.sentence} Texts that mean alike have vectors that point alike."
-        name = trace.node("output").name
-        return {"title": "The vector of the text", "sentence": alike, "vector": name}
-    positions = [_position(position) for position in found.positions]
-    if found.positions[0].token is None:
-        return {"title": found.title, "sentence": found.sentence, "positions": positions}
-    return _by_token(trace) | {"positions": positions}
+    if prediction.vector is not None:
+        sentence = f"{prediction.sentence} Texts that mean alike have vectors that point alike."
+        vector = trace.node("output").name
+        return {"title": "The vector of the text", "sentence": sentence, "vector": vector}
+    positions = [_position_payload(position) for position in prediction.positions]
+    if prediction.positions[0].token is None:
+        words = {"title": prediction.title, "sentence": prediction.sentence}
+    elif any(name.startswith("decoder.") for name in trace.graph.nodes):
+        words = {
+            "title": "What comes next",
+            "sentence": "After each position the model shares out 100 % among all tokens; "
+            "choose a position to see the likeliest.",
+            "after": "next after",
+        }
+    else:
+        words = {
+            "title": "What may stand there",
+            "sentence": "At each position the model shares out 100 % among all tokens; "
+            "choose a position to see the likeliest.",
+            "after": "in the place of",
+        }
+    return words | {"positions": positions}
 
 
-def answer_names(trace: Trace) -> list[str]:
-    """What each number of the answer is called: a token, a label, or its number."""
-    return [trace.output_name(at) for at in range(trace["output"].shape[-1])]
-
-
-def told(number: float) -> float | str:
-    """A number for JSON, which has no word for what is none, nor for ∞."""
-    return float(number) if np.isfinite(number) else str(float(number)).replace("inf", "Infinity")
-
-
-def _by_token(trace: Trace) -> dict[str, str]:
-    if any(name.startswith("decoder.") for name in trace.graph.nodes):
-        said = f"After each position the model shares out 100 % among all tokens{CHOOSE}"
-        return {"title": "What comes next", "sentence": said, "after": "next after"}
-    said = f"At each position the model shares out 100 % among all tokens{CHOOSE}"
-    return {"title": "What may stand there", "sentence": said, "after": "in the place of"}
-
-
-def _position(position: TokenPrediction) -> dict[str, Any]:
+def _position_payload(position: TokenPrediction) -> dict[str, Any]:
     best = [
-        {"name": one.name, "probability": told(one.probability), "score": told(one.score)}
-        for one in position.best
+        {
+            "name": candidate.name,
+            "probability": _json_number(candidate.probability),
+            "logit": _json_number(candidate.score),
+        }
+        for candidate in position.best
     ]
     return {"token": position.token, "best": best}
+
+
+def _json_number(number: float) -> float | str:
+    """A number for JSON, which has no NaN and no ∞: those are strings that JavaScript reads."""
+    if np.isfinite(number):
+        return float(number)
+    return str(float(number)).replace("inf", "Infinity")

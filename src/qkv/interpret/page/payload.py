@@ -1,4 +1,4 @@
-"""All that the page's script is told, but for the numbers themselves, which lie in parts."""
+"""What the page's script reads as JSON: everything but the numbers, which lie in chunks."""
 
 from __future__ import annotations
 
@@ -7,160 +7,209 @@ from typing import Any
 
 import numpy as np
 
-from qkv.interpret.page import attentions as heads
-from qkv.interpret.page import size_budget as choice
-from qkv.interpret.page.attentions import Attention, Parts, attentions, float32, pooled
-from qkv.interpret.page.chapters import chapters, corner, sentence, title
-from qkv.interpret.page.page_sections import answer, answer_names
+from qkv.interpret.page.attentions import (
+    DESCRIPTIONS,
+    HATCHED,
+    AttentionView,
+    cap_of,
+    head_patterns,
+    is_recomputable,
+    scale_of,
+    visible_keys,
+)
+from qkv.interpret.page.cell_layouts import cell_layout
+from qkv.interpret.page.page_sections import output_payload
+from qkv.interpret.page.size_budget import (
+    MAX_BYTES,
+    MAX_UNPOOLED,
+    is_pooled,
+    select_parameters,
+    select_values,
+    stores_last_row_only,
+)
+from qkv.interpret.page.step_groups import group_steps, step_corner, step_sentence, step_title
+from qkv.interpret.page.tensor_chunks import TensorChunks, as_float32, max_pool
 from qkv.interpret.trace import Trace
 from qkv.interpret.trace.operations import Array
 
-# FOLDED explain/page/nodes: One named value as the page's script is told of it.
+
+def build_payload(
+    trace: Trace, attentions: list[AttentionView], max_bytes: int = MAX_BYTES
+) -> tuple[dict[str, Any], TensorChunks]:
+    """The JSON, and the chunks it refers to."""
+    chunks = TensorChunks()
+    stored = select_values(trace, attentions, max_bytes)
+    pooled = {each.name("weights") for each in attentions if is_pooled(trace, each)}
+    nodes = [_node_payload(trace, name, stored, pooled, chunks) for name in trace]
+    for name in select_parameters(trace, stored):
+        nodes.append(_parameter_payload(trace, name, chunks))
+    masks = _Masks(chunks)
+    layers, outer = group_steps(trace)
+    return {
+        "nodes": nodes,
+        "attentions": [_attention_payload(trace, each, masks) for each in attentions],
+        "masks": masks.payload,
+        "layers": [{"groups": [vars(group) for group in layer.groups]} for layer in layers],
+        "outer": [vars(steps) for steps in outer],
+        "stacks": len({each.stack for each in attentions}),
+        "first": most_decided_head(trace, attentions, stored),
+        "tokens": {name: list(tokens) for name, tokens in trace.tokens.items()},
+        "names": _output_names(trace),
+        "logits": trace.graph.resolve("output"),
+        "output": output_payload(trace),
+        "checks": [_check_payload(check) for check in trace.checks],
+    }, chunks
 
 
 def as_matrix(trace: Trace, name: str) -> Array:
-    """The value as the page keeps it: (heads, rows, columns) or (rows, columns)."""
-    value, axes = float32(trace[name]), trace.node(name).axes
+    """The value as the page stores it: (heads, rows, columns) or (rows, columns)."""
+    value = as_float32(trace[name])
+    axes = trace.node(name).axes
     if axes[:1] == ("B",):
-        value, axes = value[0], axes[1:]
+        value = value[0]
+        axes = axes[1:]
     if axes == ("T",):
         return value[:, None]
     return value[None] if value.ndim == 1 else value
 
 
-def node_told(
-    trace: Trace, name: str, chosen: set[str], long: set[str], parts: Parts
+def most_decided_head(
+    trace: Trace, attentions: Sequence[AttentionView], stored: Container[str] | None = None
+) -> tuple[int, int]:
+    """The attention and head whose largest weights are largest: the one that is open at first.
+
+    stored: only an attention whose queries are among these.
+    """
+    largest = -1.0
+    result = (0, 0)
+    for index, attention in enumerate(attentions):
+        name = attention.name("weights")
+        if name not in trace or (stored is not None and attention.query not in stored):
+            continue
+        weights = as_float32(trace[name])[0]
+        means = np.nan_to_num(weights.max(axis=-1).mean(axis=-1))  # one per head
+        if means.max() > largest:
+            largest = float(means.max())
+            result = (index, int(means.argmax()))
+    return result
+
+
+def _node_payload(
+    trace: Trace, name: str, stored: set[str], pooled: set[str], chunks: TensorChunks
 ) -> dict[str, Any]:
     """A step: its words, its sizes, where its numbers are; pooled too if it is long."""
-    node, value = trace.node(name), as_matrix(trace, name)
-    told: dict[str, Any] = {
+    node = trace.node(name)
+    value = as_matrix(trace, name)
+    rows = trace.query_rows(name)
+    row_numbers = None if rows is None else list(rows)
+    if stores_last_row_only(trace, name):
+        row_numbers = [len(value) - 1]
+        value = value[-1:]
+    largest = 0.0
+    if name in stored:
+        largest = float(np.abs(value[np.isfinite(value)]).max(initial=0.0))
+    payload: dict[str, Any] = {
         "name": name,
-        "title": title(node),
+        "title": step_title(node),
         "equation": node.equation,
-        "sentence": sentence(node),
-        "corner": corner(node),
-        "labels": _labels(trace, name),
-        "operation": node.operation.json(),
+        "sentence": step_sentence(node),
+        "corner": step_corner(node),
+        "labels": _axis_labels(trace, name),
+        "cell": cell_layout(node),
         "inputs": list(node.inputs),
-        "rows": None if (few := trace.query_rows(name)) is None else list(few),
+        "rows": row_numbers,
+        "largest": largest,
+        "shape": list(value.shape),
     }
-    if choice.only_last(trace, name):
-        told["rows"], value = [len(value) - 1], value[-1:]
-    finite = np.abs(value[np.isfinite(value)]) if name in chosen else np.zeros(0)
-    told["largest"] = float(finite.max(initial=0.0))
-    told["shape"] = list(value.shape)
-    if name in chosen:
-        told["parts"] = parts.floats(value)
-    if name in long and few is None:
-        coarse, block = pooled(value, choice.FINE)
-        told["pooled"] = {
+    if name in stored:
+        payload["chunks"] = chunks.add_floats(value)
+    if name in pooled and rows is None:
+        coarse, block = max_pool(value, MAX_UNPOOLED)
+        payload["pooled"] = {
             "name": f"{name}, pooled",
             "shape": list(coarse.shape[1:]),
             "block": block,
-            "parts": parts.floats(coarse),
+            "chunks": chunks.add_floats(coarse),
         }
-    return told
+    return payload
 
 
-def parameter_told(trace: Trace, name: str, parts: Parts) -> dict[str, Any]:
-    """A parameter of the model, for the arithmetic of the steps it goes into."""
-    value = float32(trace.parameters[name])
-    value = value[None] if value.ndim == 1 else value
+def _parameter_payload(trace: Trace, name: str, chunks: TensorChunks) -> dict[str, Any]:
+    """A parameter of the model, for the arithmetic of the steps it is an input of."""
+    value = as_float32(trace.parameters[name])
+    if value.ndim == 1:
+        value = value[None]
     return {
         "name": name,
         "shape": list(value.shape),
         "labels": [None, None],
-        "parts": parts.floats(value),
+        "chunks": chunks.add_floats(value),
     }
 
 
-def _labels(trace: Trace, name: str) -> list[str | None]:
+def _axis_labels(trace: Trace, name: str) -> list[str | None]:
     """The sequences that run down and across; None where features are counted."""
     node = trace.node(name)
-    axes = node.axes if len(node.axes) > 1 and node.axes != ("B", "T") else (*node.axes, "")
+    axes = node.axes
+    if len(axes) == 1 or axes == ("B", "T"):
+        axes = (*axes, "")
+    across = node.sequences.get(axes[-1])
     if node.axes[-1] in ("V", "label"):
-        return [node.sequences.get(axes[-2]), "answers"]
-    return [node.sequences.get(axes[-2]), node.sequences.get(axes[-1])]
+        across = "answers"
+    return [node.sequences.get(axes[-2]), across]
 
 
-def payload(trace: Trace, room: int = choice.ROOM) -> tuple[dict[str, Any], Parts]:
-    """What the script reads as JSON, and the parts it refers to."""
-    found, parts = attentions(trace), Parts()
-    chosen = choice.whole(trace, found, room)
-    long = {each.name("weights") for each in found if choice.is_long(trace, each)}
-    nodes = [node_told(trace, name, chosen, long, parts) for name in trace]
-    nodes += [parameter_told(trace, name, parts) for name in choice.parameters(trace, chosen)]
-    masks: dict[tuple[int, bytes], int] = {}
-    told: list[dict[str, Any]] = []
-    attending = [_attention(trace, each, masks, told, parts) for each in found]
-    layers, ends = chapters(trace)
-    shown = trace.graph.resolve("output") in trace and trace.node("output").axes[-1] in (
-        "V",
-        "label",
-    )
+class _Masks:
+    """The masks of a page, each stored once however many attentions have it."""
+
+    def __init__(self, chunks: TensorChunks) -> None:
+        self.chunks = chunks
+        self.payload: list[dict[str, Any]] = []
+        self._indices: dict[tuple[int, bytes], int] = {}
+
+    def index(self, mask: Array) -> int:
+        key = (len(mask), mask.tobytes())
+        if key not in self._indices:
+            self._indices[key] = len(self.payload)
+            self.payload.append(self.chunks.add_bits(mask))
+        return self._indices[key]
+
+
+def _attention_payload(trace: Trace, attention: AttentionView, masks: _Masks) -> dict[str, Any]:
+    mask = visible_keys(trace, attention)
+    about = DESCRIPTIONS[attention.part]
+    if mask is not None:
+        about += HATCHED
     return {
-        "nodes": nodes,
-        "attentions": attending,
-        "masks": told,
-        "layers": [
-            {"groups": [vars(group) for group in layer.groups]} for layer in layers
-        ],
-        "ends": [vars(end) for end in ends],
-        "stacks": len({each.stack for each in found}),
-        "first": first_head(trace, found, chosen),
-        "tokens": {name: list(labels) for name, labels in trace.tokens.items()},
-        "names": {"answers": answer_names(trace)} if shown else {},
-        "answer": trace.graph.resolve("output"),
-        "output": answer(trace),
-        "checks": [
-            {"name": each.name, "ok": each.ok, "worst": _finite(each.worst),
-             "tolerance": each.tolerance, "place": each.location}
-            for each in trace.checks
-        ],
-    }, parts  # fmt: skip
-
-
-def first_head(
-    trace: Trace, found: Sequence[Attention], chosen: Container[str] | None = None
-) -> tuple[int, int]:
-    """The attention and head that is open at first: the one whose weights are most decided.
-
-    chosen: only an attention whose queries are among these.
-    """
-    best, place = -1.0, (0, 0)
-    for at, each in enumerate(found):
-        if each.name("weights") not in trace or (chosen is not None and each.query not in chosen):
-            continue
-        sharp = np.nan_to_num(float32(trace[each.name("weights")])[0].max(axis=-1).mean(axis=-1))
-        if sharp.max() > best:
-            best, place = float(sharp.max()), (at, int(sharp.argmax()))
-    return place
-
-
-def _attention(
-    trace: Trace,
-    each: Attention,
-    masks: dict[tuple[int, bytes], int],
-    told: list[dict[str, Any]],
-    parts: Parts,
-) -> dict[str, Any]:
-    seen = heads.seen(trace, each)
-    mask = None
-    if seen is not None:
-        mask = masks.setdefault((len(seen), seen.tobytes()), len(told))
-        if mask == len(told):
-            told.append(parts.bits(seen))
-    return {
-        **{key: getattr(each, key) for key in ("prefix", "layer", "heads", "query", "key", "kind")},
-        "stack": each.stack.capitalize(),
-        "about": heads.ABOUT[each.part] + heads.HATCHED * (mask is not None),
-        "factor": heads.factor(trace, each),
-        "cap": heads.cap(trace, each),
-        "computable": heads.computable(trace, each),
-        "mask": mask,
-        "habits": heads.habits(trace, each),
+        "prefix": attention.prefix,
+        "stack": attention.stack.capitalize(),
+        "layer": attention.layer,
+        "kind": attention.kind,
+        "heads": attention.heads,
+        "query": attention.query,
+        "key": attention.key,
+        "about": about,
+        "factor": scale_of(trace, attention),
+        "cap": cap_of(trace, attention),
+        "computable": is_recomputable(trace, attention),
+        "mask": None if mask is None else masks.index(mask),
+        "patterns": head_patterns(trace, attention),
     }
 
 
-def _finite(number: float) -> float | None:
-    return number if np.isfinite(number) else None
+def _output_names(trace: Trace) -> dict[str, list[str]]:
+    """The token or label of each logit, if the logits are shown."""
+    if "output" not in trace or trace.node("output").axes[-1] not in ("V", "label"):
+        return {}
+    size = trace["output"].shape[-1]
+    return {"answers": [trace.output_name(index) for index in range(size)]}
+
+
+def _check_payload(check: Any) -> dict[str, Any]:
+    return {
+        "name": check.name,
+        "ok": check.ok,
+        "worst": check.worst if np.isfinite(check.worst) else None,  # JSON has no ∞
+        "tolerance": check.tolerance,
+        "location": check.location,
+    }

@@ -1,83 +1,95 @@
-"""Which numbers go into the file, so that it stays small enough to open at once.
+"""Which tensors are stored in the file, so that it stays small enough to open at once.
 
-What is left out is shown pooled, worked out in the page from queries and keys, or said to be
-missing; never silently.
+What is left out is shown pooled, recomputed in the page from queries and keys, or marked as
+missing; never silently dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from qkv.interpret.page.attentions import Attention
+from qkv.interpret.page.attentions import AttentionView
 from qkv.interpret.trace import Trace
 
-ROOM = 18 << 20  # bytes of numbers; a third more as text
-PARAMETERS = 4 << 20  # of those, for the model's matrices
-ANSWERS = 1 << 19  # a longer table of scores keeps its last row only
-FINE = 64  # tokens; more are pooled
+MAX_BYTES = 18 << 20  # of numbers; a third more as text
+MAX_PARAMETER_BYTES = 4 << 20  # of those, for the model's matrices
+MAX_LOGITS_BYTES = 1 << 19  # of a larger table of logits only the last row is stored
+MAX_UNPOOLED = 64  # tokens; weights of longer texts are pooled
 
 
-def whole(trace: Trace, attentions: list[Attention], room: int = ROOM) -> set[str]:
-    """The values that are written in full, the most telling first, as far as there is room."""
-    chosen: set[str] = set()
-    for names in _wishes(trace, attentions):
-        fresh = [name for name in names if name in trace and name not in chosen]
-        cost = sum(size(trace, name) for name in fresh)
-        if cost <= room:
-            chosen.update(fresh)
-            room -= cost
-    return chosen
+def select_values(
+    trace: Trace, attentions: list[AttentionView], max_bytes: int = MAX_BYTES
+) -> set[str]:
+    """The values that are stored in full: the most telling first, as far as the budget goes."""
+    selection: set[str] = set()
+    for names in _by_importance(trace, attentions):
+        new = [name for name in names if name in trace and name not in selection]
+        cost = sum(stored_bytes(trace, name) for name in new)
+        if cost <= max_bytes:
+            selection.update(new)
+            max_bytes -= cost
+    return selection
 
 
-def parameters(trace: Trace, chosen: Iterable[str], room: int = PARAMETERS) -> list[str]:
-    """Parameters behind the chosen values: all vectors, and all matrices if these fit."""
-    used = dict.fromkeys(
-        given for name in chosen for given in trace.node(name).inputs if given in trace.parameters
-    )
-    small = [name for name in used if trace.parameters[name].dim() < 2]
-    large = [name for name in used if trace.parameters[name].dim() == 2]
-    fits = sum(4 * trace.parameters[name].numel() for name in used) <= room
-    return small + large * fits
+def select_parameters(
+    trace: Trace, values: Iterable[str], max_bytes: int = MAX_PARAMETER_BYTES
+) -> list[str]:
+    """Parameters behind these values: all vectors, and all matrices if they fit together."""
+    names: dict[str, None] = {}  # a set that keeps its order
+    for value in values:
+        for name in trace.node(value).inputs:
+            if name in trace.parameters:
+                names[name] = None
+    vectors = [name for name in names if trace.parameters[name].dim() < 2]
+    matrices = [name for name in names if trace.parameters[name].dim() == 2]
+    if sum(4 * trace.parameters[name].numel() for name in names) > max_bytes:
+        return vectors
+    return vectors + matrices
 
 
-def size(trace: Trace, name: str) -> int:
-    """Bytes of a value as it is written."""
+def stored_bytes(trace: Trace, name: str) -> int:
+    """The size of a value as it is stored."""
     numbers = trace[name].numel()
-    return 4 * (numbers // len(trace[name][0]) if only_last(trace, name) else numbers)
+    if stores_last_row_only(trace, name):
+        numbers //= len(trace[name][0])
+    return 4 * numbers
 
 
-def only_last(trace: Trace, name: str) -> bool:
-    """Whether only the last position's row of this table is written."""
-    node = trace.node(name)
-    return node.axes == ("B", "T", "V") and 4 * trace[name].numel() > ANSWERS
+def stores_last_row_only(trace: Trace, name: str) -> bool:
+    """Whether only the last position's logits or probabilities are stored."""
+    is_over_vocabulary = trace.node(name).axes == ("B", "T", "V")
+    return is_over_vocabulary and 4 * trace[name].numel() > MAX_LOGITS_BYTES
 
 
-def is_long(trace: Trace, attention: Attention) -> bool:
+def is_pooled(trace: Trace, attention: AttentionView) -> bool:
     """Whether the weights of this attention are shown pooled."""
     name = attention.name("weights")
-    return name in trace and max(trace[name].shape[-2:]) > FINE
+    return name in trace and max(trace[name].shape[-2:]) > MAX_UNPOOLED
 
 
-def _wishes(trace: Trace, attentions: list[Attention]) -> Iterator[list[str]]:
+def _by_importance(trace: Trace, attentions: list[AttentionView]) -> Iterator[list[str]]:
+    """Groups of values that are stored together or not at all."""
     yield ["ids", "source_ids", "positions", "source_positions"]
     yield [trace.graph.resolve("output")]
     yield ["probabilities"]
-    yield [each.name("weights") for each in attentions if not is_long(trace, each)]
-    for each in spread(attentions):
+    yield [each.name("weights") for each in attentions if not is_pooled(trace, each)]
+    for each in spread_out(attentions):
         yield [each.query, each.key, each.value, each.name("mixed")]
-    for each in spread(attentions):
+    for each in spread_out(attentions):
         yield [each.name(step) for step in ("scores", "scaled", "capped", "masked", "weights")]
     for name in trace:
         yield [name]
 
 
-def spread(attentions: list[Attention]) -> list[Attention]:
-    """The last one, the first, the middle one, and so on between those that were taken."""
+def spread_out(attentions: list[AttentionView]) -> list[AttentionView]:
+    """The last one, the first, the middle one, and so on between those before."""
+    if not attentions:
+        return []
     order: list[int] = []
     spans = [(0, len(attentions) - 1)]
-    for last, first in spans if attentions else ():
-        order += [first, last]
+    for first, last in spans:  # grows while it is walked through
+        order += [last, first]
         middle = (first + last) // 2
-        if abs(first - last) > 1:
-            spans += [(min(first, last), middle), (middle, max(first, last))]
-    return [attentions[at] for at in dict.fromkeys(order)]
+        if last - first > 1:
+            spans += [(first, middle), (middle, last)]
+    return [attentions[index] for index in dict.fromkeys(order)]

@@ -18,7 +18,7 @@ export function arithmetic(name, head, i, j) {
 const LAYOUTS = {
   text: ({ layout, j }) => ({ lines: layout.lines.map((line) => line.replaceAll("{column}", j + 1)) }),
   equation: () => null,
-  elementwise, binary, offset, mask, rotate, concat, normalize, unit_length: unitLength,
+  elementwise, offset, mask, rotate, concat, normalize, unit_length: unitLength,
   dot, softmax, weighted_sum: weightedSum, linear, mean,
 };
 
@@ -28,19 +28,16 @@ function equation({ node, inputs }) {
   return names ? `${node.equation}, from ${names}` : node.equation;
 }
 
+// One number from one or two numbers; {x} is a plain number, {(x)} has parentheses if negative.
 function elementwise(cell) {
-  const x = inputRow(cell, 0)?.[cell.j];
-  if (x === undefined) return null;
-  const formula = cell.layout.formula.replaceAll("{(x)}", signed(x)).replaceAll("{x}", figure(x));
-  return { lines: [`${formula} = ${figure(ownRow(cell)[cell.j])}`] };
-}
-
-function binary(cell) {
-  const a = inputRow(cell, 0), b = inputRow(cell, 1);
-  if (!a || !b) return null;
-  const { sign } = cell.layout;
-  const x = a[cell.j], y = b[cell.j];
-  return { lines: [`${figure(x)} ${sign} ${signed(y)} = ${figure(sign === "+" ? x + y : x * y)}`, `${cell.inputs[0]} ${sign} ${cell.inputs[1]}`] };
+  const inputs = { x: inputRow(cell, 0) };
+  if (/\{\(?y\)?\}/.test(cell.layout.formula)) inputs.y = inputRow(cell, 1);
+  let { formula } = cell.layout;
+  for (const [name, row] of Object.entries(inputs)) {
+    if (!row) return null;
+    formula = formula.replaceAll(`{(${name})}`, signed(row[cell.j])).replaceAll(`{${name}}`, figure(row[cell.j]));
+  }
+  return { lines: [`${formula} = ${figure(ownRow(cell)[cell.j])}`, cell.layout.note].filter(Boolean) };
 }
 
 function offset(cell) {

@@ -1,21 +1,18 @@
-"""How the values of a trace are arranged for a reader: ends, layers, and groups within a layer."""
+"""How the page arranges and names the steps of a trace: by layer, group and what is outside."""
 
 import re
 from dataclasses import dataclass, field
 
-from qkv.interpret.page.attentions import LEFT_OUT, is_by_head
+from qkv.interpret.page.attentions import MASK_STEPS, has_heads
 from qkv.interpret.trace import Node, Trace
 from qkv.interpret.trace.operations import MaskScores
 
-# FOLDED explain/page/wording: What a step is called on the page, and one sentence that says
-#   what it is for.
-
-LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.(.+)")
+LAYER = re.compile(r"(?P<stack>encoder|decoder)\.(?P<layer>\d+)\.(?P<part>.+)")
 
 
 @dataclass
-class Group:
-    """Neighbouring steps of one part of a layer; attention: its name, if the steps are by head."""
+class StepGroup:
+    """Consecutive steps of one sublayer; attention: its name, if the steps have heads."""
 
     title: str
     attention: str | None
@@ -23,76 +20,85 @@ class Group:
 
 
 @dataclass
-class Layer:
-    """One layer's groups, in order."""
+class LayerSteps:
+    """The groups of one layer, in order."""
 
     stack: str
     number: int
-    groups: list[Group] = field(default_factory=list)
+    groups: list[StepGroup] = field(default_factory=list)
+
+    @property
+    def has_attention(self) -> bool:
+        return any(group.attention for group in self.groups)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for group in self.groups for name in group.names]
 
 
 @dataclass
-class End:
-    """What is before, between or after the layers."""
+class OuterSteps:
+    """The steps before, between or after the layers."""
 
     title: str
     names: list[str] = field(default_factory=list)
 
 
-def chapters(trace: Trace) -> tuple[list[Layer], list[End]]:
-    """Every kept value but the masks, each in one place.
+def group_steps(trace: Trace) -> tuple[list[LayerSteps], list[OuterSteps]]:
+    """Every captured value but the masks, each in exactly one group.
 
-    A layer of which no attention was kept is told among the ends.
+    A layer without a captured attention has no head to select, so it is among the outer steps.
     """
-    layers: list[Layer] = []
-    ends: list[End] = []
-    within = False
+    layers: list[LayerSteps] = []
+    outer: list[OuterSteps] = []
+    was_in_layer = False
     for name in trace:
-        found = LAYER.fullmatch(name)
-        if found is None:
-            if within or not ends:
-                ends.append(End("Between the layers" if layers else "Before the layers"))
-            ends[-1].names.append(name)
-        elif found[3].rpartition(".")[2] not in LEFT_OUT:
-            _put(layers, found[1], int(found[2]), found[3], name, is_by_head(trace, name))
-        within = found is not None
-    if layers and ends and ends[-1].title.startswith("Between"):
-        ends[-1].title = "After the layers"
-    closed = [layer for layer in layers if not any(group.attention for group in layer.groups)]
-    ends += [
-        End(
-            f"{layer.stack.capitalize()}, layer {layer.number}",
-            [name for group in layer.groups for name in group.names],
-        )
-        for layer in closed
-    ]
-    return [layer for layer in layers if layer not in closed], ends
+        match = LAYER.fullmatch(name)
+        if match is None:
+            if was_in_layer or not outer:
+                outer.append(OuterSteps("Between the layers" if layers else "Before the layers"))
+            outer[-1].names.append(name)
+        elif name.rpartition(".")[2] not in MASK_STEPS:
+            layer = _current_layer(layers, match["stack"], int(match["layer"]))
+            _add_step(layer, match["part"], name, has_heads(trace, name))
+        was_in_layer = match is not None
+    if layers and outer and outer[-1].title.startswith("Between"):
+        outer[-1].title = "After the layers"
+    for layer in layers:
+        if not layer.has_attention:
+            title = f"{layer.stack.capitalize()}, layer {layer.number}"
+            outer.append(OuterSteps(title, layer.names))
+    return [layer for layer in layers if layer.has_attention], outer
 
 
-def _put(layers: list[Layer], stack: str, number: int, part: str, name: str, by_head: bool) -> None:
+def _current_layer(layers: list[LayerSteps], stack: str, number: int) -> LayerSteps:
     if not layers or (layers[-1].stack, layers[-1].number) != (stack, number):
-        layers.append(Layer(stack, number))
-    groups = layers[-1].groups
+        layers.append(LayerSteps(stack, number))
+    return layers[-1]
+
+
+def _add_step(layer: LayerSteps, part: str, name: str, by_head: bool) -> None:
     attention = name.rpartition(".")[0] if by_head else None
-    title = _title(part, by_head)
+    title = _group_title(part, by_head)
+    groups = layer.groups
     if not groups or (groups[-1].title, groups[-1].attention) != (title, attention):
-        groups.append(Group(title, attention))
+        groups.append(StepGroup(title, attention))
     groups[-1].names.append(name)
 
 
-def _title(part: str, by_head: bool) -> str:
+def _group_title(part: str, by_head: bool) -> str:
     if part.startswith("feed_forward"):
         return "Feed-forward"
-    cross = part.startswith("cross")
+    attention = "cross attention" if part.startswith("cross") else "attention"
     if by_head:
-        return "Cross attention" if cross else "Attention"
+        return attention.capitalize()
     if part.endswith("_in"):
-        return "Into cross attention" if cross else "Into attention"
-    return "Out of cross attention" if cross else "Out of attention"
+        return f"Into {attention}"
+    return f"Out of {attention}"
 
 
-# last part of the name: title, sentence
-_STEPS = {
+# By the last part of the name: title and sentence, in the plain words of the page.
+STEP_TEXTS = {
     "ids": ("Token numbers", "Each piece of the text has a number in the vocabulary."),
     "source_ids": ("Token numbers of the source", "The number of each piece that is read."),
     "positions": ("Positions", "Where each piece stands, counted from 0."),
@@ -152,34 +158,35 @@ _STEPS = {
 }
 
 
-def title(node: Node) -> str:
+def step_title(node: Node) -> str:
     """The heading of a step."""
     if node.name == "output":
-        return {"V": "Scores of all tokens", "label": "Scores of the labels"}.get(
-            node.axes[-1], "The vector"
-        )
-    return _STEPS.get(_last(node), (node.title.capitalize(), ""))[0]
+        titles = {"V": "Scores of all tokens", "label": "Scores of the labels"}
+        return titles.get(node.axes[-1], "The vector")
+    default = (node.title.capitalize(), "")
+    return STEP_TEXTS.get(_last_part(node), default)[0]
 
 
-def sentence(node: Node) -> str:
-    """What the step is for; nothing if there is nothing to say."""
+def step_sentence(node: Node) -> str:
+    """What the step is for; empty if there is nothing to say."""
     if node.name == "output":
         return "What the model answers with."
     if isinstance(node.operation, MaskScores) and not node.operation.mask:
         return "Nothing is hidden from any query here."
-    return _STEPS.get(_last(node), ("", ""))[1]
+    return STEP_TEXTS.get(_last_part(node), ("", ""))[1]
 
 
-def corner(node: Node) -> str:
+def step_corner(node: Node) -> str:
     """What runs down and what runs across."""
     if node.axes[-2:] == ("T", "S"):
         return "query ↓ key →"
     if node.axes[-1] == "T":
         return "position ↓"
     across = {"V": "token", "label": "label"}.get(node.axes[-1], "feature")
-    down = node.axes[-2:-1] in (("T",), ("S",))
-    return f"position ↓ {across} →" if down else f"{across} →"
+    if node.axes[-2:-1] in (("T",), ("S",)):
+        return f"position ↓ {across} →"
+    return f"{across} →"
 
 
-def _last(node: Node) -> str:
+def _last_part(node: Node) -> str:
     return node.name.rpartition(".")[2]
