@@ -225,11 +225,11 @@ MISTAKES: dict[tuple[str, ...], str] = {
     ("import", "note.txt", "-o", "new"): "note.txt is a file; give the directory",
     ("import", "bert", "-o", "note.txt"): "note.txt is not a directory",
     ("import", "bert", "-o", "full"): "full holds other files",
-    ("export", "bert", "-o", "full"): "full holds something already",
+    ("export", "bert", "-o", "full"): "full exists and is not an empty directory",
     ("export", "nowhere", "-o", "new"): "nowhere is not a directory",
     ("inspect", "bert/model.safetensors"): "is not a directory",
     ("export", "bert", "--to", "onnx", "-o", "new"): 'unknown format "onnx"',
-    ("inspect", "empty"): "is no model",
+    ("inspect", "empty"): "is not a model",
     ("train", "translate", "--from", "bert", "-o", "new"): "needs an encoder–decoder",
     ("train", "language", "--from", "bert", "-o", "new"): "needs a decoder",
 }

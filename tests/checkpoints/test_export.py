@@ -142,7 +142,7 @@ def test_every_public_preset_finds_its_layout() -> None:
 def test_a_place_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
-    with pytest.raises(BundleError, match="holds something already"):
+    with pytest.raises(BundleError, match="exists and is not an empty directory"):
         export_checkpoint(bundle_of(small("gpt2")), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

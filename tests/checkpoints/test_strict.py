@@ -237,7 +237,7 @@ def test_a_pipe_in_the_place_of_a_file_does_not_hang(name: str, sentence: Path) 
 
 
 def test_a_directory_that_is_nothing_says_so(tmp_path: Path) -> None:
-    assert "is no model" in message(tmp_path, BundleError)
+    assert "is not a model" in message(tmp_path, BundleError)
 
 
 def test_a_tokenizer_larger_than_the_table_is_refused(place: Path, tmp_path: Path) -> None:

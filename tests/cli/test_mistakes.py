@@ -110,16 +110,20 @@ def refused(said: tuple[int, str, str]) -> str:
 
 # The place of a model, tried with a command that only opens it, and with all others below.
 NO_MODEL = {
-    "nowhere": "nowhere is not a directory that exists; give that of a model made by qkv train",
+    "nowhere": (
+        "nowhere is not a directory that exists; give the directory of a model made by qkv train"
+    ),
     "runs/label": 'did you mean "runs/labels"?',
     "somebody/some-model": "hf download somebody/some-model --local-dir some-model",
     "good.txt": "good.txt is not a directory but a file; give the directory of a model",
-    "noise.gguf": "noise.gguf does not begin as a GGUF file does; it is damaged",
+    "noise.gguf": "noise.gguf does not begin like a GGUF file; it is damaged",
     "missing.gguf": "missing.gguf is not a directory that exists",
     "runs/labels/model.safetensors": "but a file of one; give the directory: runs/labels",
-    "hollow": "hollow is no model: it is empty",
-    "runs": "runs is no model but holds some; give runs/labels or 5 others in it",
-    "stopped": "stopped is no model yet: its training has not ended; go on with: qkv train",
+    "hollow": "hollow is not a model: it is empty",
+    "runs": "runs is not a model but holds some; give runs/labels or 5 others in it",
+    "stopped": (
+        "stopped is not a model yet: its training has not ended; continue it with: qkv train"
+    ),
     "weights": "it holds weights (model.safetensors) but no config.json",
     "config": "config holds no weights; expected model.safetensors",
     "pickle": "which can run code when loaded; convert it to safetensors",
@@ -208,7 +212,7 @@ TRAINING = {
     "language good.txt --config broken.toml": "broken.toml: the recipe is not valid TOML",
     "language good.txt --config hollow": "hollow is a directory; give an ordinary file",
     "language good.txt --from runs/labels": "needs a decoder",
-    "language good.txt --from hollow": "is no model",
+    "language good.txt --from hollow": "is not a model",
     "language good.txt --freeze": "--freeze is for classify",
     "langauge good.txt": 'unknown job "langauge"; did you mean "language"?',
     "classify good.txt": "give it a line with the names of its columns, and call it .csv or .tsv",
@@ -247,7 +251,7 @@ ASKED = {
     ("generate", "runs/writer", "a", "--top-k", "0"): "--top-k 0 must be an integer of 1 or more",
     ("generate", "runs/writer", "a", "--top-p", "2"): "--top-p 2 must be above 0 and at most 1",
     ("generate", "runs/writer", "a", "--max-tokens", "99"): "ask for at most 30",
-    ("generate", "runs/writer", "a", "--chat"): "give it the prompt without --chat",
+    ("generate", "runs/writer", "a", "--chat"): "give it a plain string as prompt",
     ("generate", "runs/writer", "a", "--system", "x"): "give --chat too",
     ("generate", "runs/writer", "a", "--draft", "ngrma"): 'did you mean "ngram"?',
     ("generate", "runs/writer", "a", "--draft", "runs/labels"): "is a classifier",

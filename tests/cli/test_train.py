@@ -116,7 +116,7 @@ MISTAKES = {
     ("train", "language", "book.txt", "-o", "new", "--config", "no.toml"): "cannot read no.toml",
     ("train", "language", "book.txt", "-o", "new", "--config", "book.txt"): "not valid TOML",
     ("train", "language", "book.txt", "-o", "new", "--label", "x"): "--label is not for language",
-    ("train", "language", "book.txt", "-o", "new", "--from", "full"): "is no model",
+    ("train", "language", "book.txt", "-o", "new", "--from", "full"): "is not a model",
     ("train", "language", "book.txt", "-o", "new", "--freeze"): "--freeze is for classify",
     ("train", "language", "book.txt", "-o", "book.txt"): "book.txt",
     ("train", "language", "book.txt", "-o", "book.txt/run"): "book.txt/run",

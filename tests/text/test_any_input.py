@@ -17,7 +17,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 from qkv.errors import DataError
 from qkv.text import TOKENIZER_KINDS, Tokenizer
 from qkv.text.pretrained import read_tokenizer
-from qkv.text.tokenizer import LONG, PART, LongWordSplitter
+from qkv.text.tokenizer import LONG_WORD, MIN_PART, LongWordSplitter
 
 PAGE = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 PUBLIC = ["minilm", "stories260K", "stories15M"]
@@ -99,7 +99,7 @@ def test_any_text_becomes_tokens_of_the_vocabulary(
 
 
 @pytest.mark.parametrize("name", [*TOKENIZER_KINDS, *PUBLIC])
-@pytest.mark.parametrize("text", ["\ud800", "a\udfff", "ok" * LONG + "\udc80"])
+@pytest.mark.parametrize("text", ["\ud800", "a\udfff", "ok" * LONG_WORD + "\udc80"])
 def test_half_a_character_is_refused_with_its_place(
     find: Callable[[str], Tokenizer], name: str, text: str
 ) -> None:
@@ -165,22 +165,22 @@ SMALL = [small(f, n) for f in (False, True) for n in (False, True)]
 )
 def test_a_long_word_cut_at_its_seams_has_the_same_tokens(text: str, which: int, part: int) -> None:
     backend = SMALL[which]
-    seams = LongWordSplitter.of(backend, long=6, part=part)
-    assert seams is not None
-    ids = seams.encode(text)
+    splitter = LongWordSplitter.of(backend, long_word=6, min_part=part)
+    assert splitter is not None
+    ids = splitter.encode(text)
     if ids is not None:
         assert ids == backend.encode(text, add_special_tokens=False).ids
 
 
 def test_words_are_cut_between_characters_that_no_token_joins() -> None:
-    seams = LongWordSplitter.of(SMALL[0], long=6, part=1)
-    assert seams is not None
-    assert list(seams.cut("abcdeadba")) == ["abcde", "a", "d", "b", "a"]
-    assert list(seams.cut("ab😀😀日日cb")) == ["ab😀😀日", "日", "c", "b"]
-    spelling = LongWordSplitter.of(SMALL[2], long=6, part=1)
+    splitter = LongWordSplitter.of(SMALL[0], long_word=6, min_part=1)
+    assert splitter is not None
+    assert list(splitter.split("abcdeadba")) == ["abcde", "a", "d", "b", "a"]
+    assert list(splitter.split("ab😀😀日日cb")) == ["ab😀😀日", "日", "c", "b"]
+    spelling = LongWordSplitter.of(SMALL[2], long_word=6, min_part=1)
     assert spelling is not None
-    assert list(spelling.cut("ab😀😀日cbé")) == ["ab", "😀", "😀", "日", "c", "b", "é"]
-    assert list(seams.cut("adadad")) == ["adadad"]  # not long
+    assert list(spelling.split("ab😀😀日cbé")) == ["ab", "😀", "😀", "日", "c", "b", "é"]
+    assert list(splitter.split("adadad")) == ["adadad"]  # not long
 
 
 @pytest.mark.parametrize("name", ["stories260K", "stories15M"])
@@ -199,7 +199,7 @@ def test_a_public_tokenizer_cuts_long_texts_into_the_same_tokens(
     seed: int,
 ) -> None:
     tokenizer, whole = find(name), uncut(name)
-    letters = "".join(random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz .,", k=LONG))
+    letters = "".join(random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz .,", k=LONG_WORD))
     text = letters + "".join(parts)
     found = tokenizer.encode_many([text, "short", text[::-1]])
     wanted = whole.encode_batch([text, "short", text[::-1]], add_special_tokens=False)
@@ -209,12 +209,12 @@ def test_a_public_tokenizer_cuts_long_texts_into_the_same_tokens(
 def test_a_public_tokenizer_finds_seams_in_words_and_in_random_letters(
     uncut: Callable[[str], Backend],
 ) -> None:
-    seams = LongWordSplitter.of(uncut("stories15M"))
-    assert seams is not None
-    for text in (SHAPES["random letters"](3 * LONG), "▁".join(PAGE.split()) * 9):
-        assert len(text) > LONG
-        assert max(map(len, seams.cut(text))) < 2 * PART
-    assert list(seams.cut("a" * 2 * LONG)) == ["a" * 2 * LONG]
+    splitter = LongWordSplitter.of(uncut("stories15M"))
+    assert splitter is not None
+    for text in (SHAPES["random letters"](3 * LONG_WORD), "▁".join(PAGE.split()) * 9):
+        assert len(text) > LONG_WORD
+        assert max(map(len, splitter.split(text))) < 2 * MIN_PART
+    assert list(splitter.split("a" * 2 * LONG_WORD)) == ["a" * 2 * LONG_WORD]
 
 
 def test_short_words_spelled_otherwise_or_found_whole_are_never_cut() -> None:
@@ -235,7 +235,7 @@ def test_short_words_spelled_otherwise_or_found_whole_are_never_cut() -> None:
 def test_a_token_that_was_added_is_found_in_a_long_text_too() -> None:
     backend = small(fallback=False, normalized=False)
     backend.add_tokens(["dada"])
-    seams = LongWordSplitter.of(backend, long=6, part=1)
-    assert seams is not None
-    assert seams.encode("bababadadab") is None
-    assert seams.encode("bababadabab") == backend.encode("bababadabab").ids
+    splitter = LongWordSplitter.of(backend, long_word=6, min_part=1)
+    assert splitter is not None
+    assert splitter.encode("bababadadab") is None
+    assert splitter.encode("bababadabab") == backend.encode("bababadabab").ids

@@ -118,7 +118,7 @@ def test_one_language_of_two_is_refused(
 ) -> None:
     both[0].save(tmp_path / "tokenizer.json")
     (tmp_path / missing).unlink()
-    with pytest.raises(DataError, match=rf"{missing} is missing, without which source\.json and"):
+    with pytest.raises(DataError, match=rf"{missing} is missing; source\.json and"):
         Tokenizer.load(tmp_path / "tokenizer.json")
 
 

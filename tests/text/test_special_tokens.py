@@ -112,7 +112,7 @@ def test_wrap_cuts_the_text_and_never_the_marks(tmp_path: Path) -> None:
     assert found.add_special_tokens((7, 8, 9), max_length=5) == [2, 7, 8, 9, 3]
     assert found.add_special_tokens([7], max_length=2) == [2, 3]
     assert found.add_special_tokens([]) == [2, 3]
-    with pytest.raises(DataError, match="longest=1 leaves no room for the 2 marks"):
+    with pytest.raises(DataError, match="max_length=1 leaves no space for the 2 special tokens"):
         found.add_special_tokens([7], max_length=1)
     own = Tokenizer.train("bytes", ["a"], 300)
     assert (own.add_special_tokens([7, 8, 9], max_length=2), own.prefix_ids, own.suffix_ids) == (

@@ -1,4 +1,4 @@
-"""Models on disk, written whole or not at all."""
+"""Model bundles: directories that are written completely or not at all."""
 
 from qkv.bundle.bundle import Bundle, fingerprint
 

@@ -1,6 +1,7 @@
 """A model as a directory: config, tokenizer, weights, and a manifest with their hashes.
 
-A public checkpoint is opened just as well: the two are told apart by looking.
+A public checkpoint is loaded as well; which of the two a directory is shows in its files. A bundle
+can be exported as a public checkpoint, also written completely or not at all.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ from qkv.model.config import validation_message
 from qkv.text import Tokenizer
 from qkv.weights import Weights, open_weights
 
-# FOLDED bundle/export: A bundle as a public checkpoint, written whole or not at all.
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+TOKENIZER = "tokenizer.json"
+CARD = "import.json"
 
-CONFIG, WEIGHTS, TOKENIZER, CARD = (
-    "config.json", "model.safetensors", "tokenizer.json", "import.json",
-)  # fmt: skip
-
-READ = {".json", ".safetensors", ".txt", ".model", ".spm", ".jinja", ".gguf"}  # of a checkpoint
+# The files of a public checkpoint that decide what its model computes.
+CHECKPOINT_SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".spm", ".jinja", ".gguf"}
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A model and what belongs to it."""
+    """A model with its tokenizer and, if it was imported, its import card."""
 
     model: Model
     tokenizer: Tokenizer | None = None
-    card: Card | None = None  # of what was imported
+    card: Card | None = None
 
     def save(
         self,
@@ -51,10 +52,10 @@ class Bundle:
         may_replace: Collection[str] = (),
         carry_over: Collection[str] = (),
     ) -> None:
-        """Write all of it, or nothing: whatever happens, the old bundle or the new one is whole.
+        """Write the bundle atomically: the old one or the new one is always complete on disk.
 
-        `beside` writes further files into the directory it is given; `replaces` and `moves` are
-        those of `publish`.
+        `write_extras` writes further files into the directory it gets; `may_replace` and
+        `carry_over` are those of `publish`.
         """
 
         def write(staging: Path) -> None:
@@ -67,31 +68,31 @@ class Bundle:
     @classmethod
     @gc_paused()
     def load(cls, directory: str | os.PathLike[str], device: torch.device | str = "cpu") -> Bundle:
-        """The bundle in that directory, every file checked against the manifest.
+        """The bundle in that directory, every file verified against the manifest.
 
-        A public checkpoint, a directory or a .gguf file, becomes a bundle on the way in.
+        A public checkpoint (a directory or a .gguf file) is converted to a bundle in memory.
         """
-        place = Path(directory)
-        where = resolve_device(device)
-        if not (place / MANIFEST).exists() and is_checkpoint(place):
-            found = read_checkpoint(place)
-            return cls(found.model.to(where), found.tokenizer, found.card)
-        return read_stable(place, lambda: cls._read(place, where))
+        path = Path(directory)
+        torch_device = resolve_device(device)
+        if not (path / MANIFEST).exists() and is_checkpoint(path):
+            checkpoint = read_checkpoint(path)
+            return cls(checkpoint.model.to(torch_device), checkpoint.tokenizer, checkpoint.card)
+        return read_stable(path, lambda: cls._read(path, torch_device))
 
     @classmethod
-    def _read(cls, place: Path, device: torch.device) -> Bundle:
-        listed = verify(place)["files"]
+    def _read(cls, directory: Path, device: torch.device) -> Bundle:
+        files = verify(directory)["files"]
         for name in (CONFIG, WEIGHTS):
-            if name not in listed:
-                raise BundleError(f"{place} is no bundle: its manifest does not list {name}")
+            if name not in files:
+                raise BundleError(f"{directory} is not a bundle: its manifest does not list {name}")
         try:
-            model = skeleton(read_config((place / CONFIG).read_bytes()))
+            model = skeleton(read_config((directory / CONFIG).read_bytes()))
         except ConfigError as error:
-            raise ConfigError(f"{place / CONFIG}: {error}") from None
-        with open_weights(place / WEIGHTS) as weights:
-            _fill(model, weights, place / WEIGHTS)
-        tokenizer = Tokenizer.load(place / TOKENIZER) if TOKENIZER in listed else None
-        card = _card(place / CARD) if CARD in listed else None
+            raise ConfigError(f"{directory / CONFIG}: {error}") from None
+        with open_weights(directory / WEIGHTS) as weights:
+            _load_weights(model, weights, directory / WEIGHTS)
+        tokenizer = Tokenizer.load(directory / TOKENIZER) if TOKENIZER in files else None
+        card = _read_card(directory / CARD) if CARD in files else None
         return cls(model.to(device).eval(), tokenizer, card)
 
     def _write(self, staging: Path) -> None:
@@ -107,58 +108,64 @@ class Bundle:
 
 
 def fingerprint(directory: Path) -> str:
-    """What tells this model from every other: of a bundle the hash of its manifest."""
+    """A hash that identifies the model: of a bundle, that of its manifest."""
     if (directory / MANIFEST).is_file():
         return sha256_of(directory / MANIFEST)
     if not is_checkpoint(directory):
-        verify(directory)  # says what is missing
-    home = directory.parent if directory.is_file() else directory
-    files = [directory] if directory.is_file() else sorted(directory.rglob("*"))
-    read = [path for path in files if path.is_file() and path.suffix in READ]
+        verify(directory)  # raises, with what is missing
+    if directory.is_file():
+        root = directory.parent
+        files = [directory]
+    else:
+        root = directory
+        files = sorted(directory.rglob("*"))
+    lines = []
     try:
-        told = [f"{path.relative_to(home)} {sha256_of(path)}" for path in read]
+        for path in files:
+            if path.is_file() and path.suffix in CHECKPOINT_SUFFIXES:
+                lines.append(f"{path.relative_to(root)} {sha256_of(path)}")
     except OSError as error:
         raise BundleError(f"cannot read {directory}: {error.strerror or error}") from error
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _card(path: Path) -> Card:
+def _read_card(path: Path) -> Card:
     try:
         return Card.model_validate(read_json(path))
     except ValidationError as error:
         raise BundleError(f"{path} is not an import card: {validation_message(error)}") from None
 
 
-def _fill(model: Model, weights: Weights, path: Path) -> None:
-    """Every parameter from the file and nothing left over; a wrong shape is named."""
-    wanted = {name: tuple(t.shape) for name, t in model.state_dict().items()}
-    for name in sorted(wanted.keys() | set(weights)):
+def _load_weights(model: Model, weights: Weights, path: Path) -> None:
+    """Set every parameter from the file; raises on a missing, extra or misshapen tensor."""
+    expected = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    for name in sorted(expected.keys() | set(weights)):
         if name not in weights:
-            raise BundleError(f"{path} lacks the tensor {name} {wanted[name]}")
-        if name not in wanted:
+            raise BundleError(f"{path} lacks the tensor {name} {expected[name]}")
+        if name not in expected:
             raise BundleError(f"{path} holds a tensor the model does not have: {name}")
         if not weights.dtype(name).is_floating_point:
             raise BundleError(
-                f"{path}: {name} holds {weights.dtype(name)}, not numbers with decimals"
+                f"{path}: {name} holds {weights.dtype(name)}, not floating-point numbers"
             )
-        if weights.shape(name) != wanted[name]:
+        if weights.shape(name) != expected[name]:
             raise BundleError(
                 f"{path}: {name} has shape {weights.shape(name)} but the config needs "
-                f"{wanted[name]}"
+                f"{expected[name]}"
             )
-    filled = {name: weights.mmap(name) for name in weights}
-    model.load_state_dict(filled, strict=True, assign=True)
+    tensors = {name: weights.mmap(name) for name in weights}
+    model.load_state_dict(tensors, strict=True, assign=True)
 
 
-def export_checkpoint(bundle: Bundle, place: Path) -> Written:
-    """Write the directory that other programs read, and say in which layout."""
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise BundleError(f"{place} holds something already; choose another place")
+def export_checkpoint(bundle: Bundle, directory: Path) -> Written:
+    """Write a public checkpoint that other programs read; returns its format."""
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise BundleError(f"{directory} exists and is not an empty directory; choose another path")
     preferred = None if bundle.card is None else bundle.card.layout
-    written: list[Written] = []
+    results: list[Written] = []
 
     def write(staging: Path) -> None:
-        written.append(write_checkpoint(bundle.model, bundle.tokenizer, staging, preferred))
+        results.append(write_checkpoint(bundle.model, bundle.tokenizer, staging, preferred))
 
-    publish(place, write, with_manifest=False)
-    return written[0]
+    publish(directory, write, with_manifest=False)
+    return results[0]

@@ -1,8 +1,8 @@
-"""A directory that is either whole or not there: staged, hashed, flushed, then renamed.
+"""Directories written atomically: staged, hashed, flushed, then renamed.
 
     staging/  files … fsync each  →  MANIFEST.json  →  fsync staging  →  rename  →  fsync parent
 
-What stood there before is moved aside first and deleted last, so that at every moment one whole
+The previous directory is moved aside first and deleted last, so that at every moment one complete
 copy exists on disk; `recover` puts it back if the machine stopped in between.
 """
 
@@ -24,88 +24,12 @@ from qkv.files import lexists, read_json, short_repr, write_error_message
 from qkv.files.safe_io import closest_path
 from qkv.text.tokenizer import TOKENIZER_COMPANIONS
 
-# FOLDED bundle/no_model: What stands where a model was looked for and there is none, and what
-#   to do about it.
+MANIFEST = "MANIFEST.json"
+CONFIG = "config.json"
+RECIPE = "recipe.toml"  # of a training run
 
-_MANIFEST_NAME, _CONFIG_NAME = "MANIFEST.json", "config.json"
-
-RECIPE = "recipe.toml"  # of a training
-
-_WEIGHTS_NAME = (
-    ".safetensors",
-    ".gguf",
-    ".bin",
-    ".pt",
-    ".pth",
-    ".ckpt",
-    ".h5",
-    ".onnx",
-    ".msgpack",
-)
-
-ON_A_HUB = re.compile(r"[\w.-]+/[\w.-]+")  # somebody/some-model
-
-
-def no_model(place: Path) -> str:
-    """One sentence for a path that is neither a bundle nor a public checkpoint."""
-    if not place.exists():
-        return _absent_no_model(place)
-    return _no_directory(place) if not place.is_dir() else _no_model_in(place)
-
-
-def _absent_no_model(place: Path) -> str:
-    said = f"{place} is not a directory that exists"
-    near = closest_path(place)
-    if near is not None:
-        return f'{said}; did you mean "{near}"?'
-    if ON_A_HUB.fullmatch(str(place)) and not place.parent.is_dir():
-        return (
-            f"{said}; one of your own is made by qkv train, and one from a hub is fetched first, "
-            f"as with: hf download {place} --local-dir {place.name}"
-        )
-    return f"{said}; give that of a model made by qkv train, or of a downloaded one"
-
-
-def _no_directory(place: Path) -> str:
-    if place.suffix.lower() == ".gguf":
-        return f"{place} does not begin as a GGUF file does; it is damaged, so get it again"
-    if place.suffix.lower() in _WEIGHTS_NAME or place.name in (_MANIFEST_NAME, _CONFIG_NAME):
-        return f"{place} is not a directory but a file of one; give the directory: {place.parent}"
-    return f"{place} is not a directory but a file; give the directory of a model, or a .gguf file"
-
-
-def _no_model_in(place: Path) -> str:
-    names = sorted(entry.name for entry in place.iterdir())
-    if not names:
-        return f"{place} is no model: it is empty; give the directory of one"
-    if RECIPE in names:
-        return (
-            f"{place} is no model yet: its training has not ended; go on with: qkv train JOB -o "
-            f"{place} --resume"
-        )
-    inside = [name for name in names if _is_model(place / name)]
-    if inside:
-        more = f" or {len(inside) - 1} others in it" if len(inside) > 1 else ""
-        return f"{place} is no model but holds some; give {place / inside[0]}{more}"
-    weights = [name for name in names if Path(name).suffix.lower() in _WEIGHTS_NAME]
-    if weights and _CONFIG_NAME not in names:
-        return (
-            f"{place} is no model: it holds weights ({weights[0]}) but no {_CONFIG_NAME}, which "
-            "says what they are; put the one they came with beside them"
-        )
-    return (
-        f"{place} is no model: it has neither the {_MANIFEST_NAME} of a bundle nor the "
-        f"{_CONFIG_NAME} of a public checkpoint"
-    )
-
-
-def _is_model(place: Path) -> bool:
-    return place.is_dir() and ((place / _MANIFEST_NAME).exists() or (place / _CONFIG_NAME).exists())
-
-
-MANIFEST = _MANIFEST_NAME
-
-FORMAT = 1  # of the directory; a reader refuses what is newer than itself
+FORMAT = 1  # of the directory; readers reject newer ones
+MAX_ATTEMPTS = 8  # to read a directory that is replaced meanwhile
 
 T = TypeVar("T")
 
@@ -117,16 +41,16 @@ def publish(
     carry_over: Collection[str] = (),
     with_manifest: bool = True,
 ) -> None:
-    """Let `write` fill a fresh directory, and put it in the place of `target` once it is whole.
+    """Let `write` fill a staging directory, then put that in place of `target`.
 
-    `replaces` names what may stand there besides a bundle; `moves` names what of it is kept, by
-    being moved into the new directory. Not `sealed`, it gets no manifest, for other programs.
+    `may_replace` names files that may be there besides a bundle's own; `carry_over` names those of
+    them that are moved into the new directory. Without manifest the result is for other programs.
     """
-    target = _normal(target)
+    target = _normalize(target)
     staging: Path | None = None
     try:
         recover(target)
-        _check_place(target, {*may_replace, *carry_over})
+        _check_replaceable(target, {*may_replace, *carry_over})
         target.parent.mkdir(parents=True, exist_ok=True)
         prefix = f"{_staging_prefix(target)}{os.getpid()}-"
         staging = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
@@ -134,7 +58,7 @@ def publish(
         write(staging)
         _flush_all(staging)
         if with_manifest:
-            _seal(staging)
+            _write_manifest(staging)
         _swap(staging, target, carry_over)
     except (OSError, SafetensorError) as error:
         raise BundleError(write_error_message(target, error)) from error
@@ -144,13 +68,13 @@ def publish(
 
 
 def read_stable(directory: Path, read: Callable[[], T]) -> T:
-    """What `read` makes of the directory; read again if it was replaced meanwhile."""
-    for _ in range(8):
-        before = _stamp(directory)
+    """The result of `read`; it is repeated if the directory was replaced meanwhile."""
+    for _ in range(MAX_ATTEMPTS):
+        version = _version(directory)
         try:
             return read()
         except (BundleError, ConfigError, OSError) as error:
-            if _stamp(directory) == before and not _aside(directory).exists():
+            if _version(directory) == version and not _backup_path(directory).exists():
                 if isinstance(error, OSError):
                     raise BundleError(f"cannot read {directory}: {error}") from error
                 raise
@@ -161,77 +85,82 @@ def read_stable(directory: Path, read: Callable[[], T]) -> T:
 def verify(directory: Path) -> dict[str, Any]:
     """The manifest, after checking the size and hash of every file it lists.
 
-    Other files may lie about, such as a README, but none that would be read.
+    There may be other files, such as a README, but none that a reader would take for the bundle's.
     """
     if not directory.is_dir():
-        raise BundleError(_absent(directory))
+        raise BundleError(_missing_message(directory))
     manifest = _read_manifest(directory)
     for name in TOKENIZER_COMPANIONS:
         if name not in manifest["files"] and lexists(directory / name):
             raise BundleError(
-                f"{directory / name} is no part of the bundle: its manifest does not list it; move "
-                "it away"
+                f"{directory / name} is not part of the bundle: its manifest does not list it; "
+                "move it away"
             )
-    for name, facts in manifest["files"].items():
-        _verify_file(directory, name, facts)
+    for name, expected in manifest["files"].items():
+        _verify_file(directory, name, expected)
     return manifest
 
 
 def recover(target: Path) -> None:
-    """Put back what an interrupted save had moved aside, and clear away what it left unfinished."""
-    target = _normal(target)
-    aside = _aside(target)
-    if aside.is_dir():
+    """Undo an interrupted save: put back the previous directory, delete staging directories."""
+    target = _normalize(target)
+    backup = _backup_path(target)
+    if backup.is_dir():
         if (target / MANIFEST).is_file():
-            shutil.rmtree(aside)
+            shutil.rmtree(backup)
         else:
             if target.is_dir() and not any(target.iterdir()):
                 target.rmdir()
             if not target.exists():
-                aside.rename(target)
-    for left in target.parent.glob(f"{_staging_prefix(target)}*"):
-        if not _alive(left.name.removeprefix(_staging_prefix(target)).partition("-")[0]):
-            shutil.rmtree(left, ignore_errors=True)
+                backup.rename(target)
+    prefix = _staging_prefix(target)
+    for staging in target.parent.glob(f"{prefix}*"):
+        process = staging.name.removeprefix(prefix).partition("-")[0]
+        if not _is_running(process):  # another process may still be writing to its own
+            shutil.rmtree(staging, ignore_errors=True)
 
 
 def _read_manifest(directory: Path) -> dict[str, Any]:
     if not (directory / MANIFEST).exists():
-        raise BundleError(no_model(directory))
+        raise BundleError(not_a_model_message(directory))
     manifest = read_json(directory / MANIFEST)
-    made = manifest.get("format", FORMAT)
-    if not isinstance(made, int) or made > FORMAT:
+    format = manifest.get("format", FORMAT)
+    if not isinstance(format, int) or format > FORMAT:
         raise BundleError(
-            f"{directory} has format {short_repr(made)}, this qkv reads up to {FORMAT}; update it"
+            f"{directory} has format {short_repr(format)}, this qkv reads up to {FORMAT}; update it"
         )
     if not isinstance(manifest.get("files"), dict):
         raise BundleError(f"{directory / MANIFEST} lists no files; the bundle is damaged")
     return manifest
 
 
-def _check_place(target: Path, ours: set[str]) -> None:
-    """Only an empty directory or a bundle with nothing of somebody else's in it is replaced."""
+def _check_replaceable(target: Path, own_names: set[str]) -> None:
+    """Raises unless the target is empty, or a bundle without anybody else's files in it."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise BundleError(f"{target} is not a directory; choose another place for the bundle")
-    found = {path.name for path in target.iterdir()} - ours if target.is_dir() else set()
-    if not found:
+        raise BundleError(f"{target} is not a directory; choose another path for the bundle")
+    if not target.is_dir():
         return
-    if MANIFEST not in found:
-        raise BundleError(f"{target} holds other files; choose another place for the bundle")
-    for name in sorted(found - {MANIFEST} - _read_manifest(target)["files"].keys()):
+    names = {path.name for path in target.iterdir()} - own_names
+    if not names:
+        return
+    if MANIFEST not in names:
+        raise BundleError(f"{target} holds other files; choose another path for the bundle")
+    for name in sorted(names - {MANIFEST} - _read_manifest(target)["files"].keys()):
         if not name.startswith("."):
             raise BundleError(
-                f"{target} holds {name}, which is no part of the bundle; move it away"
+                f"{target} holds {name}, which is not part of the bundle; move it away"
             )
 
 
 def _flush_all(staging: Path) -> None:
+    """Give every file the usual permissions, and wait until all are on the disk."""
     for path in staging.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
         _flush(path)
     _flush(staging)
 
 
-def _seal(staging: Path) -> None:
+def _write_manifest(staging: Path) -> None:
     files = {
         path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
         for path in sorted(staging.iterdir())
@@ -246,9 +175,9 @@ def _seal(staging: Path) -> None:
 
 
 def _swap(staging: Path, target: Path, moves: Collection[str]) -> None:
-    aside = _aside(target)
+    backup = _backup_path(target)
     if target.exists():
-        target.rename(aside)
+        target.rename(backup)
     try:
         staging.rename(target)
     except OSError:
@@ -256,44 +185,45 @@ def _swap(staging: Path, target: Path, moves: Collection[str]) -> None:
         raise
     _flush(target.parent)
     for name in moves:
-        if (aside / name).exists():
-            (aside / name).rename(target / name)
-    shutil.rmtree(aside, ignore_errors=True)
+        if (backup / name).exists():
+            (backup / name).rename(target / name)
+    shutil.rmtree(backup, ignore_errors=True)
 
 
-def _verify_file(directory: Path, name: str, facts: Any) -> None:
+def _verify_file(directory: Path, name: str, expected: Any) -> None:
     path = directory / name
-    if Path(name).name != name or not isinstance(facts, dict):
+    if Path(name).name != name or not isinstance(expected, dict):
         raise BundleError(
-            f"{directory / MANIFEST} names {short_repr(name)}, which is no file of a bundle"
+            f"{directory / MANIFEST} names {short_repr(name)}, which is not a file of a bundle"
         )
     if not path.is_file():
         raise BundleError(f"{path} is missing; the bundle is incomplete")
     size = path.stat().st_size
-    if size != facts.get("bytes"):
+    if size != expected.get("bytes"):
         raise BundleError(
-            f"{path} has {size} bytes, its manifest says {short_repr(facts.get('bytes'))}"
+            f"{path} has {size} bytes, its manifest says {short_repr(expected.get('bytes'))}"
         )
-    if sha256_of(path) != facts.get("sha256"):
+    if sha256_of(path) != expected.get("sha256"):
         raise BundleError(f"{path} does not have the sha256 its manifest says; it was changed")
 
 
-def _absent(directory: Path) -> str:
-    aside = _aside(directory)
-    if aside.is_dir():
+def _missing_message(directory: Path) -> str:
+    backup = _backup_path(directory)
+    if backup.is_dir():
         return (
-            f"{directory} is missing, but an interrupted save left it whole in {aside}; rename it"
+            f"{directory} is missing, but an interrupted save left it complete in {backup}; rename "
+            "it"
         )
-    return no_model(directory)
+    return not_a_model_message(directory)
 
 
-def _aside(target: Path) -> Path:
-    target = _normal(target)
+def _backup_path(target: Path) -> Path:
+    target = _normalize(target)
     return target.with_name(f".{target.name}.old")
 
 
-def _normal(target: Path) -> Path:
-    """Absolute and without "..", which would lead nowhere while the directory is moved aside."""
+def _normalize(target: Path) -> Path:
+    """Absolute and without "..", which would not resolve while the directory is moved aside."""
     normal = Path(os.path.abspath(target))  # noqa: PTH100  resolve() would follow a link
     if not normal.name:
         raise BundleError(f"{target} cannot be a bundle; give a directory with a name")
@@ -304,7 +234,7 @@ def _staging_prefix(target: Path) -> str:
     return f".{target.name}.new-"
 
 
-def _alive(process: str) -> bool:
+def _is_running(process: str) -> bool:
     try:
         os.kill(int(process), 0)
     except (ProcessLookupError, ValueError):
@@ -314,22 +244,23 @@ def _alive(process: str) -> bool:
     return True
 
 
-def _stamp(directory: Path) -> tuple[int, int] | None:
-    """Changes whenever the directory is replaced."""
+def _version(directory: Path) -> tuple[int, int] | None:
+    """A value that changes whenever the directory is replaced."""
     try:
-        found = directory.stat()
+        status = directory.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def sha256_of(path: Path) -> str:
+    """The hex digest of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _flush(path: Path) -> None:
-    """Until this returns, the operating system may still hold the bytes in memory."""
+    """fsync: until this returns, the bytes may be in the operating system's cache only."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -338,3 +269,77 @@ def _flush(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+WEIGHT_SUFFIXES = {
+    ".safetensors",
+    ".gguf",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".h5",
+    ".onnx",
+    ".msgpack",
+}
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # owner/model
+
+
+def not_a_model_message(path: Path) -> str:
+    """One sentence about a path that is neither a bundle nor a public checkpoint."""
+    if not path.exists():
+        return _nonexistent_message(path)
+    if not path.is_dir():
+        return _file_message(path)
+    return _directory_message(path)
+
+
+def _nonexistent_message(path: Path) -> str:
+    problem = f"{path} is not a directory that exists"
+    closest = closest_path(path)
+    if closest is not None:
+        return f'{problem}; did you mean "{closest}"?'
+    if HUB_NAME.fullmatch(str(path)) and not path.parent.is_dir():
+        return (
+            f"{problem}; train one with qkv train, or download one from a hub first: hf download "
+            f"{path} --local-dir {path.name}"
+        )
+    return f"{problem}; give the directory of a model made by qkv train, or of a downloaded one"
+
+
+def _file_message(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix == ".gguf":
+        return f"{path} does not begin like a GGUF file; it is damaged, so get it again"
+    if suffix in WEIGHT_SUFFIXES or path.name in (MANIFEST, CONFIG):
+        return f"{path} is not a directory but a file of one; give the directory: {path.parent}"
+    return f"{path} is not a directory but a file; give the directory of a model, or a .gguf file"
+
+
+def _directory_message(directory: Path) -> str:
+    names = sorted(entry.name for entry in directory.iterdir())
+    if not names:
+        return f"{directory} is not a model: it is empty; give the directory of one"
+    if RECIPE in names:
+        return (
+            f"{directory} is not a model yet: its training has not ended; continue it with: qkv "
+            f"train JOB -o {directory} --resume"
+        )
+    models = [name for name in names if _is_model(directory / name)]
+    if models:
+        others = f" or {len(models) - 1} others in it" if len(models) > 1 else ""
+        return f"{directory} is not a model but holds some; give {directory / models[0]}{others}"
+    weights = [name for name in names if Path(name).suffix.lower() in WEIGHT_SUFFIXES]
+    if weights and CONFIG not in names:
+        return (
+            f"{directory} is not a model: it holds weights ({weights[0]}) but no {CONFIG}, which "
+            "describes them; put the one they came with next to them"
+        )
+    return (
+        f"{directory} is not a model: it has neither the {MANIFEST} of a bundle nor the {CONFIG} "
+        "of a public checkpoint"
+    )
+
+
+def _is_model(path: Path) -> bool:
+    return path.is_dir() and ((path / MANIFEST).exists() or (path / CONFIG).exists())

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError, UsageError
-from qkv.text.vocab_training import words_of
+from qkv.text.vocab_training import pre_tokenize
 
 Ids = NDArray[np.int64]
 Pieces = NDArray[np.int32]
@@ -88,7 +88,7 @@ class BPEDropout(SubwordSampler):
                 "their beginning or end, as this tokenizer's are; leave it out"
             )
         # In so long a word a merge that is dropped once is applied at one of the many later steps.
-        if len(words_of(backend, "one two")) == 1:
+        if len(pre_tokenize(backend, "one two")) == 1:
             raise DataError(
                 "tokens.bpe_dropout segments words, but this tokenizer takes a text for one word; "
                 "leave it out"

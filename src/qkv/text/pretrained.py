@@ -47,7 +47,7 @@ from qkv.text.sentencepiece import (
     read_model,
 )
 from qkv.text.tokenizer import Tokenizer
-from qkv.text.tokenizer_files import read_json, read_text, refusing
+from qkv.text.tokenizer_files import read_json, read_text, tokenizer_errors
 
 # FOLDED text/marian: Marian's tokenizers: a SentencePiece model for each language, and
 #   vocab.json with the ids.
@@ -70,7 +70,7 @@ def read_marian(settings: Settings) -> Tokenizer:
     ids = expect_ids(path, read_json(path, MAX_VOCAB_BYTES))
     in_order = sorted(ids, key=lambda token: ids[token])
     names = Vocabulary(path, ids, [(token, 0.0) for token in in_order], unknown=ids.get("<unk>", 0))
-    with refusing(path):
+    with tokenizer_errors(path):
         numbers = assemble(MARIAN, names, settings, None)
     tokens = [numbers.token(id) for id in numbers.special_ids]
     special = [AddedToken(token, normalized=False, special=True) for token in tokens]
@@ -87,7 +87,7 @@ def _cutter(path: Path, settings: Settings, special: list[AddedToken]) -> Backen
     # No text holds a space when it is cut, so none can spell the unknown piece.
     scores = [(p.text if p.type != UNKNOWN else f" {p.text}", p.score) for p in found]
     unknown = next((n for n, p in enumerate(found) if p.type == UNKNOWN), None)
-    with refusing(path):
+    with tokenizer_errors(path):
         if unknown is None:
             raise DataError("it has no unknown piece")
         backend = pipelines.sentencepiece_words(
@@ -211,7 +211,7 @@ def read_tokenizer(directory: Path, config: Mapping[str, Any] | None = None) -> 
     if first.name == MARIAN.file:
         return read_marian(settings)
     family, vocabulary, backend = _choose(first, settings)
-    with refusing(vocabulary.path):
+    with tokenizer_errors(vocabulary.path):
         return assemble(family, vocabulary, settings, backend)
 
 
@@ -229,7 +229,7 @@ def _choose(path: Path, settings: Settings) -> tuple[Family, Vocabulary, Backend
     if path.name != WHOLE:
         return *_from_vocabulary(path, settings), None
     text = read_text(path)
-    with refusing(path):
+    with tokenizer_errors(path):
         whole = Backend.from_str(text)
         vocabulary = from_tokenizer_json(path, whole, text)
     family = BY_CLASS.get(class_of(settings, text) or "", PLAIN)

@@ -1,4 +1,4 @@
-"""Files a tokenizer comes in: what is wrong with one is a DataError that names it."""
+"""Reading the files of a tokenizer; every problem is a DataError that names the file."""
 
 import os
 from collections.abc import Iterator
@@ -12,33 +12,35 @@ from qkv.files import MAX_CONFIG_BYTES, MAX_VOCAB_BYTES, one_line
 
 
 def read_bytes(path: Path) -> bytes:
+    """The content of a vocabulary file."""
     return files.read_bytes(path, DataError, MAX_VOCAB_BYTES)
 
 
-def read_text(path: Path, anywhere: bool = False) -> str:
-    """`anywhere` is for a file that the user names, which may be a link."""
-    return files.read_text(path, DataError, MAX_VOCAB_BYTES, anywhere)
+def read_text(path: Path, follow_symlinks: bool = False) -> str:
+    """The text of a vocabulary file; `follow_symlinks` is for a path that the user gave."""
+    return files.read_text(path, DataError, MAX_VOCAB_BYTES, follow_symlinks)
 
 
-def read_json(path: Path, largest: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
-    """The object a JSON file holds; a vocabulary may be as large as LARGEST."""
-    return files.read_json(path, DataError, largest)
+def read_json(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
+    """The object in a JSON file."""
+    return files.read_json(path, DataError, max_bytes)
 
 
 @contextmanager
-def refusing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """What the tokenizers library cannot use is told in one line, with the file it came from.
+def tokenizer_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn exceptions of the tokenizers library into a one-line DataError that names the file.
 
-    The library raises bare exceptions, and on some files panics, which is no `Exception`.
+    The library raises bare exceptions and on some files panics, which is not an `Exception`.
     """
     try:
         yield
     except DataError as error:
-        if str(Path(path).parent / "_")[:-1] in str(error):  # it names a file beside this one
+        directory = str(Path(path).parent / "_")[:-1]
+        if directory in str(error):  # it names a file of the same directory already
             raise
         raise DataError(f"cannot use {path} as a tokenizer: {error}") from error
     except BaseException as error:
-        panic = type(error).__name__ == "PanicException"
-        if not panic and type(error) not in (Exception, ValueError, TypeError, OverflowError):
+        is_panic = type(error).__name__ == "PanicException"
+        if not is_panic and type(error) not in (Exception, ValueError, TypeError, OverflowError):
             raise
         raise DataError(f"cannot use {path} as a tokenizer: {one_line(error)}") from error

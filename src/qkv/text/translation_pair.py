@@ -1,7 +1,7 @@
-"""Two languages, one vocabulary: each language cuts a text in its own way, then tokens get ids.
+"""Language pairs: source and target texts segmented differently, with ids of one vocabulary.
 
-So it is in Marian. A language to translate to may be asked for by a token in front of a text, such
-as >>fr<<, which is never cut.
+Marian models have a SentencePiece model for each language. A multilingual one is told the target
+language by a token at the beginning of the source, such as >>fr<<, which is never segmented.
 """
 
 from __future__ import annotations
@@ -14,81 +14,90 @@ from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError
 from qkv.files import lexists
-from qkv.text.tokenizer_files import read_text, refusing
+from qkv.text.tokenizer_files import read_text, tokenizer_errors
 
-BackendPair = tuple[Backend, Backend]
-FILES = ("source.json", "target.json")  # beside tokenizer.json
+BackendPair = tuple[Backend, Backend]  # source, target
+PAIR_FILES = ("source.json", "target.json")  # next to tokenizer.json
 
 
 class LanguagePair:
-    """How texts of the source and of the target language are cut, and the ids of the tokens."""
+    """The segmentation of source and target texts, and the ids of the shared vocabulary."""
 
     def __init__(self, source: Backend, target: Backend, vocabulary: Backend) -> None:
         self.backends: BackendPair = (source, target)
         self._ids = vocabulary.get_vocab(with_added_tokens=True)
 
     def encode_many(
-        self, texts: Sequence[str], special: bool, target: bool, unknown: int
+        self, texts: Sequence[str], parse_special: bool, target: bool, unk_id: int
     ) -> list[list[int]]:
-        """A token that is not in the vocabulary is unknown, even if its language has it."""
-        cutter = (self._reading_special if special else self.backends)[target]
-        parts = [_without_language(text) for text in texts]
-        # Not the "fast" one, which leaves out the tokens' text.
-        found = cutter.encode_batch([rest for _, rest in parts], add_special_tokens=False)
-        return [
-            [self._ids.get(token, unknown) for token in (*language, *encoding.tokens)]
-            for (language, _), encoding in zip(parts, found, strict=True)
-        ]
+        """The ids of each text; a token that is not in the shared vocabulary is `unk_id`."""
+        backends = self._special_backends if parse_special else self.backends
+        split = [_split_language(text) for text in texts]
+        # Not encode_batch_fast, which leaves out the tokens' text.
+        encodings = backends[target].encode_batch(
+            [text for _, text in split], add_special_tokens=False
+        )
+        sequences = []
+        for (language, _), encoding in zip(split, encodings, strict=True):
+            tokens = [*language, *encoding.tokens]
+            sequences.append([self._ids.get(token, unk_id) for token in tokens])
+        return sequences
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """The characters each token of a source text covers."""
-        language, rest = _without_language(text)
+        language, rest = _split_language(text)
         start = len(text) - len(rest)
-        found = self.backends[0].encode(rest, add_special_tokens=False).offsets
-        first = [(0, start)] if language else []
-        return first + [(start + begin, start + end) for begin, end in found]
+        spans = [(0, start)] if language else []
+        for begin, end in self.backends[0].encode(rest, add_special_tokens=False).offsets:
+            spans.append((start + begin, start + end))
+        return spans
 
     @cached_property
-    def _reading_special(self) -> BackendPair:
-        source, target = map(reading_special, self.backends)
-        return source, target
+    def _special_backends(self) -> BackendPair:
+        source, target = self.backends
+        return parsing_special_tokens(source), parsing_special_tokens(target)
 
 
-def reading_special(backend: Backend) -> Backend:
-    """A copy that reads special tokens in a text as such.
+def parsing_special_tokens(backend: Backend) -> Backend:
+    """A copy that parses special tokens in a text as such.
 
-    The switch is no argument of a call, and two threads may encode at once.
+    The library has this as a switch of the tokenizer, not as an argument of a call, and two threads
+    may encode at once.
     """
     return Backend.from_str(backend.to_str())
 
 
-def read_pair(beside: Path) -> BackendPair | None:
-    """What `write_pair` wrote: two files, or none, then None."""
-    paths = [beside.with_name(name) for name in FILES]
+def read_pair(tokenizer_path: Path) -> BackendPair | None:
+    """The pair saved next to a tokenizer.json, or None."""
+    paths = [tokenizer_path.with_name(name) for name in PAIR_FILES]
     missing = [path for path in paths if not lexists(path)]
     if len(missing) == len(paths):
         return None
     if missing:
-        raise DataError(f"{missing[0]} is missing, without which {' and '.join(FILES)} are nothing")
-    cutters = []
-    for path in paths:
-        text = read_text(path)
-        with refusing(path):
-            cutters.append(Backend.from_str(text))
-    source, target = cutters
+        raise DataError(f"{missing[0]} is missing; {' and '.join(PAIR_FILES)} belong together")
+    source, target = (_read_backend(path) for path in paths)
     return source, target
 
 
-def write_pair(pair: LanguagePair | None, beside: Path) -> None:
-    """Two files, or none: then those that are there are removed."""
-    for number, name in enumerate(FILES):
-        path = beside.with_name(name)
+def _read_backend(path: Path) -> Backend:
+    text = read_text(path)
+    with tokenizer_errors(path):
+        return Backend.from_str(text)
+
+
+def write_pair(pair: LanguagePair | None, tokenizer_path: Path) -> None:
+    """Write both files, or, without a pair, remove those of an earlier one."""
+    for index, name in enumerate(PAIR_FILES):
+        path = tokenizer_path.with_name(name)
         if pair is None:
             path.unlink(missing_ok=True)
         else:
-            path.write_text(pair.backends[number].to_str(pretty=True) + "\n", encoding="utf-8")
+            path.write_text(pair.backends[index].to_str(pretty=True) + "\n", encoding="utf-8")
 
 
-def _without_language(text: str) -> tuple[tuple[str, ...], str]:
+def _split_language(text: str) -> tuple[tuple[str, ...], str]:
+    """The target-language token at the beginning, if there is one, and the text after it."""
     end = text.find("<<") + 2
-    return ((text[:end],), text[end:]) if text.startswith(">>") and end > 1 else ((), text)
+    if text.startswith(">>") and end > 1:
+        return (text[:end],), text[end:]
+    return (), text

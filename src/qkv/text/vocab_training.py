@@ -1,8 +1,12 @@
-"""The five ways to cut text into tokens, and how each one learns its vocabulary.
+"""Training a vocabulary: the five kinds of tokenizer, and how each learns from texts.
 
-The special tokens come first. No word holds "<" and a letter both, so no learned token can be
-spelled like a special one: in a user's text "<pad>" is five characters and nothing else. The
-same texts give the same vocabulary in every process.
+The special tokens come first. No word contains both "<" and a letter, so no learned token can be
+spelled like a special one: in a user's text "<pad>" is five characters and nothing else. The same
+texts give the same vocabulary in every process.
+
+Byte-level tokenizers store tokens as strings, so each byte is written as one visible character. A
+byte that is a visible Latin-1 character stands for itself; the others use the characters from
+U+0100 on, in order (GPT-2, Radford et al. 2019). So a space is "Ġ", and "é" is two, "Ã©".
 """
 
 import json
@@ -17,61 +21,49 @@ from tokenizers import Tokenizer as Backend
 from qkv.errors import DataError, UsageError, unknown
 from qkv.text.sentencepiece import SPACE
 
-# FOLDED text/alphabet: What a vocabulary starts with: the special tokens, and for byte-level
-#   kinds the 256 letters.
-#
-#   Byte-level tokenizers keep their tokens as strings, so each byte is written as one visible
-#   character. A byte that is a visible Latin-1 character stands for itself; the others borrow
-#   the
-#   characters from U+0100 on, in order (GPT-2, Radford et al. 2019). So a space is "Ġ", and
-#   "é" is
-#   two letters, "Ã©".
-# FOLDED text/words: Where words end, and how often each one occurs: what vocabularies are
-#   learned from.
-# FOLDED text/unigram: Unigram: of all frequent substrings, those that make the text most likely
-#   (Kudo 2018).
-# FOLDED text/wordpiece: WordPiece: neighbours inside lower-cased words merge; ## continues a
-#   word (Schuster 2012).
-
 SPECIAL = ("<pad>", "<unknown>", "<start>", "<end>", "<mask>")
 
-UNKNOWN = SPECIAL[1]
+UNK = SPECIAL[1]
 
 
-def _letters() -> tuple[str, ...]:
+def _byte_alphabet() -> tuple[str, ...]:
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    borrowed = iter(range(0x100, 0x200))
-    return tuple(chr(byte if byte in visible else next(borrowed)) for byte in range(256))
+    substitutes = iter(range(0x100, 0x200))
+    return tuple(chr(byte if byte in visible else next(substitutes)) for byte in range(256))
 
 
-LETTERS = _letters()  # the letter of each byte
+BYTE_ALPHABET = _byte_alphabet()  # the character that stands for each byte
+BYTE_OF = {character: byte for byte, character in enumerate(BYTE_ALPHABET)}
 
-BYTES = {letter: byte for byte, letter in enumerate(LETTERS)}
 
-
-def spell(token: str) -> str:
-    """The text a byte-level token stands for; a byte that is only part of a character as \\xNN."""
-    if not BYTES.keys() >= set(token):
+def decode_byte_level(token: str) -> str:
+    """The text of a byte-level token; a byte that is only part of a character as \\xNN."""
+    if not BYTE_OF.keys() >= set(token):
         return token
-    return bytes(BYTES[letter] for letter in token).decode("utf-8", errors="backslashreplace")
+    return bytes(BYTE_OF[character] for character in token).decode(
+        "utf-8", errors="backslashreplace"
+    )
 
 
-def people_read(token: str, spelling: str) -> str:
-    """A token of the vocabulary as text; what cannot be seen is escaped.
+def display_token(token: str, spelling: str) -> str:
+    """A token of the vocabulary as readable text, invisible characters escaped.
 
-    In `bytes` each letter is a byte; in `pieces` "▁" is a space and "<0x0A>" a byte; `plain`
-    tokens are what they say.
+    Spelled as `bytes`, each character is a byte; as `pieces`, "▁" is a space and "<0x0A>" a byte;
+    `plain` tokens are their own text.
     """
     if spelling == "bytes":
-        token = spell(token)
+        token = decode_byte_level(token)
     elif spelling == "pieces":
         byte = re.fullmatch("<0x([0-9A-F]{2})>", token)
-        token = spell(LETTERS[int(byte[1], 16)]) if byte else token.replace(SPACE, " ")
+        if byte:
+            token = decode_byte_level(BYTE_ALPHABET[int(byte[1], 16)])
+        else:
+            token = token.replace(SPACE, " ")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)
 
 
-# The words of GPT-2, with combining marks among the letters. A run ends after 64 characters:
-# inside a word merging costs more than its length, and a whole text may be one run.
+# The words of GPT-2, with combining marks among the letters. A word ends after 64 characters:
+# merging takes more than linear time in a word's length, and a text may be one long run.
 WORDS = Regex(
     r"'(?:[sdmt]|ll|ve|re)"
     r"| ?[\p{L}\p{M}]{1,64}| ?\p{N}{1,64}| ?[^\s\p{L}\p{M}\p{N}]{1,64}"
@@ -79,19 +71,19 @@ WORDS = Regex(
 )
 
 
-def readable(texts: Iterable[str]) -> Iterator[str]:
-    """The texts as they are, refused if there is nothing in them or half a character."""
-    empty = True
+def checked_texts(texts: Iterable[str]) -> Iterator[str]:
+    """The same texts; raises DataError on an unpaired surrogate, or if all are empty."""
+    is_empty = True
     for text in texts:
         check_no_surrogates(text)
-        empty = empty and not text
+        is_empty = is_empty and not text
         yield text
-    if empty:
-        raise DataError("there is no text to learn a tokenizer from; every text given is empty")
+    if is_empty:
+        raise DataError("there is no text to learn a tokenizer from; every text is empty")
 
 
 def check_no_surrogates(text: str) -> None:
-    """Half of a surrogate pair is no character: it has no UTF-8 bytes and no token."""
+    """Raises DataError on an unpaired surrogate, which has no UTF-8 bytes and no token."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -101,24 +93,28 @@ def check_no_surrogates(text: str) -> None:
         ) from None
 
 
-def words_of(backend: Backend, text: str) -> list[str]:
-    """What this tokenizer cuts a text into before it looks for tokens; a whole text is one word."""
-    normalizer, cuts = backend.normalizer, backend.pre_tokenizer
-    clean = normalizer.normalize_str(text) if normalizer else text
-    return [word for word, _ in cuts.pre_tokenize_str(clean)] if cuts else [clean]
+def pre_tokenize(backend: Backend, text: str) -> list[str]:
+    """The words of a text, normalised; without a pre-tokenizer the text is one word."""
+    normalizer = backend.normalizer
+    if normalizer:
+        text = normalizer.normalize_str(text)
+    if not backend.pre_tokenizer:
+        return [text]
+    return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
 
 
 def count_words(backend: Backend, texts: Iterable[str]) -> Counter[str]:
-    """How often each word occurs, cut as this tokenizer cuts them."""
+    """How often each word occurs, as this tokenizer separates words."""
     words = Counter[str]()
-    for text in readable(texts):
-        words.update(words_of(backend, text))
+    for text in checked_texts(texts):
+        words.update(pre_tokenize(backend, text))
     if not words:
         raise DataError("there is no word to learn a tokenizer from; all the texts are blank")
     return words
 
 
 def count_characters(words: Mapping[str, int]) -> Counter[str]:
+    """How often each character occurs in words that occur so often."""
     characters = Counter[str]()
     for word, n in words.items():
         for character in word:
@@ -126,21 +122,24 @@ def count_characters(words: Mapping[str, int]) -> Counter[str]:
     return characters
 
 
-def most_frequent(counts: Mapping[str, int], room: int) -> set[str]:
-    """As many as there is room for; of equally frequent ones those that sort first."""
-    return set(sorted(counts, key=lambda name: (-counts[name], name))[:room])
+def most_frequent(counts: Mapping[str, int], max_size: int) -> set[str]:
+    """The most frequent ones; of equally frequent ones those that sort first."""
+    return set(sorted(counts, key=lambda name: (-counts[name], name))[:max_size])
 
 
-def repeated(words: Mapping[str, int]) -> Iterator[str]:
-    """Each word as often as it occurs, which is how the library takes a count."""
+def repeat_words(words: Mapping[str, int]) -> Iterator[str]:
+    """Each word as often as it occurs: the library takes no counts."""
     return (word for word, n in words.items() for _ in range(n))
 
 
-DIGITS = 6  # of a score, far above the noise in the library's sums
+SCORE_DIGITS = 6  # far above the rounding noise in the library's sums
 
 
-def unigram(texts: Iterable[str], vocabulary: int) -> Backend:
-    """A space is "▁" in a piece; if there is no room for all characters the rarest are unknown."""
+def unigram(texts: Iterable[str], vocab_size: int) -> Backend:
+    """Unigram: of all frequent substrings, those that make the texts most likely (Kudo 2018).
+
+    A space is "▁" in a piece. Characters that do not fit into the vocabulary, the rarest, are unk.
+    """
     backend = Backend(models.Unigram())
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -152,167 +151,175 @@ def unigram(texts: Iterable[str], vocabulary: int) -> Backend:
 
     words = count_words(backend, texts)
     characters = count_characters(words)
-    known = most_frequent(characters, vocabulary - len(SPECIAL))
-    rare = dict.fromkeys(map(ord, characters.keys() - known))
+    alphabet = most_frequent(characters, vocab_size - len(SPECIAL))
+    rare = dict.fromkeys(map(ord, characters.keys() - alphabet))  # for str.translate: deleted
     trainer = trainers.UnigramTrainer(
-        vocab_size=vocabulary,
+        vocab_size=vocab_size,
         special_tokens=list(SPECIAL),
-        unk_token=UNKNOWN,
+        unk_token=UNK,
         show_progress=False,
     )
     trained = Backend(models.Unigram())
-    trained.train_from_iterator((word.translate(rare) for word in repeated(words)), trainer)
-    pieces = _steady(_pieces(trained), vocabulary - len(SPECIAL))
+    trained.train_from_iterator((word.translate(rare) for word in repeat_words(words)), trainer)
+    pieces = _reproducible(_unigram_scores(trained), vocab_size - len(SPECIAL))
     special = [(token, 0.0) for token in SPECIAL]
-    backend.model = models.Unigram([*special, *pieces], unk_id=SPECIAL.index(UNKNOWN))
+    backend.model = models.Unigram([*special, *pieces], unk_id=SPECIAL.index(UNK))
     return backend
 
 
-def _steady(scores: dict[str, float], room: int) -> list[tuple[str, float]]:
+def _reproducible(scores: dict[str, float], max_size: int) -> list[tuple[str, float]]:
     """The best pieces, best first, and all single characters, the same in every run.
 
-    The library sums in the order of a random hash, which shows in the last bits of a score. It
-    also gives characters that its pieces made superfluous the lowest score plus 0.0001 for each
-    one before, again in random order; here all of them get the lowest.
+    The library sums in the order of a random hash, which changes the last bits of a score. To
+    characters that its pieces made superfluous it gives the lowest score plus 0.0001 for each one
+    before, again in random order; here all of them get the lowest.
     """
     floor = min(scores.values())
     ladder = floor + 0.0001 * (1 + sum(len(piece) == 1 for piece in scores))
     for piece, score in scores.items():
-        low = len(piece) == 1 and score < ladder
-        scores[piece] = round(floor if low else score, DIGITS)
+        is_superfluous = len(piece) == 1 and score < ladder
+        scores[piece] = round(floor if is_superfluous else score, SCORE_DIGITS)
     by_score = sorted(scores, key=lambda piece: (-scores[piece], piece))
-    by_need = sorted(by_score, key=lambda piece: len(piece) > 1)  # the sort is stable
-    kept = set(by_need[:room])
-    return [(piece, scores[piece]) for piece in by_score if piece in kept]
+    # Characters first, each group still by score: the sort is stable.
+    characters_first = sorted(by_score, key=lambda piece: len(piece) > 1)
+    selection = set(characters_first[:max_size])
+    return [(piece, scores[piece]) for piece in by_score if piece in selection]
 
 
-def _pieces(trained: Backend) -> dict[str, float]:
-    """What was learned, with scores, which the library shows only in its JSON."""
+def _unigram_scores(trained: Backend) -> dict[str, float]:
+    """The learned pieces with their scores, which the library exposes only in its JSON."""
     pieces = json.loads(trained.to_str())["model"]["vocab"]
-    # A text of nothing but NUL, the library's own end mark, has no scores.
+    # A text of nothing but NUL, which the library uses as a delimiter, gives null scores.
     return {piece: score or 0.0 for piece, score in pieces if piece not in SPECIAL}
 
 
-LONGEST = 100  # a longer word is unknown; finding its pieces would cost the square of its length
+MAX_WORD_CHARACTERS = 100  # a longer word is unk; matching takes time quadratic in its length
 
 
-def wordpiece(texts: Iterable[str], vocabulary: int) -> Backend:
-    """Accents and case are lost; if there is no room for all characters the rarest are unknown.
+def wordpiece(texts: Iterable[str], vocab_size: int) -> Backend:
+    """WordPiece: neighbours in lower-cased words merge; ## continues a word (Schuster 2012).
 
-    The library numbers the ##c in the order of a random hash, and of two merges equally frequent
-    takes the one numbered first. So they are named beforehand, as special tokens of a tokenizer
-    of which only the vocabulary is kept (huggingface/tokenizers issue 1794).
+    Accents and case are lost. Characters that do not fit into the vocabulary, the rarest, are unk.
+
+    The library numbers the ##c in the order of a random hash, and of two equally frequent merges
+    takes the one numbered first. So they are passed in a fixed order, as special tokens of an
+    auxiliary tokenizer of which only the vocabulary is used (huggingface/tokenizers issue 1794).
     """
-    backend = Backend(_model({}))
+    backend = Backend(_wordpiece_model({}))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
 
     words = count_words(backend, texts)
-    room = (vocabulary - len(SPECIAL)) // 2  # a character is c or ##c
-    known = most_frequent(count_characters(words), room)
-    whole = {w: n for w, n in words.items() if len(w) <= LONGEST and known.issuperset(w)}
-    later = sorted({f"##{character}" for word in whole for character in word[1:]})
+    max_characters = (vocab_size - len(SPECIAL)) // 2  # a character is c or ##c
+    alphabet = most_frequent(count_characters(words), max_characters)
+    known_words = {}
+    for word, count in words.items():
+        if len(word) <= MAX_WORD_CHARACTERS and alphabet.issuperset(word):
+            known_words[word] = count
+    continuations = sorted({f"##{character}" for word in known_words for character in word[1:]})
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocabulary,
-        initial_alphabet=sorted(known),
-        special_tokens=[*SPECIAL, *later],
+        vocab_size=vocab_size,
+        initial_alphabet=sorted(alphabet),
+        special_tokens=[*SPECIAL, *continuations],
         show_progress=False,
     )
-    trained = Backend(_model({}))
-    trained.train_from_iterator(repeated(whole), trainer)
-    backend.model = _model(trained.get_vocab())
+    trained = Backend(_wordpiece_model({}))
+    trained.train_from_iterator(repeat_words(known_words), trainer)
+    backend.model = _wordpiece_model(trained.get_vocab())
     return backend
 
 
-def _model(vocabulary: dict[str, int]) -> models.WordPiece:
-    return models.WordPiece(vocabulary, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST)
+def _wordpiece_model(vocab: dict[str, int]) -> models.WordPiece:
+    return models.WordPiece(vocab, unk_token=UNK, max_input_chars_per_word=MAX_WORD_CHARACTERS)
 
 
 TO_BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 
 # Without merges a model of single characters or bytes needs no words, only runs short enough to
-# stay in the processor's cache; one run a character costs four times as much.
+# stay in the processor's cache; a run for each character would take four times as long.
 RUNS = pre_tokenizers.Split(Regex(r"[\s\S]{1,1024}"), "isolated")
 
 RUNS_OF_BYTES = pre_tokenizers.Sequence([RUNS, TO_BYTES])
 
 
-def bpe(texts: Iterable[str], vocabulary: int) -> Backend:
-    """Bytes that often stand side by side become one token (Sennrich et al. 2016)."""
+def bpe(texts: Iterable[str], vocab_size: int) -> Backend:
+    """Byte-level BPE: frequent pairs of neighbours merge (Sennrich et al. 2016)."""
     backend = Backend(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(WORDS, "isolated"), TO_BYTES]
     )
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        initial_alphabet=list(LETTERS),
+        vocab_size=vocab_size,
+        initial_alphabet=list(BYTE_ALPHABET),
         special_tokens=list(SPECIAL),
         show_progress=False,
     )
-    backend.train_from_iterator(readable(texts), trainer)
+    backend.train_from_iterator(checked_texts(texts), trainer)
     return backend
 
 
-def characters(texts: Iterable[str], vocabulary: int) -> Backend:
-    """One token a character; if there is no room for all of them the rarest are unknown."""
+def characters(texts: Iterable[str], vocab_size: int) -> Backend:
+    """One token per character; those that do not fit, the rarest, are unk."""
     counts = Counter[str]()
-    for text in readable(texts):
+    for text in checked_texts(texts):
         counts.update(text)
-    known = most_frequent(counts, vocabulary - len(SPECIAL))
-    backend = Backend(models.BPE(_numbered(sorted(known)), [], unk_token=UNKNOWN))
+    alphabet = most_frequent(counts, vocab_size - len(SPECIAL))
+    backend = Backend(models.BPE(_vocab(sorted(alphabet)), [], unk_token=UNK))
     backend.pre_tokenizer = RUNS
     backend.decoder = decoders.Fuse()
     return backend
 
 
-def bytes_(texts: Iterable[str], vocabulary: int) -> Backend:
-    """One token a byte of UTF-8; nothing is learned."""
-    for _ in readable(texts):
+def bytes_(texts: Iterable[str], vocab_size: int) -> Backend:
+    """One token per byte of UTF-8; nothing is learned."""
+    for _ in checked_texts(texts):
         pass
-    backend = Backend(models.BPE(_numbered(LETTERS), []))
+    backend = Backend(models.BPE(_vocab(BYTE_ALPHABET), []))
     backend.pre_tokenizer = RUNS_OF_BYTES
     backend.decoder = decoders.ByteLevel()
     return backend
 
 
-class Kind(NamedTuple):
-    learn: Callable[[Iterable[str], int], Backend]
-    least: int  # tokens it cannot do without, special ones aside
-    because: str
+class TokenizerKind(NamedTuple):
+    train: Callable[[Iterable[str], int], Backend]
+    min_size: int  # of the vocabulary, special tokens aside
+    reason: str  # what these tokens are
 
 
 BY_NAME = {
-    "bpe": Kind(bpe, len(LETTERS), f"{len(LETTERS)} bytes"),
-    "wordpiece": Kind(wordpiece, 2, "a character that begins and one that continues a word"),
-    "unigram": Kind(unigram, 1, "one character"),
-    "characters": Kind(characters, 1, "one character"),
-    "bytes": Kind(bytes_, len(LETTERS), f"{len(LETTERS)} bytes"),
+    "bpe": TokenizerKind(bpe, len(BYTE_ALPHABET), f"{len(BYTE_ALPHABET)} bytes"),
+    "wordpiece": TokenizerKind(
+        wordpiece, 2, "a character that begins and one that continues a word"
+    ),
+    "unigram": TokenizerKind(unigram, 1, "one character"),
+    "characters": TokenizerKind(characters, 1, "one character"),
+    "bytes": TokenizerKind(bytes_, len(BYTE_ALPHABET), f"{len(BYTE_ALPHABET)} bytes"),
 }
 
 TOKENIZER_KINDS = tuple(BY_NAME)
 
 
-def learn(name: str, texts: Iterable[str], vocabulary: int) -> Backend:
-    """A tokenizer of the library with at most `vocabulary` tokens, special ones included."""
+def train_backend(name: str, texts: Iterable[str], vocab_size: int) -> Backend:
+    """A tokenizer of the library with at most `vocab_size` tokens, special ones included."""
     if name not in BY_NAME:
         raise UsageError(unknown("tokenizer", name, TOKENIZER_KINDS))
     kind = BY_NAME[name]
-    least = len(SPECIAL) + kind.least
-    if vocabulary < least:
+    min_size = len(SPECIAL) + kind.min_size
+    if vocab_size < min_size:
         raise UsageError(
-            f"vocab_size={vocabulary} is too small for {name}: {len(SPECIAL)} special tokens and "
-            f"{kind.because} need {least}"
+            f"vocab_size={vocab_size} is too small for {name}: {len(SPECIAL)} special tokens "
+            f"and {kind.reason} need {min_size}"
         )
-    backend = kind.learn(texts, vocabulary)
+    backend = kind.train(texts, vocab_size)
     backend.add_special_tokens([AddedToken(token, normalized=False) for token in SPECIAL])
     return backend
 
 
 def kind_of(backend: Backend) -> str:
-    """Which of KINDS a tokenizer is, told from its parts; whole words alone are none of them."""
-    model, cuts = backend.model, backend.pre_tokenizer
+    """Which of TOKENIZER_KINDS a tokenizer is, recognised by its parts."""
+    model = backend.model
     if isinstance(model, models.WordPiece):
         return "wordpiece"
     if isinstance(model, models.Unigram):
@@ -321,21 +328,28 @@ def kind_of(backend: Backend) -> str:
         raise DataError(
             f"a {type(model).__name__} tokenizer is none of {', '.join(TOKENIZER_KINDS)}"
         )
+    # Characters and bytes are BPE models without merges; their pre-tokenizers tell them apart.
+    pre_tokenizer = backend.pre_tokenizer
     for kind, runs in (("characters", RUNS), ("bytes", RUNS_OF_BYTES)):
-        if cuts is not None and cuts.__getstate__() == runs.__getstate__():
+        if pre_tokenizer is not None and pre_tokenizer.__getstate__() == runs.__getstate__():
             return kind
     return "bpe"
 
 
 def spelling_of(backend: Backend) -> str:
-    """How its tokens are to be read: letter by letter as `bytes`, as `pieces`, or `plain`."""
-    kind, decoder = kind_of(backend), backend.decoder
-    if kind == "unigram":
-        return "pieces"
-    if kind == "bpe" and b"ByteLevel" not in (decoder.__getstate__() if decoder else b""):
-        return "pieces"
-    return "bytes" if kind in ("bpe", "bytes") else "plain"
+    """How `display_token` reads its tokens: as `bytes`, `pieces` or `plain`."""
+    match kind_of(backend):
+        case "unigram":
+            return "pieces"
+        case "bytes":
+            return "bytes"
+        case "bpe":
+            decoder = backend.decoder
+            is_byte_level = decoder is not None and b"ByteLevel" in decoder.__getstate__()
+            return "bytes" if is_byte_level else "pieces"
+        case _:
+            return "plain"
 
 
-def _numbered(tokens: Iterable[str]) -> dict[str, int]:
-    return {token: number for number, token in enumerate((*SPECIAL, *tokens))}
+def _vocab(tokens: Iterable[str]) -> dict[str, int]:
+    return {token: id for id, token in enumerate((*SPECIAL, *tokens))}
