@@ -36,10 +36,10 @@ def test_minus_infinity_in_json_is_a_string_that_float_reads() -> None:
 
 
 def test_minus_infinity_is_shown_as_such_in_every_format() -> None:
-    look = WalkView(walk(MASKED))
-    assert "−∞" in render_text(look, 80)
-    assert "−∞" in render_markdown(look)
-    assert r"-\infty" in render_latex(look)
+    view = WalkView(walk(MASKED))
+    assert "−∞" in render_text(view, 80)
+    assert "−∞" in render_markdown(view)
+    assert r"-\infty" in render_latex(view)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -60,21 +60,21 @@ def test_a_table_wider_than_the_screen_is_folded_and_keeps_every_number() -> Non
 
 def test_wrong_answers_are_marked_in_the_table_and_told_below_it() -> None:
     sheet = notes_worksheet()
-    walked = walk(sheet)
-    look = WalkView(walked, mistakes=tuple(check_answers(walked, sheet.answers)))
-    for page in (render_text(look, 80), render_markdown(look)):
+    steps = walk(sheet)
+    view = WalkView(steps, mistakes=tuple(check_answers(steps, sheet.answers)))
+    for page in (render_text(view, 80), render_markdown(view)):
         assert page.count("1.1070✗") == 1
         assert "is written 0.11 but is 4.41 × 0.54" in page
-    assert r"1.1070^{\times}" in render_latex(look)
+    assert r"1.1070^{\times}" in render_latex(view)
 
 
 def test_hostile_words_stay_text_in_markdown_and_latex() -> None:
     words = ("a|b", "*<img src=x>*", r"\input{/etc/passwd} $x_1$ & 50 % #^~")
-    look = WalkView(walk(replace(POEM, tokens=words)))
-    page = render_markdown(look)
+    view = WalkView(walk(replace(POEM, tokens=words)))
+    page = render_markdown(view)
     assert r"a\|b" in page
     assert "<img" not in page.replace(r"\<img", "")
-    paper = render_latex(look)
+    paper = render_latex(view)
     assert r"\input" not in paper
     assert r"a\textbar{}b" in paper
     assert r"\textbackslash{}input\{/etc/passwd\} \$x\_1\$ \& 50 \% \#" in paper

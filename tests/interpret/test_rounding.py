@@ -42,8 +42,8 @@ def figure(value: float, precision: int) -> str:
         return "−∞"
     exact = Decimal(repr(float(value)))
     near = exact.quantize(Decimal(1).scaleb(-(precision + 7)), ROUND_HALF_UP)
-    said = f"{near.quantize(Decimal(1).scaleb(-precision), ROUND_HALF_UP):f}".replace("-", "−")
-    return said.removeprefix("−") if not said.strip("−0.") else said
+    text = f"{near.quantize(Decimal(1).scaleb(-precision), ROUND_HALF_UP):f}".replace("-", "−")
+    return text.removeprefix("−") if not text.strip("−0.") else text
 
 
 def dot(a: list[float], b: list[float]) -> float:
@@ -52,23 +52,25 @@ def dot(a: list[float], b: list[float]) -> float:
 
 def by_calculator(tables: dict[str, Table], name: str, mask: bool) -> list[list[float]]:
     """The step from the figures printed above it, in plain Python."""
-    shown = {step: [[number(c) for c in row] for row in rows] for step, rows in tables.items()}
+    values = {step: [[number(c) for c in row] for row in rows] for step, rows in tables.items()}
 
     def product(left: str, right: str) -> list[list[float]]:
-        columns = list(zip(*shown[right], strict=True))
-        return [[dot(row, list(column)) for column in columns] for row in shown[left]]
+        columns = list(zip(*values[right], strict=True))
+        return [[dot(row, list(column)) for column in columns] for row in values[left]]
 
     if name in ("q", "k", "v"):
         return product("x", f"w_{name}")
     if name == "scores":
-        return [[dot(q, k) for k in shown["k"]] for q in shown["q"]]
+        return [[dot(q, k) for k in values["k"]] for q in values["q"]]
     if name == "scaled":
-        return [[cell / math.sqrt(len(shown["k"][0])) for cell in row] for row in shown["scores"]]
+        return [[cell / math.sqrt(len(values["k"][0])) for cell in row] for row in values["scores"]]
     if name == "masked":
-        rows = zip(shown["scaled"], shown["mask"], strict=True)
+        rows = zip(values["scaled"], values["mask"], strict=True)
         return [[a + b for a, b in zip(*pair, strict=True)] for pair in rows]
     if name == "weights":
-        powers = [[math.exp(cell) for cell in row] for row in shown["masked" if mask else "scaled"]]
+        powers = [
+            [math.exp(cell) for cell in row] for row in values["masked" if mask else "scaled"]
+        ]
         return [[power / math.fsum(row) for power in row] for row in powers]
     return product("weights", "v")
 
@@ -78,29 +80,29 @@ def by_calculator(tables: dict[str, Table], name: str, mask: bool) -> list[list[
 def test_printed_figures_reproduce_each_other_or_are_marked(precision: int, mask: bool) -> None:
     page = render_text(WalkView(walk(replace(POEM, causal=mask)), precision), width=80)
     tables, notes = read(page)
-    marked = 0
+    marks = 0
     for name in tables:
         if name in ("x", "w_q", "w_k", "w_v", "mask"):
             continue
-        worked = by_calculator(tables, name, mask)
-        for row, printed in zip(worked, tables[name], strict=True):
+        expected = by_calculator(tables, name, mask)
+        for row, printed in zip(expected, tables[name], strict=True):
             for value, cell in zip(row, printed, strict=True):
-                said = figure(value, precision)
+                text = figure(value, precision)
                 if cell.endswith("~"):
-                    marked += 1
-                    assert said != cell.rstrip("~"), (name, cell)
-                    assert f"{said} at" in notes[name], (name, cell, said)
+                    marks += 1
+                    assert text != cell.rstrip("~"), (name, cell)
+                    assert f"{text} at" in notes[name], (name, cell, text)
                 else:
-                    assert said == cell, (name, cell, said)
-    assert marked > 0  # so that the marks themselves were tested
+                    assert text == cell, (name, cell, text)
+    assert marks > 0  # so that the marks themselves were tested
 
 
 def test_rows_whose_printed_weights_do_not_add_up_to_one_say_so() -> None:
     tables, notes = read(render_text(WalkView(walk(POEM)), width=80))
     for word, row in zip(("write", "a", "poem"), tables["weights"], strict=True):
         total = f"{math.fsum(number(cell) for cell in row):.4f}"
-        told = f'{total} for "{word}"' in notes["weights"]
-        assert told == (total != "1.0000")
+        noted = f'{total} for "{word}"' in notes["weights"]
+        assert noted == (total != "1.0000")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -110,15 +112,15 @@ def test_the_arithmetic_of_every_cell_ends_in_its_value(name: str, precision: in
 
     And the line tells of another value exactly where the table has its mark.
     """
-    walked = walk(EXAMPLES[name])
+    steps = walk(EXAMPLES[name])
     differ = {
-        step.name: {(d.row, d.column) for d in rounding_differences(walked, step, precision)}
-        for step in walked
+        step.name: {(d.row, d.column) for d in rounding_differences(steps, step, precision)}
+        for step in steps
     }
-    for step in walked:
+    for step in steps:
         for i, row in enumerate(step.rows):
             for j, column in enumerate(step.columns):
-                lines = cell_lines(WalkView(walked, precision, (step.name,)), row, column)
+                lines = cell_lines(WalkView(steps, precision, (step.name,)), row, column)
                 line = next(line for line in lines if line.startswith(f"{step.name}("))
                 if step.is_input:
                     assert line.endswith(("(given)", "(by definition)"))

@@ -154,16 +154,16 @@ def test_any_sizes_can_be_walked(
 
 
 def _check_by_hand(sheet: Worksheet) -> None:
-    walked = walk(sheet)
-    for step in walked:
+    steps = walk(sheet)
+    for step in steps:
         assert step.value.shape == (len(step.rows), len(step.columns))
         if not step.is_input:
-            by_hand = step.operation.compute(*walked.inputs(step))
+            by_hand = step.operation.compute(*steps.inputs(step))
             np.testing.assert_allclose(step.value, by_hand, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("tokens", "shown"),
+    ("tokens", "labels"),
     [
         (("the", "cat", "the"), ("the", "cat", "the(2)")),
         (("a", "a(2)", "a"), ("a", "a(2)", "a(3)")),
@@ -171,9 +171,9 @@ def _check_by_hand(sheet: Worksheet) -> None:
     ],
 )
 def test_every_word_has_a_label_of_its_own_on_one_line(
-    tokens: tuple[str, ...], shown: tuple[str, ...]
+    tokens: tuple[str, ...], labels: tuple[str, ...]
 ) -> None:
-    assert walk(replace(POEM, tokens=tokens))["weights"].columns == shown
+    assert walk(replace(POEM, tokens=tokens))["weights"].columns == labels
 
 
 def test_a_kernel_that_disagrees_with_the_hand_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,10 +62,10 @@ MALFORMED = {
 
 @pytest.mark.parametrize("case", MALFORMED)
 def test_a_malformed_worksheet_is_one_clear_line(case: str, tmp_path: Path) -> None:
-    content, said = MALFORMED[case]
+    content, message = MALFORMED[case]
     path = tmp_path / "sheet.toml"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(WorksheetError, match=re.escape(said)) as caught:
+    with pytest.raises(WorksheetError, match=re.escape(message)) as caught:
         read_worksheet(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value).replace(str(path), "")
@@ -81,7 +81,7 @@ def test_a_file_that_is_not_there_or_not_text_is_one_clear_line(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("answers", "said"),
+    ("answers", "message"),
     [
         (
             "weigths = [[1, 2], [3, 4]]",
@@ -90,9 +90,9 @@ def test_a_file_that_is_not_there_or_not_text_is_one_clear_line(tmp_path: Path) 
         ("scores = [[1, 2, 3], [4, 5, 6]]", "answers.scores is 2×3 but scores is 2×2"),
     ],
 )
-def test_answers_that_fit_no_step_are_refused(answers: str, said: str) -> None:
+def test_answers_that_fit_no_step_are_refused(answers: str, message: str) -> None:
     sheet = parse_worksheet(WORDS + X + W + f"[answers]\n{answers}\n")
-    with pytest.raises(WorksheetError, match=re.escape(said)):
+    with pytest.raises(WorksheetError, match=re.escape(message)):
         check_answers(walk(sheet), sheet.answers)
 
 
@@ -107,17 +107,17 @@ def test_the_template_is_the_poem_and_its_answers_are_right() -> None:
 
 def test_the_notes_have_exactly_three_slips() -> None:
     sheet = notes_worksheet()
-    slips = check_answers(walk(sheet), sheet.answers)
-    assert [(slip.cell_name, slip.answer) for slip in slips] == [
+    mistakes = check_answers(walk(sheet), sheet.answers)
+    assert [(mistake.cell_name, mistake.answer) for mistake in mistakes] == [
         ("q(poem, q1)", 0.11),
         ("k(write, k2)", -0.36),
         ("k(a, k1)", -0.1),
     ]
-    assert [round(slip.expected, 2) for slip in slips] == [1.11, -0.30, 0.10]
+    assert [round(mistake.expected, 2) for mistake in mistakes] == [1.11, -0.30, 0.10]
 
 
 @pytest.mark.parametrize(
-    ("written", "right"),
+    ("answer", "correct"),
     [
         ("[[0.3564, 0.40, 0.25]", True),  # one number with 4 decimals: all are held to 4
         ("[[0.36, 0.40, 0.25]", True),
@@ -126,16 +126,18 @@ def test_the_notes_have_exactly_three_slips() -> None:
         ("[[0.4, 0.4, 0.2]", False),
     ],
 )
-def test_answers_are_held_to_the_decimals_they_are_written_with(written: str, right: bool) -> None:
+def test_answers_are_held_to_the_decimals_they_are_written_with(answer: str, correct: bool) -> None:
     rest = ", [0.34, 0.60, 0.06], [0.07, 0.03, 0.90]]"
     sheet = parse_worksheet(
-        TEMPLATE.partition("[answers]")[0] + f"[answers]\nweights = {written}{rest}"
+        TEMPLATE.partition("[answers]")[0] + f"[answers]\nweights = {answer}{rest}"
     )
-    slips = [slip for slip in check_answers(walk(sheet), sheet.answers) if slip.row == 0]
-    if written.startswith("[[0.3564"):
-        assert [slip.column for slip in slips] == [1, 2]
+    mistakes = [
+        mistake for mistake in check_answers(walk(sheet), sheet.answers) if mistake.row == 0
+    ]
+    if answer.startswith("[[0.3564"):
+        assert [mistake.column for mistake in mistakes] == [1, 2]
     else:
-        assert (not slips) == right
+        assert (not mistakes) == correct
 
 
 def test_minus_infinity_is_a_right_answer_where_a_word_is_hidden() -> None:
@@ -169,9 +171,9 @@ def test_cross_attention_from_a_file() -> None:
 
 def test_an_output_matrix_brings_the_heads_back_to_the_model_width() -> None:
     sheet = parse_worksheet(WORDS + X + W + "w_o = [[1, 2, 3]]\n")
-    walked = walk(sheet)
+    steps = walk(sheet)
     np.testing.assert_allclose(
-        walked["projected"].value, walked["output"].value @ np.array([[1.0, 2.0, 3.0]])
+        steps["projected"].value, steps["output"].value @ np.array([[1.0, 2.0, 3.0]])
     )
 
 
@@ -187,10 +189,10 @@ def test_a_query_that_sees_no_key_gets_zeros_and_no_nonsense() -> None:
         'tokens = ["p", "q", "r"]\nsource = ["s", "t"]\nmask = "causal"\n'
         "q = [[1], [2], [3]]\nk = [[1], [2]]\nv = [[5], [7]]\n"
     )
-    walked = walk(sheet)
-    np.testing.assert_array_equal(walked["weights"].value[0], [0, 0])
-    np.testing.assert_array_equal(walked["output"].value[0], [0])
-    page = render_text(WalkView(walked), 80)
+    steps = walk(sheet)
+    np.testing.assert_array_equal(steps["weights"].value[0], [0, 0])
+    np.testing.assert_array_equal(steps["output"].value[0], [0])
+    page = render_text(WalkView(steps), 80)
     assert "nan" not in page
     assert "*q* gives 100 % of its attention to *s*; every row that sees a key sums to 1." in page
-    assert "weights(p, s) = nothing is seen = 0.0000" in cell_lines(WalkView(walked), "p", "s")
+    assert "weights(p, s) = nothing is seen = 0.0000" in cell_lines(WalkView(steps), "p", "s")

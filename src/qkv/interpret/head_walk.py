@@ -68,9 +68,9 @@ def locate_head(
         raise UsageError(f"this model has no {stack}; it has {' and '.join(stacks)}")
     layers = sum(name.startswith(f"{stack}.") for name in graph.aliases)
     if not 0 <= layer < layers:
-        raise UsageError(f"layer {layer} is asked for; the {stack} has layers 0 to {layers - 1}")
+        raise UsageError(f"layer={layer} does not exist; the {stack} has layers 0 to {layers - 1}")
     if not 0 <= head < heads:
-        raise UsageError(f"head {head} is asked for; there are heads 0 to {heads - 1}")
+        raise UsageError(f"head={head} does not exist; there are heads 0 to {heads - 1}")
     location = HeadLocation(stack, layer, "cross" if cross else "attention", head)
     if f"{location.name}.scores" not in graph.nodes:
         raise UsageError(f"the {stack} has no cross attention; only a translator's decoder has")
@@ -87,7 +87,7 @@ def head_value_names(graph: Graph, location: HeadLocation) -> list[str]:
 def walk_head(trace: Trace, location: HeadLocation) -> Walk:
     """X, its projections, Q, K, V, scores, scaled, mask, weights and output of one head."""
     if trace.rows:
-        raise UsageError("a walk needs every query, but only some were kept; trace without rows")
+        raise UsageError("a walk needs every query, but the trace holds a few; leave out rows=")
     builder = _HeadWalk(trace, location)
     builder.build()
     walk = Walk(f"{location} of {_quoted_text(trace)}", tuple(builder.steps.values()))
