@@ -38,6 +38,12 @@ def _reachable(root: type[BaseModel]) -> list[type[BaseModel]]:
 
 
 def _choices_in(annotation: Any) -> list[type[BaseModel]]:
+    from qkv.model import PartConfig
+
+    if inspect.isclass(annotation) and issubclass(annotation, PartConfig):
+        return (
+            [annotation] if "kind" in annotation.model_fields else [*annotation.variants().values()]
+        )
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         return [annotation]
     return [choice for part in getattr(annotation, "__args__", ()) for choice in _choices_in(part)]

@@ -199,9 +199,9 @@ REFUSED: dict[str, tuple[Callable[[], object], list[str]]] = {
         ["MultiHead.heds", 'did you mean "heads"?'],
     ),
     "a name instead of a config": (lambda: build("gpt2"), ['build(preset("gpt2"))']),
-    "a yes where a choice is needed": (
+    "a yes where a config is needed": (
         lambda: MultiHead(heads=4, qk_norm=True),
-        ["MultiHead.qk_norm=True", "a choice is needed here"],
+        ["MultiHead.qk_norm=True", "a config is needed here"],
     ),
     "one choice in the place of another": (
         lambda: odd_stack(norm=PreNorm()),
@@ -266,10 +266,10 @@ def test_a_cache_does_not_reach_beyond_a_learned_table():
 @pytest.mark.parametrize(
     ("lengths", "said"),
     [
-        (torch.tensor([9, 7]), "length 9 cannot stand in 7 positions"),
-        (torch.tensor([-1, 7]), "length -1 cannot stand in 7 positions"),
-        (torch.tensor([7]), r"one whole number for each of 2 texts"),
-        (torch.tensor([7.0, 7.0]), r"one whole number for each of 2 texts"),
+        (torch.tensor([9, 7]), "length 9 does not fit into 7 positions"),
+        (torch.tensor([-1, 7]), "length -1 does not fit into 7 positions"),
+        (torch.tensor([7]), r"one integer for each of 2 texts"),
+        (torch.tensor([7.0, 7.0]), r"one integer for each of 2 texts"),
     ],
 )
 def test_lengths_that_cannot_be_are_refused_by_every_family(lengths: Tensor, said: str):
@@ -306,7 +306,7 @@ def test_an_empty_capacity_is_not_the_whole_length():
 
 @pytest.mark.parametrize("wrong", [torch.zeros(3, 5), torch.zeros(5, dtype=torch.long)])
 def test_what_is_no_batch_of_token_ids_is_refused(wrong: Tensor):
-    with pytest.raises(ShapeError, match=r"whole numbers of shape \(B, T\)"):
+    with pytest.raises(ShapeError, match=r"integers of shape \(B, T\)"):
         build(odd_decoder())(wrong)
 
 

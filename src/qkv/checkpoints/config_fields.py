@@ -24,7 +24,7 @@ from qkv.model import (
 from qkv.model.build import ModelConfig
 from qkv.model.config import Config
 from qkv.model.output import ActivationName, Output
-from qkv.model.position.rope import Stretch
+from qkv.model.position.rope import RopeScaling
 from qkv.model.stack import Stack
 
 # FOLDED layout/activations: The public names of activations, and the feed-forward each one
@@ -92,7 +92,7 @@ def rotary_fields(position: Rope) -> dict[str, Any]:
     return {"rope_theta": position.base, **said, **share}
 
 
-def _stretch(scaling: Given, given: Given) -> Stretch:
+def _stretch(scaling: Given, given: Given) -> RopeScaling:
     kind = scaling.word("rope_type", scaling.word("type", "default"))
     if kind == "default":
         return NoScaling()

@@ -1,7 +1,11 @@
-"""The Transformer as parts that compose: choices say what to build, modules compute it."""
+"""The Transformer as parts that compose: configs say what to build, modules compute it.
+
+The `…Config` classes are extension points: a subclass with a new `kind` adds a variant.
+"""
 
 from qkv.model.attention import (
     Attention,
+    AttentionConfig,
     AttentionCore,
     BlockDiagonalAttention,
     CrossAttention,
@@ -9,15 +13,17 @@ from qkv.model.attention import (
     StepsHook,
 )
 from qkv.model.build import Model, ModelConfig, build, read_config, skeleton
-from qkv.model.config import Config
+from qkv.model.config import Config, PartConfig
 from qkv.model.cost import Cost, cost
 from qkv.model.decoder import Decoder, DecoderOnly
 from qkv.model.embedding import Embedding
 from qkv.model.encoder import Encoder, EncoderOnly
 from qkv.model.encoder_decoder import EncoderDecoder, Translator
-from qkv.model.feed_forward import GEGLU, GELU, ReLU, ReLU2, SiLU, SwiGLU
+from qkv.model.feed_forward import GEGLU, GELU, FeedForwardConfig, ReLU, ReLU2, SiLU, SwiGLU
 from qkv.model.norm import (
     LayerNorm,
+    NormConfig,
+    NormPlacement,
     ParallelNorm,
     PostNorm,
     PreNorm,
@@ -25,7 +31,17 @@ from qkv.model.norm import (
     SandwichNorm,
     SingleResidualNorm,
 )
-from qkv.model.output import Classify, First, Last, MaskedToken, Max, Mean, NextToken, TextVector
+from qkv.model.output import (
+    Classify,
+    First,
+    Last,
+    MaskedToken,
+    Max,
+    Mean,
+    NextToken,
+    Pooling,
+    TextVector,
+)
 from qkv.model.position import (
     Alibi,
     Learned,
@@ -34,9 +50,13 @@ from qkv.model.position import (
     NoPosition,
     NoScaling,
     NtkScaling,
+    Position,
+    PositionConfig,
     RelativeBuckets,
     Rope,
+    RopeScaling,
     Sinusoidal,
+    Sizes,
     YarnScaling,
 )
 from qkv.model.presets import preset, presets
@@ -48,6 +68,7 @@ __all__ = [
     "GELU",
     "Alibi",
     "Attention",
+    "AttentionConfig",
     "AttentionCore",
     "Block",
     "BlockDiagonalAttention",
@@ -61,6 +82,7 @@ __all__ = [
     "Encoder",
     "EncoderDecoder",
     "EncoderOnly",
+    "FeedForwardConfig",
     "First",
     "Last",
     "LayerNorm",
@@ -78,8 +100,14 @@ __all__ = [
     "NextToken",
     "NoPosition",
     "NoScaling",
+    "NormConfig",
+    "NormPlacement",
     "NtkScaling",
     "ParallelNorm",
+    "PartConfig",
+    "Pooling",
+    "Position",
+    "PositionConfig",
     "PostNorm",
     "PreNorm",
     "RMSNorm",
@@ -87,10 +115,12 @@ __all__ = [
     "ReLU2",
     "RelativeBuckets",
     "Rope",
+    "RopeScaling",
     "SandwichNorm",
     "SiLU",
     "SingleResidualNorm",
     "Sinusoidal",
+    "Sizes",
     "Stack",
     "StepsHook",
     "SwiGLU",

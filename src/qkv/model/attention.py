@@ -1,9 +1,13 @@
-"""Attention with weights: projections to heads, the kernel, and the way back to the model width."""
+"""Multi-head attention with weights: projections to heads, the attention core, the output.
 
-from typing import Annotated, Literal
+The modules come first, then the configs that build them. `AttentionCore` is the only part that
+knows about kernels; a forward hook on its `hook_point` makes it compute every intermediate.
+"""
+
+from typing import TYPE_CHECKING, Literal
 
 import torch
-from pydantic import Field, PositiveFloat
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from qkv.attention import (
@@ -17,13 +21,9 @@ from qkv.attention import (
     split_heads,
 )
 from qkv.errors import ConfigError, ShapeError
-from qkv.model.config import Config, Size
-from qkv.model.norm import Norm, build_norm, norm_parameters
+from qkv.model.config import PartConfig, Size
+from qkv.model.norm import NormConfig, build_norm, count_parameters, norm_parameters
 from qkv.model.view import View
-
-# FOLDED model/projection: Three ways to make queries, keys or values for every head: (B, T, D)
-#   -> (B, H, T, E).
-# FOLDED model/heads: How attention is divided into heads: the paper's way and the notes' way.
 
 
 class Attention(nn.Module):
@@ -41,8 +41,11 @@ class Attention(nn.Module):
         cap: float | None = None,
     ) -> None:
         super().__init__()
-        self.query, self.key, self.value = query, key, value
-        self.query_norm, self.key_norm = query_norm, key_norm
+        self.query = query
+        self.key = key
+        self.value = value
+        self.query_norm = query_norm
+        self.key_norm = key_norm
         self.core = AttentionCore(scale, cap)
         self.output = output
 
@@ -57,8 +60,10 @@ class CrossAttention(Attention):
     """Cross attention: queries come from x, keys and values from the encoder's output."""
 
     def forward(self, x: Tensor, view: View) -> Tensor:
+        if view.memory is None:
+            raise ShapeError("a decoder with cross attention needs the encoder's output as memory")
         q = self.query_norm(self.query(x))  # (B, H, T, E)
-        k, v = view.cross_cache.get_or_compute(_present(view.memory), self._keys_and_values)
+        k, v = view.cross_cache.get_or_compute(view.memory, self._keys_and_values)
         return self.output(join_heads(self.core(q, k, v, view.memory_mask)))
 
     def _keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,38 +71,42 @@ class CrossAttention(Attention):
 
 
 class AttentionCore(nn.Module):
-    """softmax(Q·Kᵀ·scale + mask)·V, fused; a hook on `steps` makes it show every intermediate."""
+    """softmax(Q·Kᵀ·scale + mask)·V by a fused kernel, or step by step if somebody watches.
+
+    With a forward hook on `hook_point` the reference kernel runs instead, and the hook gets every
+    intermediate as `AttentionSteps`; what it returns replaces them.
+    """
 
     def __init__(self, scale: float | None, cap: float | None = None) -> None:
         super().__init__()
-        self.scale, self.cap = scale, cap
+        self.scale = scale
+        self.cap = cap
         self.hook_point = StepsHook()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         if self.hook_point.has_hooks:
-            return self.hook_point(reference(q, k, v, mask, self.scale, self.cap)).output
+            steps = reference(q, k, v, mask, self.scale, self.cap)
+            return self.hook_point(steps).output
         return attend(q, k, v, mask, self.scale, self.cap)
 
 
 class StepsHook(nn.Module):
-    """Passes the steps on. Whoever hooks it sees them, and may put others in their place."""
+    """The identity on `AttentionSteps`: a place to register forward hooks."""
 
     @property
     def has_hooks(self) -> bool:
+        """Whether any hook is registered."""
         return bool(self._forward_hooks or self._forward_pre_hooks)
 
     def forward(self, steps: AttentionSteps) -> AttentionSteps:
         return steps
 
 
-def _present(memory: Tensor | None) -> Tensor:
-    if memory is None:
-        raise ShapeError("a decoder with cross attention needs the encoder's output as memory")
-    return memory
-
-
 class HeadProjection(nn.Linear):
-    """The paper's projection: every head reads the whole input."""
+    """One matrix for all heads, each of which reads the full input (Vaswani et al. 2017).
+
+    (B, T, D) -> (B, H, T, E)
+    """
 
     def __init__(self, width: int, heads: int, head_width: int, bias: bool) -> None:
         super().__init__(width, heads * head_width, bias)
@@ -108,7 +117,10 @@ class HeadProjection(nn.Linear):
 
 
 class BlockDiagonalProjection(nn.Module):
-    """The notes' projection: head i reads slice i of the input through its own square matrix."""
+    """Head i reads slice i of the input through its own square matrix.
+
+    (B, T, D) -> (B, H, T, D/H)
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -119,7 +131,10 @@ class BlockDiagonalProjection(nn.Module):
 
 
 class LowRankProjection(nn.Module):
-    """The notes' cheaper value: X·V_down·V_up, through a narrow space of the chosen rank."""
+    """x·down·up: a projection through a narrow space of `rank` dimensions.
+
+    (B, T, D) -> (B, H, T, E)
+    """
 
     def __init__(self, width: int, rank: int, heads: int, head_width: int) -> None:
         super().__init__()
@@ -131,8 +146,71 @@ class LowRankProjection(nn.Module):
         return split_heads(project_low_rank(x, self.down, self.up), self.heads)
 
 
-class MultiHead(Config):
-    """The paper's heads; fewer key/value heads are shared by groups of query heads.
+class AttentionConfig(PartConfig):
+    """An attention variant. It needs `kind`, `heads` and `build`.
+
+    The widths are those of the cache: it stores, for each position and each of `num_kv_heads`
+    heads, a key of `key_width` and a value of `value_head_width`. What the methods below them
+    count is used by `cost`; their defaults are estimates.
+    """
+
+    if TYPE_CHECKING:
+        heads: int
+        scale: float | None
+
+    def build(self, width: int, cross: bool = False) -> nn.Module:
+        """The module: forward(x, view) with x (B, T, width) -> (B, T, width)."""
+        raise NotImplementedError
+
+    def check(self, width: int) -> None:
+        """Raise a ConfigError if it cannot be built for this width."""
+        if width % self.heads:
+            raise ConfigError(_does_not_divide(self.heads, width))
+
+    @property
+    def num_kv_heads(self) -> int:
+        """Heads of keys and values; fewer than `heads` where groups of heads share them."""
+        return self.heads
+
+    def key_width(self, width: int) -> int:
+        """E: the width of one head's queries and keys."""
+        return width // self.heads
+
+    def value_head_width(self, width: int) -> int:
+        """The width of one head's values."""
+        return self.key_width(width)
+
+    def parameters(self, width: int) -> int:
+        """How many parameters `build` makes."""
+        return count_parameters(lambda: self.build(width))
+
+    def query_macs(self, width: int) -> int:
+        """Multiply–accumulates of one query position in projections: queries and output."""
+        return self.parameters(width) // 2
+
+    def key_value_macs(self, width: int) -> int:
+        """Multiply–accumulates of one key position in projections: keys and values."""
+        return self.parameters(width) - self.query_macs(width)
+
+    def pair_macs(self, width: int) -> int:
+        """Multiply–accumulates of one query with one key, over all heads: Q·Kᵀ and weights·V."""
+        return self.heads * (self.key_width(width) + self.value_head_width(width))
+
+    def cache_elements(self, width: int) -> int:
+        """Elements in the cache for one position."""
+        return self.num_kv_heads * (self.key_width(width) + self.value_head_width(width))
+
+    def query_activation_elements(self, width: int) -> int:
+        """Elements that autograd saves for one query position: q, the output, log-sum-exp."""
+        return self.heads * (self.key_width(width) + self.value_head_width(width) + 1)
+
+    def key_value_activation_elements(self, width: int) -> int:
+        """Elements that autograd saves for one key position."""
+        return self.cache_elements(width)
+
+
+class MultiHead(AttentionConfig):
+    """Multi-head attention (Vaswani et al. 2017); fewer `kv_heads` are shared by groups of heads.
 
     One key/value head for all is multi-query attention (Shazeer 2019); in between is grouped-query
     attention (Ainslie et al. 2023).
@@ -146,154 +224,132 @@ class MultiHead(Config):
     value_rank: Size | None = None
     bias: bool = True
     output_bias: bool = True
-    qk_norm: Norm | None = None
+    qk_norm: NormConfig | None = None
     scale: float | None = None
     cap: PositiveFloat | None = None  # no scaled score is larger
 
-    def fit(self, width: int) -> None:
+    def check(self, width: int) -> None:
         if self.head_width is None and width % self.heads:
-            raise ConfigError(_does_not_divide("heads", self.heads, width))
+            raise ConfigError(_does_not_divide(self.heads, width))
         if self.heads % self.num_kv_heads:
             raise ConfigError(f"kv_heads={self.kv_heads} must divide heads={self.heads}")
 
     @property
     def num_kv_heads(self) -> int:
-        """Key/value heads."""
         return self.kv_heads or self.heads
 
     def key_width(self, width: int) -> int:
-        """E: the width of one head's queries and keys."""
         return self.head_width or width // self.heads
 
     def value_head_width(self, width: int) -> int:
-        """The width of one head's values."""
         return self.value_width or self.key_width(width)
 
     def build(self, width: int, cross: bool = False) -> Attention:
-        keys, values, shared = (
-            self.key_width(width),
-            self.value_head_width(width),
-            self.num_kv_heads,
-        )
-        return (CrossAttention if cross else Attention)(
-            query=HeadProjection(width, self.heads, keys, self.bias),
-            key=HeadProjection(width, shared, keys, self.bias),
-            value=HeadProjection(width, shared, values, self.bias)
-            if self.value_rank is None
-            else LowRankProjection(width, self.value_rank, shared, values),
-            output=nn.Linear(self.heads * values, width, self.output_bias),
-            query_norm=build_norm(self.qk_norm, keys),
-            key_norm=build_norm(self.qk_norm, keys),
+        key_width = self.key_width(width)
+        value_width = self.value_head_width(width)
+        value: nn.Module
+        if self.value_rank is None:
+            value = HeadProjection(width, self.num_kv_heads, value_width, self.bias)
+        else:
+            value = LowRankProjection(width, self.value_rank, self.num_kv_heads, value_width)
+        return _attention_class(cross)(
+            query=HeadProjection(width, self.heads, key_width, self.bias),
+            key=HeadProjection(width, self.num_kv_heads, key_width, self.bias),
+            value=value,
+            output=nn.Linear(self.heads * value_width, width, self.output_bias),
+            query_norm=build_norm(self.qk_norm, key_width),
+            key_norm=build_norm(self.qk_norm, key_width),
             scale=self.scale,
             cap=self.cap,
         )
 
     def parameters(self, width: int) -> int:
-        keys, values, shared = (
-            self.key_width(width),
-            self.value_head_width(width),
-            self.num_kv_heads,
-        )
-        matrices = self.own_multiplications(width) + self.source_multiplications(width)
-        value_bias = 0 if self.value_rank else shared * values
-        biases = self.bias * ((self.heads + shared) * keys + value_bias)
-        return (
-            matrices + biases + self.output_bias * width + 2 * norm_parameters(self.qk_norm, keys)
-        )
+        key_width = self.key_width(width)
+        total = self.query_macs(width) + self.key_value_macs(width)
+        total += 2 * norm_parameters(self.qk_norm, key_width)
+        if self.bias:
+            total += (self.heads + self.num_kv_heads) * key_width
+            if self.value_rank is None:  # a low-rank value has no bias
+                total += self.num_kv_heads * self.value_head_width(width)
+        if self.output_bias:
+            total += width
+        return total
 
-    def own_multiplications(self, width: int) -> int:
-        """Of one query position, in projections: to queries and back to the model width."""
+    def query_macs(self, width: int) -> int:
         return width * self.heads * (self.key_width(width) + self.value_head_width(width))
 
-    def source_multiplications(self, width: int) -> int:
-        """Of one key position, in projections: to keys and values."""
-        keys, values = (
-            self.num_kv_heads * w for w in (self.key_width(width), self.value_head_width(width))
-        )
+    def key_value_macs(self, width: int) -> int:
+        keys = self.num_kv_heads * self.key_width(width)
+        values = self.num_kv_heads * self.value_head_width(width)
         if self.value_rank is None:
             return width * (keys + values)
         return width * keys + self.value_rank * (width + values)
 
-    def pair_multiplications(self, width: int) -> int:
-        """Of one query with one key, over all heads: the score, and its share of the value."""
-        return self.heads * (self.key_width(width) + self.value_head_width(width))
+    def query_activation_elements(self, width: int) -> int:
+        # The kernel pads queries and values to one width. It answers in the memory layout of the
+        # queries: if a norm or the padding has laid them out head by head, joining the heads of
+        # the output needs a copy.
+        key_width = self.key_width(width)
+        value_width = self.value_head_width(width)
+        padded = max(key_width, value_width)
+        total = 2 * padded + 1 + self._norm_elements(key_width)
+        if self.qk_norm is not None or key_width != value_width:
+            total += value_width
+        return self.heads * total
 
-    def cache_numbers(self, width: int) -> int:
-        """What a cache keeps of one position."""
-        return self.num_kv_heads * (self.key_width(width) + self.value_head_width(width))
+    def key_value_activation_elements(self, width: int) -> int:
+        key_width = self.key_width(width)
+        padded = max(key_width, self.value_head_width(width))
+        per_head = 2 * padded + self._norm_elements(key_width)
+        return self.num_kv_heads * per_head + (self.value_rank or 0)
 
-    def own_kept(self, width: int) -> int:
-        """Numbers kept of one query position for the backward pass.
-
-        Queries that a norm or a change of width has laid out head by head make the kernel answer
-        in that order too, and joining the heads then needs a copy.
-        """
-        keys, values = self.key_width(width), self.value_head_width(width)
-        normed = 0 if self.qk_norm is None else self.qk_norm.kept(keys)
-        wide = max(keys, values)
-        copied = values if self.qk_norm or keys != values else 0
-        return self.heads * (wide + normed + wide + copied + 1)
-
-    def source_kept(self, width: int) -> int:
-        """Numbers kept of one key position for the backward pass."""
-        keys, values = self.key_width(width), self.value_head_width(width)
-        normed = 0 if self.qk_norm is None else self.qk_norm.kept(keys)
-        return self.num_kv_heads * (2 * max(keys, values) + normed) + (self.value_rank or 0)
+    def _norm_elements(self, key_width: int) -> int:
+        if self.qk_norm is None:
+            return 0
+        return self.qk_norm.activation_elements(key_width)
 
 
-class BlockDiagonalAttention(Config):
-    """The notes' heads: X_i (n × d_model/h) for head i, square weights, joined without a matrix."""
+class BlockDiagonalAttention(AttentionConfig):
+    """Head i reads only slice i of the input, X_i (T × D/H), through square matrices.
+
+    The projections are block-diagonal, and the heads are joined without an output matrix; this is
+    the attention of the lecture notes this project began with.
+    """
 
     kind: Literal["block_diagonal"] = "block_diagonal"
     heads: Size
     scale: float | None = None
 
-    def fit(self, width: int) -> None:
-        if width % self.heads:
-            raise ConfigError(_does_not_divide("heads", self.heads, width))
-
-    @property
-    def num_kv_heads(self) -> int:
-        return self.heads
-
-    def key_width(self, width: int) -> int:
-        return width // self.heads
-
-    def value_head_width(self, width: int) -> int:
-        return width // self.heads
-
     def build(self, width: int, cross: bool = False) -> Attention:
-        query, key, value = (BlockDiagonalProjection(width, self.heads) for _ in range(3))
-        join, query_norm, key_norm = (nn.Identity() for _ in range(3))
-        kind = CrossAttention if cross else Attention
-        return kind(query, key, value, join, query_norm, key_norm, self.scale)
+        return _attention_class(cross)(
+            query=BlockDiagonalProjection(width, self.heads),
+            key=BlockDiagonalProjection(width, self.heads),
+            value=BlockDiagonalProjection(width, self.heads),
+            output=nn.Identity(),
+            query_norm=nn.Identity(),
+            key_norm=nn.Identity(),
+            scale=self.scale,
+        )
 
     def parameters(self, width: int) -> int:
-        return self.own_multiplications(width) + self.source_multiplications(width)
+        return self.query_macs(width) + self.key_value_macs(width)
 
-    def own_multiplications(self, width: int) -> int:
+    def query_macs(self, width: int) -> int:
         return self.heads * self.key_width(width) ** 2
 
-    def source_multiplications(self, width: int) -> int:
+    def key_value_macs(self, width: int) -> int:
         return 2 * self.heads * self.key_width(width) ** 2
 
-    def pair_multiplications(self, width: int) -> int:
-        return 2 * width
 
-    def cache_numbers(self, width: int) -> int:
-        return 2 * width
-
-    def own_kept(self, width: int) -> int:
-        return 2 * width + self.heads
-
-    def source_kept(self, width: int) -> int:
-        return 2 * width
+def _attention_class(cross: bool) -> type[Attention]:
+    if cross:
+        return CrossAttention
+    return Attention
 
 
-AttentionChoice = Annotated[MultiHead | BlockDiagonalAttention, Field(discriminator="kind")]
-
-
-def _does_not_divide(name: str, parts: int, width: int) -> str:
-    below = width // parts * parts
-    nearest = f"{below}, {below + parts}" if below else f"{parts}"
-    return f"{name}={parts} must divide width={width}; nearest widths: {nearest}"
+def _does_not_divide(heads: int, width: int) -> str:
+    below = width // heads * heads
+    nearest = f"{heads}"
+    if below:
+        nearest = f"{below}, {below + heads}"
+    return f"heads={heads} must divide width={width}; nearest widths: {nearest}"

@@ -1,9 +1,9 @@
-"""What a model costs, in closed form: parameters, FLOPs, and the bytes it keeps.
+"""What a model costs, in closed form: parameters, FLOPs and bytes.
 
-Every formula is the sum of what the choices say of themselves; the tests count the same things in
-torch. FLOPs are those of matrix products, 2 for each multiplication and its addition, over every
-pair of positions whether masked or not; a training step costs three forward passes. Activations
-are what autograd keeps with the fused kernel and without dropout, in float32, loss not included.
+Every formula is a sum over the configs of the parts; the tests count the same things in torch.
+FLOPs are those of matrix products, 2 for each multiply–accumulate, over all pairs of positions
+whether masked or not; a training step costs three forward passes. Activations are what autograd
+saves with the fused kernel and without dropout, in float32, loss not included.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from qkv.model.encoder import EncoderOnly
 from qkv.model.encoder_decoder import EncoderDecoder
 from qkv.model.stack import Stack
 
-FLOAT = 4  # bytes
+_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -24,77 +24,96 @@ class Cost:
     parameters: int
     forward_flops: float
     training_flops: float
-    activation_bytes: float  # kept from forward to backward
-    cache_bytes: int  # kept while generating; a source text is kept once, not counted here
+    activation_bytes: float  # saved from forward to backward
+    cache_bytes: int  # while generating; the source of a translation is stored once, not counted
 
     @property
     def weight_bytes(self) -> int:
-        return FLOAT * self.parameters
+        return _FLOAT_BYTES * self.parameters
 
 
 def cost(config: ModelConfig, length: int, source_length: int | None = None) -> Cost:
     """What one token costs in texts of `length` tokens.
 
-    For an encoder–decoder a token is a target token, and carries its share of a source text of
+    For an encoder–decoder a token is a target token, and carries its fraction of a source text of
     `source_length` tokens (as long as the target if not given).
     """
     if length < 1:
         raise ConfigError(f"length={length}: a text has 1 token or more")
     if isinstance(config, EncoderDecoder):
-        source = length if source_length is None else source_length
-        share, main = source / length, config.decoder
-        multiplied = _stack(config.encoder, source) * share + _stack(main, length)
-        multiplied += _cross(main, source, share)
-        kept = (_kept(config.encoder) + main.width) * share  # the memory is read by all layers
-        kept += _kept(main) + _kept_cross(main, share)
+        if source_length is None:
+            source_length = length
+        main = config.decoder
+        per_target = source_length / length  # source tokens for each target token
+        macs = _stack_macs(config.encoder, source_length) * per_target
+        macs += _stack_macs(main, length)
+        macs += _cross_macs(main, source_length, per_target)
+        # All layers of the decoder read the encoder's output, which is saved once.
+        elements = (_stack_elements(config.encoder) + main.width) * per_target
+        elements += _stack_elements(main) + _cross_elements(main, per_target)
     else:
         main = config.encoder if isinstance(config, EncoderOnly) else config.decoder
-        multiplied, kept = _stack(main, length), float(_kept(main))
-    multiplied += config.output.multiplications(main.width, config.embedding.vocabulary)
-    kept += config.output.kept(main.width)
-    cached = 0 if isinstance(config, EncoderOnly) else main.attention.cache_numbers(main.width)
+        macs = _stack_macs(main, length)
+        elements = float(_stack_elements(main))
+    macs += config.output.macs(main.width, config.embedding.vocabulary)
+    elements += config.output.activation_elements(main.width)
+    cache_elements = 0
+    if not isinstance(config, EncoderOnly):
+        cache_elements = main.layers * main.attention.cache_elements(main.width)
     return Cost(
         parameters=config.parameters(),
-        forward_flops=2.0 * multiplied,
-        training_flops=6.0 * multiplied,
-        activation_bytes=FLOAT * kept,
-        cache_bytes=FLOAT * main.layers * cached,
+        forward_flops=2.0 * macs,
+        training_flops=6.0 * macs,
+        activation_bytes=_FLOAT_BYTES * elements,
+        cache_bytes=_FLOAT_BYTES * cache_elements,
     )
 
 
-def _stack(stack: Stack, length: int) -> float:
-    """Multiplications of one position that is compared with `length` positions."""
-    heads, width = stack.attention, stack.width
-    projections = heads.own_multiplications(width) + heads.source_multiplications(width)
-    pairs = heads.pair_multiplications(width) * length
-    widened = 0 if stack.embedding_width is None else stack.embedding_width * width
-    layer = projections + pairs + stack.feed_forward.multiplications(width)
-    return stack.layers * layer + widened
+def _stack_macs(stack: Stack, length: int) -> float:
+    """Multiply–accumulates of one position that attends to `length` positions."""
+    attention = stack.attention
+    width = stack.width
+    layer = attention.query_macs(width) + attention.key_value_macs(width)
+    layer += attention.pair_macs(width) * length
+    layer += stack.feed_forward.macs(width)
+    total = stack.layers * layer
+    if stack.embedding_width is not None:
+        total += stack.embedding_width * width
+    return total
 
 
-def _cross(stack: Stack, source: int, share: float) -> float:
-    """Multiplications of one target position reading a source, with its share of the keys."""
-    heads, width = stack.attention, stack.width
-    keys = heads.source_multiplications(width) * share
-    pairs = heads.pair_multiplications(width) * source
-    return stack.layers * (heads.own_multiplications(width) + keys + pairs)
+def _cross_macs(stack: Stack, source_length: int, per_target: float) -> float:
+    """Multiply–accumulates of one target position in cross attention to a source."""
+    attention = stack.attention
+    width = stack.width
+    keys = attention.key_value_macs(width) * per_target
+    pairs = attention.pair_macs(width) * source_length
+    return stack.layers * (attention.query_macs(width) + keys + pairs)
 
 
-def _kept(stack: Stack) -> int:
-    """Numbers autograd keeps of one position: what each part reads, and what it makes inside."""
-    heads, width = stack.attention, stack.width
-    attention = width + heads.own_kept(width) + heads.source_kept(width)
-    feed_forward = width + stack.feed_forward.kept()
-    norms = stack.norm_placement.norm_count(stack.layers, cross=False) * stack.norm.kept(width)
-    first = 0 if stack.input_norm is None else stack.input_norm.kept(stack.input_width)
-    first += stack.embedding_width or 0
-    twice = width if stack.norm_placement.parallel else 0  # two norms keep one and the same input
-    return stack.layers * (attention + feed_forward - twice) + norms + first
+def _stack_elements(stack: Stack) -> int:
+    """Elements that autograd saves for one position: each part's input and its intermediates."""
+    attention = stack.attention
+    width = stack.width
+    layer = width + attention.query_activation_elements(width)
+    layer += attention.key_value_activation_elements(width)
+    layer += width + stack.feed_forward.activation_elements()
+    if stack.norm_placement.parallel:
+        layer -= width  # both norms of a layer save the same input
+    total = stack.layers * layer
+    norms = stack.norm_placement.norm_count(stack.layers, cross=False)
+    total += norms * stack.norm.activation_elements(width)
+    if stack.input_norm is not None:
+        total += stack.input_norm.activation_elements(stack.input_width)
+    return total + (stack.embedding_width or 0)
 
 
-def _kept_cross(stack: Stack, share: float) -> float:
-    heads, width = stack.attention, stack.width
-    reading = width + heads.own_kept(width) + heads.source_kept(width) * share
-    extra = stack.norm_placement.norm_count(stack.layers, cross=True)
-    extra -= stack.norm_placement.norm_count(stack.layers, cross=False)
-    return stack.layers * reading + extra * stack.norm.kept(width)
+def _cross_elements(stack: Stack, per_target: float) -> float:
+    """Elements that autograd saves for one target position in cross attention."""
+    attention = stack.attention
+    width = stack.width
+    layer = width + attention.query_activation_elements(width)
+    layer_keys = attention.key_value_activation_elements(width) * per_target
+    norms = stack.norm_placement.norm_count(stack.layers, cross=True)
+    norms -= stack.norm_placement.norm_count(stack.layers, cross=False)
+    return stack.layers * (layer + layer_keys) + norms * stack.norm.activation_elements(width)

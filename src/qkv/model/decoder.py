@@ -1,4 +1,4 @@
-"""Decoder-only: a position sees itself and what came before (the next token)."""
+"""Decoder-only models: each position attends to itself and what came before (GPT)."""
 
 from typing import Literal
 
@@ -16,8 +16,8 @@ from qkv.model.view import padding_mask, real_lengths, reject_lengths_with_cache
 class DecoderOnly(Config):
     """The shape of a decoder-only model.
 
-    `length` is the number of positions a learned table has and a cache sets aside if nothing else
-    is asked; other schemes read further.
+    `length` is the size of a learned position table and the default capacity of a cache; other
+    position schemes can read longer texts.
     """
 
     kind: Literal["decoder_only"] = "decoder_only"
@@ -27,23 +27,23 @@ class DecoderOnly(Config):
     output: Output = NextToken()
 
     @model_validator(mode="after")
-    def _parts_fit(self) -> "DecoderOnly":
-        self.embedding.expect_no_types()
-        self.output.fit(self.decoder.width, self.decoder.input_width)
+    def _check_parts(self) -> "DecoderOnly":
+        self.embedding.reject_token_types()
+        self.output.check(self.decoder.width, self.decoder.input_width)
         return self
 
     def build(self) -> "Decoder":
         return Decoder(self)
 
     def parameters(self) -> int:
-        width, vocabulary = self.decoder.width, self.embedding.vocabulary
-        ends = self.embedding.parameters(self.decoder.input_width)
-        ends += self.output.parameters(width, vocabulary)
-        return ends + self.decoder.parameters(self.length)
+        total = self.embedding.parameters(self.decoder.input_width)
+        total += self.decoder.parameters(self.length)
+        total += self.output.parameters(self.decoder.width, self.embedding.vocabulary)
+        return total
 
 
 class Decoder(nn.Module):
-    """Token ids to scores of the token that follows each of them."""
+    """Token ids to logits of the token that follows each of them."""
 
     def __init__(self, config: DecoderOnly) -> None:
         super().__init__()
@@ -61,9 +61,9 @@ class Decoder(nn.Module):
         positions: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """ids (B, T) -> scores of the token after each position, (B, T, V).
+        """ids (B, T) -> logits of the token after each position, (B, T, V).
 
-        With a cache, ids follow the positions it holds, and are added to it.
+        With a cache, ids follow the positions in it and are added to it.
         """
         states = self.states(ids, lengths, mask, positions, cache)
         return self.output(states, real_lengths(ids, lengths), self.embedding.weight)
@@ -76,13 +76,14 @@ class Decoder(nn.Module):
         positions: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """What the output reads at each position, (B, T, D)."""
+        """The hidden states that the output reads, (B, T, D)."""
         reject_lengths_with_cache(cache, lengths)
         x = self.embedding(ids)
         return self.decoder(x, Mask.causal() & padding_mask(ids, lengths, mask), positions, cache)
 
     def empty_cache(self, batch: int, capacity: int | None = None) -> KVCache:
-        """Room for `capacity` positions, the model's whole length if not given."""
-        table = self.embedding
-        room = self.config.length if capacity is None else capacity
-        return self.config.decoder.empty_cache(batch, room, table.weight.device, table.dtype)
+        """A cache for `capacity` positions, by default the model's length."""
+        if capacity is None:
+            capacity = self.config.length
+        device = self.embedding.weight.device
+        return self.config.decoder.empty_cache(batch, capacity, device, self.embedding.dtype)

@@ -1,4 +1,4 @@
-"""From token ids to vectors, and the sharing of that table with the output."""
+"""Token embeddings: ids (B, T) -> vectors (B, T, D)."""
 
 import torch
 import torch.nn.functional as F
@@ -15,21 +15,24 @@ class Embedding(Config):
     scaled: bool = False
     token_types: Count = 0
 
-    def expect_no_types(self) -> None:
+    def reject_token_types(self) -> None:
+        """Raise a ValueError if there are token types."""
         if self.token_types:
             raise ValueError(
                 f"token_types={self.token_types}: only an encoder-only model reads token types"
             )
 
     def build(self, width: int) -> "TokenEmbedding":
-        return TokenTypeEmbedding(self, width) if self.token_types else TokenEmbedding(self, width)
+        if self.token_types:
+            return TokenTypeEmbedding(self, width)
+        return TokenEmbedding(self, width)
 
     def parameters(self, width: int) -> int:
         return (self.vocabulary + self.token_types) * width
 
 
 class Scale(nn.Module):
-    """Everything times one number."""
+    """Multiplication by a constant."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -40,46 +43,48 @@ class Scale(nn.Module):
 
 
 class TokenEmbedding(nn.Module):
-    """ids (B, T) -> (B, T, D)"""
+    """The row of `weight` (V, D) for each id."""
 
-    def __init__(self, choice: Embedding, width: int) -> None:
+    def __init__(self, config: Embedding, width: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(choice.vocabulary, width))
-        self.scale = Scale(width**0.5) if choice.scaled else nn.Identity()
+        self.weight = nn.Parameter(torch.empty(config.vocabulary, width))
+        self.scale = Scale(width**0.5) if config.scaled else nn.Identity()
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the vectors it gives."""
+        """The dtype of the vectors."""
         return self.weight.dtype
 
     def forward(self, ids: Tensor, token_types: Tensor | None = None) -> Tensor:
+        """ids (B, T) -> (B, T, D)"""
         if token_types is not None:
-            raise ShapeError("this model has no token types, but some were given")
+            raise ShapeError("token_types were given, but this model has none")
         return self._look_up(ids)
 
     def _look_up(self, ids: Tensor) -> Tensor:
         if ids.dim() != 2 or ids.is_floating_point():
             raise ShapeError(
-                f"token ids are whole numbers of shape (B, T), "
+                f"token ids are integers of shape (B, T), "
                 f"but these are {ids.dtype} of shape {tuple(ids.shape)}"
             )
         try:
-            rows = F.embedding(ids, self.weight)  # (B, T, D)
+            vectors = F.embedding(ids, self.weight)  # (B, T, D)
         except IndexError:
             raise ShapeError(
                 f"token ids go from 0 to {len(self.weight) - 1}, "
                 f"but these from {int(ids.min())} to {int(ids.max())}"
             ) from None
-        return self.scale(rows)
+        return self.scale(vectors)
 
 
 class TokenTypeEmbedding(TokenEmbedding):
-    """Also adds a vector for the type of each token (say, which of two sentences); default 0."""
+    """Also adds a vector for each token's type, such as the first or second sentence; default 0."""
 
-    def __init__(self, choice: Embedding, width: int) -> None:
-        super().__init__(choice, width)
-        self.types = nn.Parameter(torch.empty(choice.token_types, width))
+    def __init__(self, config: Embedding, width: int) -> None:
+        super().__init__(config, width)
+        self.types = nn.Parameter(torch.empty(config.token_types, width))
 
     def forward(self, ids: Tensor, token_types: Tensor | None = None) -> Tensor:
-        token_types = torch.zeros_like(ids) if token_types is None else token_types
+        if token_types is None:
+            token_types = torch.zeros_like(ids)
         return self._look_up(ids) + F.embedding(token_types, self.types)

@@ -1,4 +1,4 @@
-"""Encoder-only: every position sees the whole text (embeddings, sentiment, masked tokens)."""
+"""Encoder-only models: every position attends to the full text (BERT, sentence embeddings)."""
 
 from typing import Literal
 
@@ -16,8 +16,8 @@ from qkv.model.view import padding_mask, real_lengths
 class EncoderOnly(Config):
     """The shape of an encoder-only model.
 
-    `length` is the number of positions a learned table has; other schemes read further. Of a text
-    the first `cut` tokens are read, or as many as that length if it is not given.
+    `length` is the size of a learned position table; other position schemes can read longer
+    texts. Texts are truncated to `max_length` tokens, or to `length` if it is not given.
     """
 
     kind: Literal["encoder_only"] = "encoder_only"
@@ -28,27 +28,29 @@ class EncoderOnly(Config):
     output: Output
 
     @model_validator(mode="after")
-    def _output_fits(self) -> "EncoderOnly":
-        self.output.fit(self.encoder.width, self.encoder.input_width)
+    def _check_output(self) -> "EncoderOnly":
+        self.output.check(self.encoder.width, self.encoder.input_width)
         return self
 
     @property
     def context_length(self) -> int:
         """How many tokens of a text are read."""
-        return self.length if self.max_length is None else min(self.max_length, self.length)
+        if self.max_length is None:
+            return self.length
+        return min(self.max_length, self.length)
 
     def build(self) -> "Encoder":
         return Encoder(self)
 
     def parameters(self) -> int:
-        width, vocabulary = self.encoder.width, self.embedding.vocabulary
-        ends = self.embedding.parameters(self.encoder.input_width)
-        ends += self.output.parameters(width, vocabulary)
-        return ends + self.encoder.parameters(self.length)
+        total = self.embedding.parameters(self.encoder.input_width)
+        total += self.encoder.parameters(self.length)
+        total += self.output.parameters(self.encoder.width, self.embedding.vocabulary)
+        return total
 
 
 class Encoder(nn.Module):
-    """Token ids to what the output makes of their context-aware embeddings."""
+    """Token ids to the output of their contextual embeddings: logits or a vector per text."""
 
     def __init__(self, config: EncoderOnly) -> None:
         super().__init__()
@@ -66,7 +68,7 @@ class Encoder(nn.Module):
         mask: Mask | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """ids (B, T) whose first lengths[b] are real -> the output's answer."""
+        """ids (B, T), of which the first lengths[b] are real -> the output's result."""
         states = self.encode(ids, lengths, token_types, mask, positions)
         return self.output(states, real_lengths(ids, lengths), self.embedding.weight)
 
@@ -78,6 +80,6 @@ class Encoder(nn.Module):
         mask: Mask | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """The context-aware embedding of each position, (B, T, D)."""
+        """The contextual embedding of each position, (B, T, D)."""
         x = self.embedding(ids, token_types)
         return self.encoder(x, padding_mask(ids, lengths, mask), positions)

@@ -1,4 +1,4 @@
-"""Encoder–decoder: a decoder that also reads what an encoder made of another text (translation)."""
+"""Encoder–decoder models: a decoder with cross attention to an encoded source (translation)."""
 
 from typing import Literal
 
@@ -14,10 +14,10 @@ from qkv.model.view import padding_mask, real_lengths, reject_lengths_with_cache
 
 
 class EncoderDecoder(Config):
-    """A decoder that also reads what an encoder made of another text: translation.
+    """The shape of an encoder–decoder model.
 
-    Without `source` both texts share one embedding; with a tied output that makes three uses of
-    one table, as in the paper.
+    Without `source` both texts share one embedding; with a tied output one table then serves three
+    purposes, as in Vaswani et al. 2017.
     """
 
     kind: Literal["encoder_decoder"] = "encoder_decoder"
@@ -29,10 +29,10 @@ class EncoderDecoder(Config):
     output: NextToken = NextToken()
 
     @model_validator(mode="after")
-    def _fits(self) -> "EncoderDecoder":
-        for table in (self.embedding, self.source):
-            if table is not None:
-                table.expect_no_types()
+    def _check_parts(self) -> "EncoderDecoder":
+        self.embedding.reject_token_types()
+        if self.source is not None:
+            self.source.reject_token_types()
         if self.encoder.width != self.decoder.width:
             raise ValueError(
                 f"encoder.width={self.encoder.width} and decoder.width={self.decoder.width} "
@@ -44,32 +44,33 @@ class EncoderDecoder(Config):
                 f"decoder.embedding_width={self.decoder.embedding_width} "
                 "must be equal to share one embedding"
             )
-        self.output.fit(self.decoder.width, self.decoder.input_width)
+        self.output.check(self.decoder.width, self.decoder.input_width)
         return self
 
     def build(self) -> "Translator":
         return Translator(self)
 
     def parameters(self) -> int:
-        width = self.decoder.width
-        tables = self.embedding.parameters(self.decoder.input_width)
+        total = self.embedding.parameters(self.decoder.input_width)
         if self.source is not None:
-            tables += self.source.parameters(self.encoder.input_width)
-        stacks = self.encoder.parameters(self.length)
-        stacks += self.decoder.parameters(self.length, cross=True)
-        return tables + stacks + self.output.parameters(width, self.embedding.vocabulary)
+            total += self.source.parameters(self.encoder.input_width)
+        total += self.encoder.parameters(self.length)
+        total += self.decoder.parameters(self.length, cross=True)
+        total += self.output.parameters(self.decoder.width, self.embedding.vocabulary)
+        return total
 
 
 class Translator(nn.Module):
-    """A source and the beginning of a target to scores of the target's next token."""
+    """A source and the beginning of a target to logits of the target's next token."""
 
     def __init__(self, config: EncoderDecoder) -> None:
         super().__init__()
         width = config.decoder.width
         self.config = config
         self.embedding = config.embedding.build(config.decoder.input_width)
-        own = config.source
-        self.source = None if own is None else own.build(config.encoder.input_width)
+        self.source: TokenEmbedding | None = None
+        if config.source is not None:
+            self.source = config.source.build(config.encoder.input_width)
         self.encoder = config.encoder.build(config.length)
         self.decoder = config.decoder.build(config.length, cross=True)
         self.output = config.output.build(width, config.embedding.vocabulary)
@@ -81,17 +82,19 @@ class Translator(nn.Module):
         source_lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
     ) -> Tensor:
-        """source (B, S) and target (B, T) -> scores of the token after each target position."""
+        """source (B, S) and target (B, T) -> logits of the token after each target position."""
         memory = self.encode(source, source_lengths)
         return self.decode(target, memory, source_lengths, target_lengths)
 
     @property
     def source_embedding(self) -> TokenEmbedding:
         """The embedding of the source text: its own, or the one both share."""
-        return self.embedding if self.source is None else self.source
+        if self.source is None:
+            return self.embedding
+        return self.source
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """What the decoder reads: the context-aware embedding of each source position."""
+        """The memory that the decoder reads: the contextual embeddings of the source, (B, S, D)."""
         return self.encoder(self.source_embedding(source), padding_mask(source, lengths))
 
     def decode(
@@ -102,7 +105,7 @@ class Translator(nn.Module):
         lengths: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """Scores of the token after each target position, (B, T, V).
+        """Logits of the token after each target position, (B, T, V).
 
         With a cache, the memory's keys and values are computed on the first call only.
         """
@@ -118,20 +121,21 @@ class Translator(nn.Module):
         cache: KVCache | None = None,
         read: Tensor | None = None,
     ) -> Tensor:
-        """What the output reads at each target position, (B, T, D).
+        """The hidden states that the output reads, (B, T, D).
 
-        read (B,): how many positions of each row it will read; others may hold anything.
+        read (B,): how many positions of each row will be read; the others may hold anything.
         """
         reject_lengths_with_cache(cache, lengths)
         x = self.embedding(target)
-        seen = Mask.causal() & padding_mask(target, lengths)
+        mask = Mask.causal() & padding_mask(target, lengths)
         if read is not None:
-            seen = seen & Mask.query_lengths(read)
-        reads = padding_mask(memory[..., 0], memory_lengths)
-        return self.decoder(x, seen, None, cache, memory, reads)
+            mask = mask & Mask.query_lengths(read)
+        memory_mask = padding_mask(memory[..., 0], memory_lengths)
+        return self.decoder(x, mask, None, cache, memory, memory_mask)
 
     def empty_cache(self, batch: int, capacity: int | None = None) -> KVCache:
-        """Room for `capacity` target positions, the model's whole length if not given."""
-        table = self.embedding
-        room = self.config.length if capacity is None else capacity
-        return self.config.decoder.empty_cache(batch, room, table.weight.device, table.dtype)
+        """A cache for `capacity` target positions, by default the model's length."""
+        if capacity is None:
+            capacity = self.config.length
+        device = self.embedding.weight.device
+        return self.config.decoder.empty_cache(batch, capacity, device, self.embedding.dtype)

@@ -1,14 +1,16 @@
-"""The feed-forward part: each position widened, bent by an activation, and narrowed again."""
+"""The feed-forward network of a layer: up to a wider space, an activation, and down again.
 
-from typing import Annotated, Any, Literal
+It treats each position by itself: (B, T, D) -> (B, T, D).
+"""
+
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
-from qkv.model.config import Config, Size
-from qkv.model.norm import Dropout
+from qkv.model.config import PartConfig, Size
+from qkv.model.norm import Dropout, count_parameters
 
 
 class FeedForward(nn.Module):
@@ -18,7 +20,9 @@ class FeedForward(nn.Module):
         self, up: nn.Module, activation: nn.Module, down: nn.Module, dropout: float
     ) -> None:
         super().__init__()
-        self.up, self.activation, self.down = up, activation, down
+        self.up = up
+        self.activation = activation
+        self.down = down
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -44,13 +48,18 @@ class GatedFeedForward(FeedForward):
 
 
 class SquaredReLU(nn.Module):
+    """max(0, x)²"""
+
     def forward(self, x: Tensor) -> Tensor:
-        squared: Tensor = _SquaredReLU.apply(x)  # type: ignore[no-untyped-call]
-        return squared
+        squares: Tensor = _SquaredReLU.apply(x)  # type: ignore[no-untyped-call]
+        return squares
 
 
 class _SquaredReLU(torch.autograd.Function):
-    """max(0, x)² whose slope, 2·max(0, x), needs only one number kept instead of two."""
+    """max(0, x)² with one saved tensor: its gradient, 2·max(0, x), needs only max(0, x).
+
+    Composed of relu and a product, autograd would save two.
+    """
 
     @staticmethod
     def forward(context: Any, x: Tensor) -> Tensor:
@@ -59,13 +68,37 @@ class _SquaredReLU(torch.autograd.Function):
         return positive * positive
 
     @staticmethod
-    def backward(context: Any, *upstream: Tensor) -> Tensor:
+    def backward(context: Any, *grad_outputs: Tensor) -> Tensor:
         (positive,) = context.saved_tensors
-        slope: Tensor = (upstream[0] * positive).mul_(2.0)
-        return slope
+        grad: Tensor = (grad_outputs[0] * positive).mul_(2.0)
+        return grad
 
 
-class _Plain(Config):
+class FeedForwardConfig(PartConfig):
+    """A feed-forward network. A variant needs `kind`, `width` (of its hidden layer) and `build`."""
+
+    if TYPE_CHECKING:
+        width: int
+        bias: bool
+
+    def build(self, model_width: int, dropout: float) -> nn.Module:
+        """The module: (B, T, model_width) -> (B, T, model_width)."""
+        raise NotImplementedError
+
+    def parameters(self, model_width: int) -> int:
+        """How many parameters `build` makes."""
+        return count_parameters(lambda: self.build(model_width, dropout=0.0))
+
+    def macs(self, model_width: int) -> int:
+        """Multiply–accumulates of one position; by default one for each parameter."""
+        return self.parameters(model_width)
+
+    def activation_elements(self) -> int:
+        """Elements that autograd saves per position, without the input; 0 if not known."""
+        return 0
+
+
+class _Ungated(FeedForwardConfig):
     """One matrix up, one down."""
 
     width: Size
@@ -74,9 +107,8 @@ class _Plain(Config):
     def activation(self) -> nn.Module:
         raise NotImplementedError
 
-    def kept(self) -> int:
-        """Numbers kept for the backward pass: before and after the activation."""
-        return 2 * self.width
+    def activation_elements(self) -> int:
+        return 2 * self.width  # before and after the activation
 
     def build(self, model_width: int, dropout: float) -> nn.Module:
         up = nn.Linear(model_width, self.width, self.bias)
@@ -86,55 +118,54 @@ class _Plain(Config):
     def parameters(self, model_width: int) -> int:
         return 2 * model_width * self.width + self.bias * (self.width + model_width)
 
-    def multiplications(self, model_width: int) -> int:
-        """Of one position, in matrix products."""
+    def macs(self, model_width: int) -> int:
         return 2 * model_width * self.width
 
 
-class _Gated(_Plain):
+class _Gated(_Ungated):
     """A second matrix up, whose activation gates the first."""
 
     bias: bool = False
 
-    def kept(self) -> int:
-        """Gate, activation, up, and their product."""
-        return 4 * self.width
+    def activation_elements(self) -> int:
+        return 4 * self.width  # gate, its activation, up, and their product
 
     def build(self, model_width: int, dropout: float) -> nn.Module:
-        up, gate = (nn.Linear(model_width, self.width, self.bias) for _ in range(2))
+        up = nn.Linear(model_width, self.width, self.bias)
+        gate = nn.Linear(model_width, self.width, self.bias)
         down = nn.Linear(self.width, model_width, self.bias)
         return GatedFeedForward(gate, up, self.activation(), down, dropout)
 
     def parameters(self, model_width: int) -> int:
         return 3 * model_width * self.width + self.bias * (2 * self.width + model_width)
 
-    def multiplications(self, model_width: int) -> int:
+    def macs(self, model_width: int) -> int:
         return 3 * model_width * self.width
 
 
-class ReLU(_Plain):
-    """max(0, x): the paper's."""
+class ReLU(_Ungated):
+    """max(0, x) (Vaswani et al. 2017)."""
 
     kind: Literal["relu"] = "relu"
 
     def activation(self) -> nn.Module:
         return nn.ReLU()
 
-    def kept(self) -> int:
-        return self.width  # its result tells where it was cut off
+    def activation_elements(self) -> int:
+        return self.width  # the output alone tells where the gradient is 0
 
 
-class GELU(_Plain):
+class GELU(_Ungated):
     """x·Φ(x), exactly or by its tanh approximation (Hendrycks and Gimpel 2016)."""
 
     kind: Literal["gelu"] = "gelu"
     tanh: bool = False
 
     def activation(self) -> nn.Module:
-        return nn.GELU(approximate="tanh" if self.tanh else "none")
+        return _gelu(self.tanh)
 
 
-class ReLU2(_Plain):
+class ReLU2(_Ungated):
     """max(0, x)² (So et al. 2021, "Primer")."""
 
     kind: Literal["relu2"] = "relu2"
@@ -143,7 +174,7 @@ class ReLU2(_Plain):
         return SquaredReLU()
 
 
-class SiLU(_Plain):
+class SiLU(_Ungated):
     """x·σ(x) (Elfwing et al. 2017), also called swish."""
 
     kind: Literal["silu"] = "silu"
@@ -168,9 +199,10 @@ class GEGLU(_Gated):
     tanh: bool = False
 
     def activation(self) -> nn.Module:
-        return nn.GELU(approximate="tanh" if self.tanh else "none")
+        return _gelu(self.tanh)
 
 
-FeedForwardChoice = Annotated[
-    ReLU | GELU | ReLU2 | SiLU | SwiGLU | GEGLU, Field(discriminator="kind")
-]
+def _gelu(tanh: bool) -> nn.Module:
+    if tanh:
+        return nn.GELU(approximate="tanh")
+    return nn.GELU()

@@ -1,26 +1,44 @@
-"""Normalisation: every position brought to a common size before or after a layer's work."""
+"""Norms, dropout, and where in a layer the norms stand.
 
-from typing import Annotated, ClassVar, Literal, NamedTuple
+A norm brings the features of each position to a common scale. A norm placement decides, for each
+sublayer (attention, cross attention, feed-forward), which norm comes before it, how its result is
+added to the residual stream, and which norm comes after.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, PositiveFloat
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from qkv.errors import ConfigError
-from qkv.model.config import Config
+from qkv.model.config import PartConfig
 
-# FOLDED model/dropout: Dropout: in training some numbers become 0 and the others larger
-#   (Srivastava et al. 2014).
-# FOLDED model/residual: Where a block normalises and what it carries past: the paper's way,
-#   pre-norm, and the notes' way.
-#
-#   An arrangement gives each part of a block three things: a norm before it, how its result
-#   joins
-#   what came in, and a norm after.
+_LEVELS = 256  # of a dropout probability: one random byte decides for each element
 
 
-class LayerNorm(Config):
+class NormConfig(PartConfig):
+    """A norm over the features of each position. A variant needs `kind` and `build`."""
+
+    if TYPE_CHECKING:
+        eps: float
+
+    def build(self, width: int) -> nn.Module:
+        """The module: (..., width) -> (..., width)."""
+        raise NotImplementedError
+
+    def parameters(self, width: int) -> int:
+        """How many parameters `build` makes."""
+        return count_parameters(lambda: self.build(width))
+
+    def activation_elements(self, width: int) -> int:
+        """Elements that autograd saves per position; a guess where a variant does not say."""
+        return 2 * width
+
+
+class LayerNorm(NormConfig):
     """Mean 0, variance 1 over the features, then a gain and a shift (Ba et al. 2016)."""
 
     kind: Literal["layer_norm"] = "layer_norm"
@@ -33,15 +51,14 @@ class LayerNorm(Config):
     def parameters(self, width: int) -> int:
         return width * (1 + self.bias)
 
-    def kept(self, width: int) -> int:
-        """Numbers kept for the backward pass: the input, its mean and its spread."""
-        return width + 2
+    def activation_elements(self, width: int) -> int:
+        return width + 2  # the input, its mean and its standard deviation
 
 
-class RMSNorm(Config):
+class RMSNorm(NormConfig):
     """Root mean square 1 over the features, then a gain (Zhang and Sennrich 2019).
 
-    Around one, the gain is 1 + weight, so that decay pulls it towards 1 (Gemma Team 2024).
+    unit_offset: the gain is 1 + weight, so that weight decay pulls it towards 1 (Gemma Team 2024).
     """
 
     kind: Literal["rms_norm"] = "rms_norm"
@@ -49,64 +66,72 @@ class RMSNorm(Config):
     unit_offset: bool = False
 
     def build(self, width: int) -> nn.Module:
-        kind = UnitOffsetRMSNorm if self.unit_offset else nn.RMSNorm
-        return kind(width, eps=self.eps)
+        if self.unit_offset:
+            return UnitOffsetRMSNorm(width, eps=self.eps)
+        return nn.RMSNorm(width, eps=self.eps)
 
     def parameters(self, width: int) -> int:
         return width
 
-    def kept(self, width: int) -> int:
-        """The input, the normalised input and its size; torch does not fuse this one."""
+    def activation_elements(self, width: int) -> int:
+        # torch does not fuse this norm: it saves the input, the normalised input and the RMS.
         return 2 * width + 1
 
 
 class UnitOffsetRMSNorm(nn.RMSNorm):
-    """Its weights say how much the gains differ from 1."""
+    """RMSNorm whose gain is 1 + weight."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.normalized_shape, 1.0 + self.weight, self.eps)
 
 
-Norm = Annotated[LayerNorm | RMSNorm, Field(discriminator="kind")]
+def build_norm(norm: NormConfig | None, width: int) -> nn.Module:
+    """The norm, or the identity for None."""
+    if norm is None:
+        return nn.Identity()
+    return norm.build(width)
 
 
-def build_norm(norm: LayerNorm | RMSNorm | None, width: int) -> nn.Module:
-    """The norm, or the identity where there is none."""
-    return nn.Identity() if norm is None else norm.build(width)
+def norm_parameters(norm: NormConfig | None, width: int) -> int:
+    """The norm's number of parameters, 0 for None."""
+    if norm is None:
+        return 0
+    return norm.parameters(width)
 
 
-def norm_parameters(norm: LayerNorm | RMSNorm | None, width: int) -> int:
-    return 0 if norm is None else norm.parameters(width)
-
-
-STEPS = 256  # chances there are, as each number is judged by one random byte
+def count_parameters(build: Callable[[], nn.Module]) -> int:
+    """The number of parameters of what `build` returns, without allocating them."""
+    with torch.device("meta"):
+        module = build()
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 class Dropout(nn.Module):
-    """Each number is 0 with chance p, else divided by the chance to stay; all are kept in eval.
+    """In training each element is 0 with probability p, else scaled by 1/(1 − p).
 
-    On a CPU torch draws a whole random word for each number, which takes longer than the layer it
-    follows. Here a word is drawn for eight of them, so p is rounded to 256ths.
+    (Srivastava et al. 2014.) On a CPU, torch draws a 64-bit random word for each element, which
+    takes longer than the layer before it. Here one word serves eight elements, a byte each, so p
+    is rounded to 256ths.
     """
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
-        self.threshold = round(p * STEPS)
+        self.threshold = round(p * _LEVELS)  # a byte below it drops its element
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or not self.threshold:
             return x
         if x.device.type != "cpu":
-            return F.dropout(x, self.threshold / STEPS)
+            return F.dropout(x, self.threshold / _LEVELS)
         words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
-        chances = words.view(torch.uint8)[: x.numel()].view(x.shape)
-        kept = (chances >= self.threshold).to(x.dtype)
-        return x * kept.mul_(STEPS / (STEPS - self.threshold))
+        random_bytes = words.view(torch.uint8)[: x.numel()].view(x.shape)
+        mask = (random_bytes >= self.threshold).to(x.dtype)
+        return x * mask.mul_(_LEVELS / (_LEVELS - self.threshold))
 
 
 class ResidualAdd(nn.Module):
-    """x + y: what came in is carried past the part. In training, some of y is dropped."""
+    """x + dropout(y): the residual connection around a sublayer."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
@@ -117,14 +142,14 @@ class ResidualAdd(nn.Module):
 
 
 class NoResidual(ResidualAdd):
-    """y: nothing is carried past the part."""
+    """dropout(y): a sublayer without a residual connection."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return self.dropout(y)
 
 
 class NormThenAdd(ResidualAdd):
-    """x + norm(y): what the part adds is brought to size first."""
+    """x + dropout(norm(y)): the sublayer's result is normalised before it is added."""
 
     def __init__(self, norm: nn.Module, dropout: float) -> None:
         super().__init__(dropout)
@@ -135,86 +160,84 @@ class NormThenAdd(ResidualAdd):
 
 
 class PassThrough(nn.Module):
-    """x: the part is not there, and nothing joins."""
+    """x: for a block without this sublayer."""
 
     def forward(self, x: Tensor, y: object) -> Tensor:
         return x
 
 
 class SublayerConnection(NamedTuple):
-    """How one part sits in its block."""
+    """How one sublayer is connected: after(join(x, sublayer(before(x))))."""
 
     before: nn.Module
     join: nn.Module
     after: nn.Module
 
 
-class NormPlacement(Config):
-    """Around attention, cross attention and feed-forward; all three alike unless it says so."""
+class NormPlacement(PartConfig):
+    """Where the norms of a block stand. A variant needs `kind` and `attention`; unless it says
+    otherwise, cross attention and feed-forward are connected like attention.
+    """
 
-    parallel: ClassVar[bool] = False  # attention and feed-forward both read what comes in
+    parallel: ClassVar[bool] = False  # attention and feed-forward read the same input
 
-    def first_attention(
-        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
-    ) -> SublayerConnection:
-        """Around the attention of the first layer."""
-        return self.attention(norm, width, dropout)
-
-    def attention(
-        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
-    ) -> SublayerConnection:
+    def attention(self, norm: NormConfig, width: int, dropout: float) -> SublayerConnection:
+        """Around self-attention."""
         raise NotImplementedError
 
-    def cross(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> SublayerConnection:
+    def first_attention(self, norm: NormConfig, width: int, dropout: float) -> SublayerConnection:
+        """Around the self-attention of the first layer."""
         return self.attention(norm, width, dropout)
 
-    def feed_forward(
-        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
-    ) -> SublayerConnection:
+    def cross(self, norm: NormConfig, width: int, dropout: float) -> SublayerConnection:
+        """Around cross attention."""
         return self.attention(norm, width, dropout)
 
-    def final_norm(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
+    def feed_forward(self, norm: NormConfig, width: int, dropout: float) -> SublayerConnection:
+        """Around the feed-forward."""
+        return self.attention(norm, width, dropout)
+
+    def final_norm(self, norm: NormConfig, width: int) -> nn.Module:
         """After the last block."""
         return nn.Identity()
 
     def norm_count(self, layers: int, cross: bool) -> int:
-        """How many norms a whole stack has."""
-        return (3 if cross else 2) * layers
+        """How many norms a stack of that many layers has."""
+        sublayers = 2
+        if cross:
+            sublayers = 3
+        return sublayers * layers
 
 
 class PostNorm(NormPlacement):
-    """norm(x + part(x)), as in the paper."""
+    """norm(x + sublayer(x)) (Vaswani et al. 2017)."""
 
     kind: Literal["post_norm"] = "post_norm"
 
-    def attention(
-        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
-    ) -> SublayerConnection:
+    def attention(self, norm: NormConfig, width: int, dropout: float) -> SublayerConnection:
         return SublayerConnection(nn.Identity(), ResidualAdd(dropout), norm.build(width))
 
 
 class PreNorm(NormPlacement):
-    """x + part(norm(x)), and one norm after the last block (Xiong et al. 2020).
+    """x + sublayer(norm(x)), and one norm after the last block (Xiong et al. 2020).
 
-    Bare first: the first attention reads the embeddings as they are, as in ModernBERT, where an
-    input norm stands right before it.
+    skip_first_norm: the first attention reads the embeddings as they are, as in ModernBERT, where
+    an input norm stands right before it.
     """
 
     kind: Literal["pre_norm"] = "pre_norm"
     skip_first_norm: bool = False
 
-    def first_attention(
-        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
-    ) -> SublayerConnection:
-        usual = self.attention(norm, width, dropout)
-        return usual._replace(before=nn.Identity()) if self.skip_first_norm else usual
+    def first_attention(self, norm: NormConfig, width: int, dropout: float) -> SublayerConnection:
+        connection = self.attention(norm, width, dropout)
+        if self.skip_first_norm:
+            return connection._replace(before=nn.Identity())
+        return connection
 
-    def attention(
-        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
-    ) -> SublayerConnection:
+    def attention(self, norm: NormConfig, width: int, dropout: float) -> SublayerConnection:
         return SublayerConnection(norm.build(width), ResidualAdd(dropout), nn.Identity())
 
-    def final_norm(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
+    def final_norm(self, norm: NormConfig, width: int) -> nn.Module:
         return norm.build(width)
 
     def norm_count(self, layers: int, cross: bool) -> int:
@@ -229,15 +252,13 @@ class ParallelNorm(NormPlacement):
     kind: Literal["parallel_norm"] = "parallel_norm"
     parallel: ClassVar[bool] = True
 
-    def attention(
-        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
-    ) -> SublayerConnection:
+    def attention(self, norm: NormConfig, width: int, dropout: float) -> SublayerConnection:
         return SublayerConnection(norm.build(width), ResidualAdd(dropout), nn.Identity())
 
-    def cross(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> SublayerConnection:
-        raise ConfigError("parallel_norm has no place for cross attention; use pre_norm")
+    def cross(self, norm: NormConfig, width: int, dropout: float) -> SublayerConnection:
+        raise ConfigError("parallel_norm does not support cross attention; use pre_norm")
 
-    def final_norm(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
+    def final_norm(self, norm: NormConfig, width: int) -> nn.Module:
         return norm.build(width)
 
     def norm_count(self, layers: int, cross: bool) -> int:
@@ -245,18 +266,15 @@ class ParallelNorm(NormPlacement):
 
 
 class SandwichNorm(NormPlacement):
-    """x + norm(part(norm(x))), and one norm after the last block (Ding et al. 2021)."""
+    """x + norm(sublayer(norm(x))), and one norm after the last block (Ding et al. 2021)."""
 
     kind: Literal["sandwich_norm"] = "sandwich_norm"
 
-    def attention(
-        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
-    ) -> SublayerConnection:
-        return SublayerConnection(
-            norm.build(width), NormThenAdd(norm.build(width), dropout), nn.Identity()
-        )
+    def attention(self, norm: NormConfig, width: int, dropout: float) -> SublayerConnection:
+        before = norm.build(width)
+        return SublayerConnection(before, NormThenAdd(norm.build(width), dropout), nn.Identity())
 
-    def final_norm(self, norm: LayerNorm | RMSNorm, width: int) -> nn.Module:
+    def final_norm(self, norm: NormConfig, width: int) -> nn.Module:
         return norm.build(width)
 
     def norm_count(self, layers: int, cross: bool) -> int:
@@ -264,32 +282,23 @@ class SandwichNorm(NormPlacement):
 
 
 class SingleResidualNorm(NormPlacement):
-    """norm(FFN(A) + A) with A = attention(x), as in the notes: one residual and one norm a block.
+    """norm(FFN(A) + A) with A = attention(x): one residual connection and one norm a block.
 
-    The notes give no formula for a decoder. Here cross attention is added to A, without a norm of
-    its own, so that a decoder keeps its own words beside what it reads.
+    This is the block of the lecture notes this project began with. They give no formula for a
+    decoder; here cross attention is added to A without a norm of its own, so that a decoder keeps
+    its own states next to what it reads.
     """
 
     kind: Literal["single_residual_norm"] = "single_residual_norm"
 
-    def attention(
-        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
-    ) -> SublayerConnection:
+    def attention(self, norm: NormConfig, width: int, dropout: float) -> SublayerConnection:
         return SublayerConnection(nn.Identity(), NoResidual(dropout), nn.Identity())
 
-    def cross(self, norm: LayerNorm | RMSNorm, width: int, dropout: float) -> SublayerConnection:
+    def cross(self, norm: NormConfig, width: int, dropout: float) -> SublayerConnection:
         return SublayerConnection(nn.Identity(), ResidualAdd(dropout), nn.Identity())
 
-    def feed_forward(
-        self, norm: LayerNorm | RMSNorm, width: int, dropout: float
-    ) -> SublayerConnection:
+    def feed_forward(self, norm: NormConfig, width: int, dropout: float) -> SublayerConnection:
         return SublayerConnection(nn.Identity(), ResidualAdd(dropout), norm.build(width))
 
     def norm_count(self, layers: int, cross: bool) -> int:
         return layers
-
-
-ArrangementChoice = Annotated[
-    PostNorm | PreNorm | ParallelNorm | SandwichNorm | SingleResidualNorm,
-    Field(discriminator="kind"),
-]

@@ -1,7 +1,7 @@
-"""What a model answers with: the next token, a masked token, a label, or a vector for the text.
+"""Output heads: next-token logits, masked-token logits, label logits, or one vector per text.
 
-Every output reads the states (B, T, D), the true lengths (B,) and the embedding table (V, D),
-which it may share.
+Every output reads the states (B, T, D), the true lengths (B,) and the embedding weight (V, D),
+which it may share. Poolings turn the states of a text into one vector.
 """
 
 from collections.abc import Callable
@@ -14,27 +14,37 @@ from torch import Tensor, nn
 
 from qkv.attention import soft_cap
 from qkv.errors import ConfigError
-from qkv.model.config import Config, Fraction, Size
+from qkv.model.config import Config, Fraction, PartConfig, Size
 from qkv.model.embedding import Scale
-from qkv.model.norm import Dropout, LayerNorm, Norm, build_norm, norm_parameters
+from qkv.model.norm import (
+    Dropout,
+    LayerNorm,
+    NormConfig,
+    build_norm,
+    norm_parameters,
+)
 
-# FOLDED model/pooling: From a vector for each position to one vector for the text, looking at
-#   real positions only.
+
+class Pooling(PartConfig):
+    """From a vector for each position to one for the text. A variant needs `kind` and `pool`."""
+
+    def pool(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """states (B, T, D), lengths (B,) -> (B, D); zeros for an empty text."""
+        raise NotImplementedError
 
 
-class Mean(Config):
+class Mean(Pooling):
     """The average of all positions."""
 
     kind: Literal["mean"] = "mean"
 
     def pool(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """states (B, T, D), lengths (B,) -> (B, D); zeros for an empty text."""
-        real = _real(states, lengths)
-        return (states * real).sum(dim=1) / lengths.clamp(min=1)[:, None]  # (B, D)
+        total = (states * _is_real(states, lengths)).sum(dim=1)  # (B, D)
+        return total / lengths.clamp(min=1)[:, None]
 
 
-class First(Config):
-    """The first position, where BERT keeps its summary."""
+class First(Pooling):
+    """The first position, where BERT has its [CLS] token."""
 
     kind: Literal["first"] = "first"
 
@@ -42,8 +52,8 @@ class First(Config):
         return states[:, 0] * (lengths > 0)[:, None]  # (B, D)
 
 
-class Last(Config):
-    """The last real position: the only one of a decoder that has seen the whole text."""
+class Last(Pooling):
+    """The last real position: the only one of a decoder that attends to the full text."""
 
     kind: Literal["last"] = "last"
 
@@ -52,22 +62,19 @@ class Last(Config):
         return states[rows, lengths.clamp(min=1) - 1] * (lengths > 0)[:, None]  # (B, D)
 
 
-class Max(Config):
+class Max(Pooling):
     """The largest value of each feature."""
 
     kind: Literal["max"] = "max"
 
     def pool(self, states: Tensor, lengths: Tensor) -> Tensor:
-        hidden = states.masked_fill(~_real(states, lengths), -torch.inf)
-        return hidden.amax(dim=1).masked_fill((lengths == 0)[:, None], 0.0)  # (B, D)
+        real_states = states.masked_fill(~_is_real(states, lengths), -torch.inf)
+        return real_states.amax(dim=1).masked_fill((lengths == 0)[:, None], 0.0)  # (B, D)
 
 
-Pooling = Annotated[Mean | First | Last | Max, Field(discriminator="kind")]
-
-
-def _real(states: Tensor, lengths: Tensor) -> Tensor:
-    places = torch.arange(states.shape[1], device=states.device)
-    return (places < lengths[:, None])[..., None]  # (B, T, 1)
+def _is_real(states: Tensor, lengths: Tensor) -> Tensor:
+    positions = torch.arange(states.shape[1], device=states.device)
+    return (positions < lengths[:, None])[..., None]  # (B, T, 1)
 
 
 ActivationName = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
@@ -81,11 +88,34 @@ ACTIVATIONS: dict[ActivationName, Callable[[], nn.Module]] = {
 }
 
 
-class NextToken(Config):
-    """A score for each token of the vocabulary at each position: (B, T, V).
+class OutputConfig(Config):
+    """The base of the four output heads."""
 
-    Tied: the embedding table itself is the matrix (Press and Wolf 2017). Capped: no score is
-    larger than that, they near it along a tanh.
+    def check(self, width: int, embedding_width: int) -> None:
+        """Raise a ConfigError if states and embeddings of these widths do not fit."""
+
+    def build(self, width: int, vocabulary: int) -> nn.Module:
+        """The module: forward(states, lengths, embedding weight)."""
+        raise NotImplementedError
+
+    def parameters(self, width: int, vocabulary: int) -> int:
+        """How many parameters `build` makes."""
+        raise NotImplementedError
+
+    def macs(self, width: int, vocabulary: int) -> int:
+        """Multiply–accumulates of one position; 0 for what is done once a text."""
+        return 0
+
+    def activation_elements(self, width: int) -> int:
+        """Elements that autograd saves per position."""
+        return 0
+
+
+class NextToken(OutputConfig):
+    """A logit for each token of the vocabulary at each position: (B, T, V).
+
+    tied: the embedding weight itself is the matrix (Press and Wolf 2017). cap: logits approach
+    ±cap along a tanh (soft-capping, Gemma Team 2024).
     """
 
     kind: Literal["next_token"] = "next_token"
@@ -94,77 +124,75 @@ class NextToken(Config):
     multiplier: float = 1.0
     cap: PositiveFloat | None = None
 
-    def fit(self, width: int, embedding_width: int) -> None:
-        """Raise a ConfigError if a tied table has another width than the states."""
+    def check(self, width: int, embedding_width: int) -> None:
         if self.tied and width != embedding_width:
             raise ConfigError(
-                f"a tied output scores states of width={width} with the embedding table, which "
+                f"a tied output multiplies states of width={width} by the embedding weight, which "
                 f"has embedding_width={embedding_width}; they must be equal"
             )
 
     def build(self, width: int, vocabulary: int) -> nn.Module:
-        kind = TiedLogits if self.tied else UntiedLogits
-        return kind(width, vocabulary, self.bias, self.multiplier, self.cap)
+        logits_class = _logits_class(self.tied)
+        return logits_class(width, vocabulary, self.bias, self.multiplier, self.cap)
 
     def parameters(self, width: int, vocabulary: int) -> int:
         return (not self.tied) * vocabulary * width + self.bias * vocabulary
 
-    def multiplications(self, width: int, vocabulary: int) -> int:
-        """Of one position, in matrix products."""
+    def macs(self, width: int, vocabulary: int) -> int:
         return width * vocabulary
 
-    def kept(self, width: int) -> int:
-        """Numbers kept of one position for the backward pass."""
+    def activation_elements(self, width: int) -> int:
         return width
 
 
-class MaskedToken(Config):
-    """BERT's head: a dense layer, an activation and a norm, then a score for each token: (B, T, V).
+class MaskedToken(OutputConfig):
+    """BERT's head: a dense layer, an activation and a norm, then logits (B, T, V).
 
-    narrow: the width of the dense layer's result, where the embedding table has that width.
+    dense_width: the width of the dense layer's result, where the embeddings have that width.
     """
 
     kind: Literal["masked_token"] = "masked_token"
     tied: bool = True
-    norm: Norm = LayerNorm()
+    norm: NormConfig = LayerNorm()
     bias: bool = True  # of the dense layer
     logit_bias: bool = True
     activation: ActivationName = "gelu"
     dense_width: Size | None = None
 
-    def fit(self, width: int, embedding_width: int) -> None:
-        scored = self.dense_width or width
-        if self.tied and scored != embedding_width:
+    def check(self, width: int, embedding_width: int) -> None:
+        dense_width = self.dense_width or width
+        if self.tied and dense_width != embedding_width:
             raise ConfigError(
-                f"a tied output scores vectors of width {scored} with the embedding table, which "
-                f"has width {embedding_width}; set dense_width={embedding_width}"
+                f"a tied output multiplies vectors of width {dense_width} by the embedding weight, "
+                f"which has width {embedding_width}; set dense_width={embedding_width}"
             )
 
     def build(self, width: int, vocabulary: int) -> nn.Module:
-        kind, scored = (TiedLogits if self.tied else UntiedLogits), self.dense_width or width
-        dense = nn.Linear(width, scored, self.bias)
-        return PredictionHead(
-            nn.Sequential(dense, ACTIVATIONS[self.activation](), self.norm.build(scored)),
-            kind(scored, vocabulary, self.logit_bias, multiplier=1.0),
-        )
+        dense_width = self.dense_width or width
+        dense = nn.Linear(width, dense_width, self.bias)
+        activation = ACTIVATIONS[self.activation]()
+        change = nn.Sequential(dense, activation, self.norm.build(dense_width))
+        logits_class = _logits_class(self.tied)
+        logits = logits_class(dense_width, vocabulary, self.logit_bias, multiplier=1.0)
+        return PredictionHead(change, logits)
 
     def parameters(self, width: int, vocabulary: int) -> int:
-        scored = self.dense_width or width
-        scores = vocabulary * ((not self.tied) * scored + self.logit_bias)
-        return scored * (width + self.bias) + self.norm.parameters(scored) + scores
+        dense_width = self.dense_width or width
+        logits = vocabulary * ((not self.tied) * dense_width + self.logit_bias)
+        return dense_width * (width + self.bias) + self.norm.parameters(dense_width) + logits
 
-    def multiplications(self, width: int, vocabulary: int) -> int:
+    def macs(self, width: int, vocabulary: int) -> int:
         return (self.dense_width or width) * (width + vocabulary)
 
-    def kept(self, width: int) -> int:
-        scored = self.dense_width or width
-        return width + 2 * scored + self.norm.kept(scored)
+    def activation_elements(self, width: int) -> int:
+        dense_width = self.dense_width or width
+        return width + 2 * dense_width + self.norm.activation_elements(dense_width)
 
 
-class TextVector(Config):
-    """One vector for the whole text: (B, D), of length 1 if `unit`.
+class TextVector(OutputConfig):
+    """One vector for the text: (B, D), of length 1 with `normalize`.
 
-    Dense: through a matrix and tanh first, as BERT's pooler does.
+    dense: through a matrix and tanh first, as BERT's pooler does.
     """
 
     kind: Literal["text_vector"] = "text_vector"
@@ -172,27 +200,23 @@ class TextVector(Config):
     dense: bool = False
     normalize: bool = True
 
-    def fit(self, width: int, embedding_width: int) -> None:
-        """Any width will do."""
-
     def build(self, width: int, vocabulary: int) -> nn.Module:
-        change = nn.Sequential(nn.Linear(width, width), nn.Tanh()) if self.dense else nn.Identity()
-        return PooledOutput(self.pooling, change, UnitLength() if self.normalize else nn.Identity())
+        change: nn.Module = nn.Identity()
+        if self.dense:
+            change = nn.Sequential(nn.Linear(width, width), nn.Tanh())
+        output: nn.Module = nn.Identity()
+        if self.normalize:
+            output = UnitLength()
+        return PooledOutput(self.pooling, change, output)
 
     def parameters(self, width: int, vocabulary: int) -> int:
         return self.dense * width * (width + 1)
 
-    def multiplications(self, width: int, vocabulary: int) -> int:
-        return 0  # once a text, not once a position
 
-    def kept(self, width: int) -> int:
-        return 0
+class Classify(OutputConfig):
+    """A logit for each label: (B, labels), from the pooled states of a text.
 
-
-class Classify(Config):
-    """A score for each label: (B, labels), by a small network on the text's vector.
-
-    hidden: through a layer of that width first, with its activation and perhaps a norm.
+    hidden: through a layer of that width first, with its activation and an optional norm.
     """
 
     kind: Literal["classify"] = "classify"
@@ -201,53 +225,47 @@ class Classify(Config):
     hidden: Size | None = None
     hidden_bias: bool = True
     activation: ActivationName = "tanh"
-    norm: Norm | None = None
+    norm: NormConfig | None = None
     dropout: Fraction = 0.0
 
     @field_validator("labels")
     @classmethod
-    def _two_different(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_labels(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise ValueError(f"a classifier needs two or more different labels, given {labels}")
         return labels
-
-    def fit(self, width: int, embedding_width: int) -> None:
-        """Any width will do."""
 
     def build(self, width: int, vocabulary: int) -> nn.Module:
         last = nn.Linear(self.hidden or width, len(self.labels))
         change: nn.Module = nn.Identity()
         if self.hidden is not None:
             dense = nn.Linear(width, self.hidden, self.hidden_bias)
-            norm = () if self.norm is None else (build_norm(self.norm, self.hidden),)
-            change = nn.Sequential(dense, ACTIVATIONS[self.activation](), *norm)
+            layers = [dense, ACTIVATIONS[self.activation]()]
+            if self.norm is not None:
+                layers.append(build_norm(self.norm, self.hidden))
+            change = nn.Sequential(*layers)
         return PooledOutput(self.pooling, change, nn.Sequential(Dropout(self.dropout), last))
 
     def parameters(self, width: int, vocabulary: int) -> int:
-        inner, first = self.hidden or width, 0
+        last_width = self.hidden or width
+        total = (last_width + 1) * len(self.labels)
         if self.hidden is not None:
-            first = (width + self.hidden_bias) * inner + norm_parameters(self.norm, inner)
-        return first + (inner + 1) * len(self.labels)
-
-    def multiplications(self, width: int, vocabulary: int) -> int:
-        return 0
-
-    def kept(self, width: int) -> int:
-        return 0
+            total += (width + self.hidden_bias) * last_width
+            total += norm_parameters(self.norm, last_width)
+        return total
 
 
 Output = Annotated[NextToken | MaskedToken | TextVector | Classify, Field(discriminator="kind")]
 
 LossAndGrads = tuple[Tensor, Tensor, Tensor, Tensor | None]
-
-"""A summed loss, and its slopes by states, table and bias."""
+"""A summed loss, and its gradients by states, weight and bias."""
 
 
 class LazyLogits(NamedTuple):
-    """What scores are made of, for a loss that multiplies them in parts.
+    """What logits are made of, for a loss that multiplies them chunk by chunk.
 
-    quicker: a quicker way to the summed cross-entropy of targets (N,), all real, with a smoothing
-    and an agreement, and its slopes; see `qkv.tasks.loss`.
+    fused_loss: a faster way to the summed cross-entropy of targets (N,), all real, with label
+    smoothing and an R-Drop weight, and its gradients; see `qkv.tasks.loss`.
     """
 
     states: Tensor
@@ -257,13 +275,15 @@ class LazyLogits(NamedTuple):
     fused_loss: "Callable[[LazyLogits, Tensor, float, float], LossAndGrads] | None" = None
 
     def logits(self) -> Tensor:
-        """states · tableᵀ + bias, capped if there is a cap."""
-        plain = F.linear(self.states, self.table, self.bias)
-        return plain if self.cap is None else soft_cap(plain, self.cap)
+        """states · tableᵀ + bias, soft-capped if there is a cap."""
+        logits = F.linear(self.states, self.table, self.bias)
+        if self.cap is None:
+            return logits
+        return soft_cap(logits, self.cap)
 
 
 class TiedLogits(nn.Module):
-    """states · tableᵀ, with the embedding's table."""
+    """states · tableᵀ, with the embedding weight as the table."""
 
     def __init__(
         self,
@@ -282,11 +302,12 @@ class TiedLogits(nn.Module):
         return self.lazy(states, table).logits()
 
     def lazy(self, states: Tensor, table: Tensor) -> LazyLogits:
+        """The factors of the logits."""
         return LazyLogits(self.scale(states), table, self.bias, self.cap)
 
 
 class UntiedLogits(TiedLogits):
-    """states · tableᵀ, with a table of its own."""
+    """states · weightᵀ, with a matrix of its own."""
 
     def __init__(
         self,
@@ -303,43 +324,53 @@ class UntiedLogits(TiedLogits):
         return super().lazy(states, self.weight)
 
 
+def _logits_class(tied: bool) -> type[TiedLogits]:
+    if tied:
+        return TiedLogits
+    return UntiedLogits
+
+
 class PredictionHead(nn.Module):
-    """Each state changed before it is scored."""
+    """Logits of transformed states, as in BERT's masked-language-model head."""
 
     def __init__(self, change: nn.Module, output: TiedLogits) -> None:
         super().__init__()
-        self.change, self.output = change, output
+        self.change = change
+        self.output = output
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
         return self.output(self.change(states), lengths, table)
 
     def lazy(self, states: Tensor, table: Tensor) -> LazyLogits:
+        """The factors of the logits."""
         return self.output.lazy(self.change(states), table)
 
 
 class PooledOutput(nn.Module):
-    """One answer a text, from the pooled states."""
+    """One result per text, from the pooled states."""
 
     def __init__(self, pooling: Pooling, change: nn.Module, output: nn.Module) -> None:
         super().__init__()
-        self.pooling, self.change, self.output = pooling, change, output
+        self.pooling = pooling
+        self.change = change
+        self.output = output
 
     def forward(self, states: Tensor, lengths: Tensor, table: Tensor) -> Tensor:
         return self.from_pooled(self.pool(states, lengths))
 
     def pool(self, states: Tensor, lengths: Tensor) -> Tensor:
         """The states of each text as one vector, (B, D)."""
-        if not states.shape[1]:  # no position at all: give pooling one to pass over
+        if not states.shape[1]:  # poolings index positions, so an empty batch gets a padding one
             states = F.pad(states, (0, 0, 0, 1))
         return self.pooling.pool(states, lengths)
 
     def from_pooled(self, vectors: Tensor) -> Tensor:
-        """What is said of texts whose pooled states (B, D) are known already."""
+        """The output for pooled states (B, D)."""
         return self.output(self.change(vectors))
 
 
 class UnitLength(nn.Module):
-    """Length 1, so that a dot product is a cosine."""
+    """Scales each vector to length 1, so that a dot product is a cosine."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.normalize(x, dim=-1)

@@ -1,4 +1,4 @@
-"""Blocks on top of each other, with the positions they share: an encoder or a decoder."""
+"""A stack of layers: an encoder or a decoder without its embedding and output."""
 
 from collections.abc import Iterator
 from typing import Annotated, NamedTuple
@@ -9,56 +9,51 @@ from torch import Tensor, nn
 
 from qkv.attention import FULL_MASK, NO_CACHE, KVCache, Mask
 from qkv.errors import CacheError, ConfigError, ShapeError
-from qkv.model.attention import AttentionChoice
+from qkv.model.attention import AttentionConfig
 from qkv.model.config import Config, Count, Fraction, Size
-from qkv.model.feed_forward import FeedForwardChoice
+from qkv.model.feed_forward import FeedForwardConfig
 from qkv.model.norm import (
-    ArrangementChoice,
     Dropout,
     LayerNorm,
-    Norm,
+    NormConfig,
+    NormPlacement,
     PassThrough,
     PreNorm,
     SublayerConnection,
     build_norm,
     norm_parameters,
 )
-from qkv.model.position import Position, PositionChoice, Rope, Sizes
+from qkv.model.position import Position, PositionConfig, Rope, Sizes
 from qkv.model.view import View
-
-# FOLDED model/block: One layer of every family: attention, in some decoders cross attention,
-#   and feed-forward.
-# FOLDED model/local: Layers that see only what is near, among or instead of layers that see
-#   everything.
 
 
 class Block(nn.Module):
-    """Attention mixes positions; the feed-forward changes each one by itself."""
+    """One layer: attention, in some decoders cross attention, and the feed-forward.
 
-    def __init__(
-        self,
-        width: int,
-        attention: AttentionChoice,
-        feed_forward: FeedForwardChoice,
-        norm: Norm,
-        residual: ArrangementChoice,
-        dropout: float,
-        cross: bool,
-        first: bool = False,
-    ) -> None:
+    Attention mixes positions; the feed-forward changes each one by itself.
+    """
+
+    def __init__(self, stack: "Stack", cross: bool, first: bool = False) -> None:
         super().__init__()
-        around = residual.first_attention if first else residual.attention
-        joint = around(norm, width, dropout)
-        self.attention_in, self.attention_join, self.attention_out = joint
-        self.attention = attention.build(width)
+        width = stack.width
+        dropout = stack.dropout
+        placement = stack.norm_placement
 
-        joint = residual.cross(norm, width, dropout) if cross else _around_nothing()
-        self.cross_in, self.cross_join, self.cross_out = joint
-        self.cross = attention.build(width, cross=True) if cross else NoCrossAttention()
+        connect = placement.first_attention if first else placement.attention
+        connection = connect(stack.norm, width, dropout)
+        self.attention_in, self.attention_join, self.attention_out = connection
+        self.attention = stack.attention.build(width)
 
-        joint = residual.feed_forward(norm, width, dropout)
-        self.feed_forward_in, self.feed_forward_join, self.feed_forward_out = joint
-        self.feed_forward = feed_forward.build(width, dropout)
+        if cross:
+            connection = placement.cross(stack.norm, width, dropout)
+        else:
+            connection = SublayerConnection(nn.Identity(), PassThrough(), nn.Identity())
+        self.cross_in, self.cross_join, self.cross_out = connection
+        self.cross = stack.attention.build(width, cross=True) if cross else NoCrossAttention()
+
+        connection = placement.feed_forward(stack.norm, width, dropout)
+        self.feed_forward_in, self.feed_forward_join, self.feed_forward_out = connection
+        self.feed_forward = stack.feed_forward.build(width, dropout)
 
     def forward(self, x: Tensor, view: View) -> Tensor:
         mixed = self.attention(self.attention_in(x), view)
@@ -70,13 +65,13 @@ class Block(nn.Module):
 
 
 class ParallelBlock(Block):
-    """Attention and feed-forward side by side: both read what comes in."""
+    """Attention and feed-forward side by side: both read the layer's input."""
 
     def forward(self, x: Tensor, view: View) -> Tensor:
-        mixed = self.attention(self.attention_in(x), view)
-        changed = self.feed_forward(self.feed_forward_in(x))
-        x = self.attention_out(self.attention_join(x, mixed))
-        return self.feed_forward_out(self.feed_forward_join(x, changed))
+        attention = self.attention(self.attention_in(x), view)
+        feed_forward = self.feed_forward(self.feed_forward_in(x))
+        x = self.attention_out(self.attention_join(x, attention))
+        return self.feed_forward_out(self.feed_forward_join(x, feed_forward))
 
 
 class NoCrossAttention(nn.Module):
@@ -86,22 +81,18 @@ class NoCrossAttention(nn.Module):
         return None
 
 
-def _around_nothing() -> SublayerConnection:
-    return SublayerConnection(nn.Identity(), PassThrough(), nn.Identity())
-
-
 class AttentionPattern(NamedTuple):
-    """One way to look around: how far, and how positions turn what is compared."""
+    """How far a layer attends, and how it rotates queries and keys."""
 
     window: Mask
     position: Position
 
 
 class LocalAttention(Config):
-    """A position sees itself, `before` positions before it and `after` positions after it.
+    """Sliding-window attention: `before` positions before the query and `after` after it.
 
-    layers: those it holds for, all of them if not given. position: how these layers turn queries
-    and keys, if otherwise than the rest.
+    layers: the layers it holds for; all of them if not given. position: the RoPE of these layers,
+    if it differs from that of the others, as in Gemma 3 and ModernBERT.
     """
 
     before: Count
@@ -109,57 +100,62 @@ class LocalAttention(Config):
     layers: Annotated[tuple[Count, ...], Field(strict=False)] | None = None  # JSON has lists
     position: Rope | None = None
 
-    def fit(self, layers: int, room: Sizes) -> None:
+    def check(self, layers: int, sizes: Sizes) -> None:
+        """Raise a ConfigError if a stack of these sizes does not have those layers."""
         if self.layers == ():
-            raise ConfigError("local layers are named but there is none; leave `local` out")
+            raise ConfigError("local.layers is empty; leave `local` out instead")
         for layer in self.layers or ():
             if layer >= layers:
                 raise ConfigError(f"local layer {layer} does not exist; there are {layers}")
         if self.position is not None:
-            self.position.fit(room)
+            self.position.check(sizes)
 
     def applies_to(self, layer: int) -> bool:
+        """Whether that layer is local."""
         return self.layers is None or layer in self.layers
 
-    def pattern(self, usual: Position, room: Sizes) -> AttentionPattern:
-        turning = usual if self.position is None else self.position.build(room)
-        return AttentionPattern(Mask.window(self.before, self.after), turning)
+    def pattern(self, default: Position, sizes: Sizes) -> AttentionPattern:
+        """The pattern of local layers; `default` is the position scheme of the others."""
+        position = default
+        if self.position is not None:
+            position = self.position.build(sizes)
+        return AttentionPattern(Mask.window(self.before, self.after), position)
 
 
 class Stack(Config):
     """The shape of an encoder or a decoder.
 
-    unique_layers: so many blocks have weights of their own and share out the layers, neighbours
-    together; embedding_width: embeddings are narrower and widened by a matrix (both from
-    Lan et al. 2020).
+    unique_layers: only that many blocks have weights of their own, each used by neighbouring
+    layers; embedding_width: embeddings are narrower and projected up (both from ALBERT, Lan et al.
+    2020).
     """
 
     layers: Size
     unique_layers: Size | None = None
     width: Size
     embedding_width: Size | None = None
-    attention: AttentionChoice
-    feed_forward: FeedForwardChoice
-    position: PositionChoice
-    norm: Norm = LayerNorm()
-    norm_placement: ArrangementChoice = PreNorm()
-    input_norm: Norm | None = None
+    attention: AttentionConfig
+    feed_forward: FeedForwardConfig
+    position: PositionConfig
+    norm: NormConfig = LayerNorm()
+    norm_placement: NormPlacement = PreNorm()
+    input_norm: NormConfig | None = None
     local: LocalAttention | None = None
     dropout: Fraction = 0.0
 
     @model_validator(mode="after")
-    def _parts_fit(self) -> "Stack":
-        self.attention.fit(self.width)
-        self.position.fit(self.sizes(length=1))
+    def _check_parts(self) -> "Stack":
+        self.attention.check(self.width)
+        self.position.check(self.sizes(length=1))
         if self.layers % self.blocks:
             raise ValueError(f"unique_layers={self.unique_layers} must divide layers={self.layers}")
         if self.local is not None:
-            self.local.fit(self.layers, self.sizes(length=1))
+            self.local.check(self.layers, self.sizes(length=1))
         return self
 
     @property
     def blocks(self) -> int:
-        """Blocks with weights of their own."""
+        """How many blocks have weights of their own."""
         return self.unique_layers or self.layers
 
     @property
@@ -168,24 +164,25 @@ class Stack(Config):
         return self.embedding_width or self.width
 
     def sizes(self, length: int) -> Sizes:
-        heads = self.attention
-        return Sizes(self.input_width, heads.heads, heads.key_width(self.width), length)
+        """The sizes that a position scheme is built for."""
+        head_width = self.attention.key_width(self.width)
+        return Sizes(self.input_width, self.attention.heads, head_width, length)
 
     def build(self, length: int, cross: bool = False) -> "Layers":
         return Layers(self, length, cross)
 
     def parameters(self, length: int, cross: bool = False) -> int:
-        attention = self.attention.parameters(self.width) * (2 if cross else 1)
-        block = attention + self.feed_forward.parameters(self.width)
-        norms = self.norm_placement.norm_count(self.blocks, cross) * self.norm.parameters(
-            self.width
-        )
-        ends = norm_parameters(self.input_norm, self.input_width) + self.position.parameters(
-            self.sizes(length)
-        )
+        attention = self.attention.parameters(self.width)
+        if cross:
+            attention *= 2
+        total = self.blocks * (attention + self.feed_forward.parameters(self.width))
+        norms = self.norm_placement.norm_count(self.blocks, cross)
+        total += norms * self.norm.parameters(self.width)
+        total += norm_parameters(self.input_norm, self.input_width)
+        total += self.position.parameters(self.sizes(length))
         if self.embedding_width is not None:
-            ends += (self.embedding_width + 1) * self.width
-        return self.blocks * block + norms + ends
+            total += (self.embedding_width + 1) * self.width
+        return total
 
     def empty_cache(
         self,
@@ -211,39 +208,28 @@ class Layers(nn.Module):
 
     def __init__(self, stack: Stack, length: int, cross: bool) -> None:
         super().__init__()
-        s = stack
-        self.position = s.position.build(s.sizes(length))
-        self.norm_in = build_norm(s.input_norm, s.input_width)
-        self.dropout = Dropout(s.dropout)
-        self.widen = (
-            nn.Identity() if s.embedding_width is None else nn.Linear(s.input_width, s.width)
-        )
-        kind = ParallelBlock if s.norm_placement.parallel else Block
-        for i in range(s.blocks):
-            block = kind(
-                s.width,
-                s.attention,
-                s.feed_forward,
-                s.norm,
-                s.norm_placement,
-                s.dropout,
-                cross,
-                i == 0,
-            )
-            self.add_module(str(i), block)
-        self.norm_out = s.norm_placement.final_norm(s.norm, s.width)
-        self.count = s.layers
-        self.block_of = [
-            i * s.blocks // s.layers for i in range(s.layers)
-        ]  # the block of each layer
-        self.patterns = [AttentionPattern(FULL_MASK, self.position)]  # to look around
-        self.pattern_of = [0] * s.layers
-        if s.local is not None:
-            self.patterns.append(s.local.pattern(self.position, s.sizes(length)))
-            self.pattern_of = [int(s.local.applies_to(i)) for i in range(s.layers)]
+        sizes = stack.sizes(length)
+        self.position = stack.position.build(sizes)
+        self.norm_in = build_norm(stack.input_norm, stack.input_width)
+        self.dropout = Dropout(stack.dropout)
+        self.widen: nn.Module = nn.Identity()
+        if stack.embedding_width is not None:
+            self.widen = nn.Linear(stack.input_width, stack.width)
+        block_class = ParallelBlock if stack.norm_placement.parallel else Block
+        for i in range(stack.blocks):
+            self.add_module(str(i), block_class(stack, cross, first=i == 0))
+        self.norm_out = stack.norm_placement.final_norm(stack.norm, stack.width)
+        self.count = stack.layers
+        # The number of each layer's block, and of each layer's attention pattern.
+        self.block_of = [i * stack.blocks // stack.layers for i in range(stack.layers)]
+        self.patterns = [AttentionPattern(FULL_MASK, self.position)]
+        self.pattern_of = [0] * stack.layers
+        if stack.local is not None:
+            self.patterns.append(stack.local.pattern(self.position, sizes))
+            self.pattern_of = [int(stack.local.applies_to(i)) for i in range(stack.layers)]
 
     def blocks(self) -> Iterator[Block]:
-        """The block of each layer; where layers share one, it comes again."""
+        """The block of each layer; a block that several layers share comes several times."""
         for i in self.block_of:
             block = self._modules[str(i)]
             assert isinstance(block, Block)
@@ -258,32 +244,40 @@ class Layers(nn.Module):
         memory: Tensor | None = None,
         memory_mask: Mask | None = None,
     ) -> Tensor:
-        """x (B, T, D) through all blocks; with a cache, x follows what the cache holds."""
-        if cache is not None and len(cache.layers) != self.count:
-            raise CacheError(f"the cache has {len(cache.layers)} layers, the model {self.count}")
-        positions = self._positions(x, positions, 0 if cache is None else cache.length)
+        """x (B, T, D) through all blocks; with a cache, x follows the positions in the cache."""
+        start = 0
+        if cache is not None:
+            if len(cache.layers) != self.count:
+                raise CacheError(
+                    f"the cache has {len(cache.layers)} layers, the model {self.count}"
+                )
+            start = cache.length
+        positions = self._positions(x, positions, start)
         x = self.widen(self.dropout(self.norm_in(self.position.embed(x, positions))))
-        views = [
-            View(  # named in full: torch.compile cannot trace a default that is an object
-                mask=mask & way.window & self.position.mask(x.dtype),
-                rope=way.position.rope(positions, x.dtype),
+        views = []
+        for pattern in self.patterns:
+            view = View(  # all fields: torch.compile cannot trace a default that is an object
+                mask=mask & pattern.window & self.position.mask(x.dtype),
+                rope=pattern.position.rope(positions, x.dtype),
                 cache=NO_CACHE,
                 cross_cache=NO_CACHE,
                 memory=memory,
                 memory_mask=FULL_MASK if memory_mask is None else memory_mask,
             )
-            for way in self.patterns
-        ]
+            views.append(view)
         for i, block in enumerate(self.blocks()):
             x = block(x, views[self.pattern_of[i]].of_layer(i, cache))
         return self.norm_out(x)
 
-    def _positions(self, x: Tensor, given: Tensor | None, start: int) -> Tensor:
+    def _positions(self, x: Tensor, positions: Tensor | None, start: int) -> Tensor:
+        """The positions (T,) or (B, T) of x; by default they count up from `start`."""
         stop = start + x.shape[1]
-        if given is not None:
-            if given.shape[-1] != x.shape[1]:
-                raise ShapeError(f"{given.shape[-1]} positions are given for {x.shape[1]} tokens")
-            return given
+        if positions is not None:
+            if positions.shape[-1] != x.shape[1]:
+                raise ShapeError(
+                    f"{positions.shape[-1]} positions are given for {x.shape[1]} tokens"
+                )
+            return positions
         if self.position.limit is not None and stop > self.position.limit:
             raise ShapeError(
                 f"the text reaches position {stop} but the model reads at most "

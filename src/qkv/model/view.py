@@ -1,4 +1,4 @@
-"""What one layer may look at: its mask, its rotation, its cache and, in a decoder, the memory."""
+"""What one layer may attend to, and how the lengths of a batch become masks."""
 
 from dataclasses import dataclass
 
@@ -19,13 +19,10 @@ from qkv.attention import (
 )
 from qkv.errors import CacheError, ShapeError
 
-# FOLDED model/padding: Texts of different lengths in one batch: which positions are real, and
-#   which only fill up.
-
 
 @dataclass(frozen=True)
 class View:
-    """The same for all layers of a stack but for the slots of the cache."""
+    """Mask, RoPE, cache and, in a decoder, the encoder's output; the cache is the layer's own."""
 
     mask: Mask = FULL_MASK
     rope: RopeRotation | NoRope = NO_ROPE
@@ -35,30 +32,39 @@ class View:
     memory_mask: Mask = FULL_MASK
 
     def of_layer(self, layer: int, cache: KVCache | None) -> "View":
-        """This view with that layer's slots of the cache."""
+        """This view with that layer's part of the cache."""
         if cache is None:
             return self
-        slots = cache.layers[layer], cache.cross[layer]
-        return View(self.mask, self.rope, *slots, self.memory, self.memory_mask)
+        return View(
+            self.mask,
+            self.rope,
+            cache.layers[layer],
+            cache.cross[layer],
+            self.memory,
+            self.memory_mask,
+        )
 
 
 def padding_mask(ids: Tensor, lengths: Tensor | None, mask: Mask | None = None) -> Mask:
-    """The given mask, without the padding behind each row's real length."""
-    seen = Mask.full() if mask is None else mask
+    """The mask, and no attention to padding: in row b only the first lengths[b] ids are real."""
+    if mask is None:
+        mask = Mask.full()
     if lengths is None:
-        return seen
-    _check(ids, lengths)
-    return seen & Mask.padding(lengths)
+        return mask
+    _check_lengths(ids, lengths)
+    return mask & Mask.padding(lengths)
 
 
 def real_lengths(ids: Tensor, lengths: Tensor | None) -> Tensor:
-    """How many positions of each row are real: all of them if nothing is said."""
+    """The lengths, or for None the full length of every row of ids (B, T): (B,)."""
+    if lengths is not None:
+        return lengths
     B, T = ids.shape
-    return torch.full((B,), T, device=ids.device) if lengths is None else lengths
+    return torch.full((B,), T, device=ids.device)
 
 
 def reject_lengths_with_cache(cache: object, lengths: Tensor | None) -> None:
-    """With a cache, lengths could mean the new positions or all of them."""
+    """Raise a CacheError if both are given: lengths could count the new positions or all."""
     if cache is not None and lengths is not None:
         raise CacheError(
             "lengths and a cache cannot be given together; give mask=Mask.padding(lengths) with "
@@ -66,17 +72,17 @@ def reject_lengths_with_cache(cache: object, lengths: Tensor | None) -> None:
         )
 
 
-def _check(ids: Tensor, lengths: Tensor) -> None:
+def _check_lengths(ids: Tensor, lengths: Tensor) -> None:
     B, T = ids.shape
     if lengths.shape != (B,) or lengths.is_floating_point():
         raise ShapeError(
-            f"lengths need one whole number for each of {B} texts, "
+            f"lengths need one integer for each of {B} texts, "
             f"but are {lengths.dtype} of shape {tuple(lengths.shape)}"
         )
     if lengths.device.type != "cpu" or torch.compiler.is_compiling() or not B:
-        return  # to read a number there would stall the machine
-    least, most = int(lengths.min()), int(lengths.max())
-    if least < 0 or most > T:
-        raise ShapeError(
-            f"a text of length {most if most > T else least} cannot stand in {T} positions"
-        )
+        return  # reading a number from the device would wait for everything queued there
+    shortest = int(lengths.min())
+    longest = int(lengths.max())
+    if shortest < 0 or longest > T:
+        wrong = longest if longest > T else shortest
+        raise ShapeError(f"a text of length {wrong} does not fit into {T} positions")

@@ -181,7 +181,7 @@ def _add_rotation(
         return None
     config = position.config
     cpu = torch.device("cpu")
-    frequencies = config.scaling.frequencies(config.base, position.turned, torch.float64, cpu)
+    frequencies = config.scaling.frequencies(config.base, position.width, torch.float64, cpu)
     for function in ("cos", "sin"):
         operation = RopeAngles(
             function, tuple(frequencies.tolist()), config.interleaved, config.scaling.amplitude()

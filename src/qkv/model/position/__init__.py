@@ -1,8 +1,4 @@
-"""Where a word stands: one file a scheme."""
-
-from typing import Annotated
-
-from pydantic import Field
+"""Position schemes: how a model knows the order of its tokens."""
 
 from qkv.model.position.rope import (
     LinearScaling,
@@ -10,6 +6,7 @@ from qkv.model.position.rope import (
     NoScaling,
     NtkScaling,
     Rope,
+    RopeScaling,
     YarnScaling,
 )
 from qkv.model.position.schemes import (
@@ -17,15 +14,11 @@ from qkv.model.position.schemes import (
     Learned,
     NoPosition,
     Position,
+    PositionConfig,
     RelativeBuckets,
     Sinusoidal,
     Sizes,
 )
-
-PositionChoice = Annotated[
-    NoPosition | Sinusoidal | Learned | Rope | Alibi | RelativeBuckets,
-    Field(discriminator="kind"),
-]
 
 __all__ = [
     "Alibi",
@@ -36,9 +29,10 @@ __all__ = [
     "NoScaling",
     "NtkScaling",
     "Position",
-    "PositionChoice",
+    "PositionConfig",
     "RelativeBuckets",
     "Rope",
+    "RopeScaling",
     "Sinusoidal",
     "Sizes",
     "YarnScaling",

@@ -1,4 +1,8 @@
-"""Queries and keys turned by their position (Su et al. 2021), with the ways to reach further."""
+"""RoPE, rotary position embedding (Su et al. 2021), and the ways to scale it to longer contexts.
+
+RoPE rotates pairs of features of queries and keys by an angle that grows with the position. RoPE
+scaling lowers the frequencies, so that a model reads more positions than it was trained on.
+"""
 
 import math
 from typing import Annotated, Literal
@@ -8,38 +12,39 @@ from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor
 
 from qkv.attention import RopeRotation, frequencies, rope_rotation
-from qkv.attention.positions import (
-    ntk_base,
-    scale_linear,
-    scale_llama3,
-    scale_yarn,
-)
+from qkv.attention.positions import ntk_base, scale_linear, scale_llama3, scale_yarn
 from qkv.errors import ConfigError
-from qkv.model.config import Config, Size
-from qkv.model.position.schemes import Position, PositionScheme, Sizes, angle_dtype
+from qkv.model.config import PartConfig, Size
+from qkv.model.position.schemes import Position, PositionConfig, Sizes, angle_dtype
 
 
-class _Stretch(Config):
-    """How fast each pair turns, and how much longer turning makes it."""
+class RopeScaling(PartConfig):
+    """How RoPE's frequencies are changed. A variant needs `kind` and `frequencies`."""
+
+    def frequencies(
+        self, base: float, width: int, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
+        """Radians per position of each pair of features, (width/2,)."""
+        raise NotImplementedError
 
     def amplitude(self) -> float:
+        """The factor by which rotated queries and keys also grow."""
         return 1.0
 
 
-class NoScaling(_Stretch):
-    """The speeds of the paper."""
+class NoScaling(RopeScaling):
+    """The frequencies of the RoFormer paper."""
 
     kind: Literal["none"] = "none"
 
     def frequencies(
         self, base: float, width: int, dtype: torch.dtype, device: torch.device
     ) -> Tensor:
-        """Radians per position of each pair, (width/2,)."""
         return frequencies(width, base, device, dtype)
 
 
-class LinearScaling(_Stretch):
-    """Every pair turns `factor` times slower."""
+class LinearScaling(RopeScaling):
+    """All frequencies divided by `factor` (Chen et al. 2023, position interpolation)."""
 
     kind: Literal["linear"] = "linear"
     factor: PositiveFloat
@@ -50,8 +55,8 @@ class LinearScaling(_Stretch):
         return scale_linear(frequencies(width, base, device, dtype), self.factor)
 
 
-class NtkScaling(_Stretch):
-    """A larger base: slow pairs turn slower, fast ones hardly change."""
+class NtkScaling(RopeScaling):
+    """A larger base ("NTK-aware"): low frequencies shrink by `factor`, high ones hardly change."""
 
     kind: Literal["ntk"] = "ntk"
     factor: PositiveFloat
@@ -62,8 +67,10 @@ class NtkScaling(_Stretch):
         return frequencies(width, ntk_base(base, self.factor, width), device, dtype)
 
 
-class Llama3Scaling(_Stretch):
-    """Llama 3's rule: only what turned fewer than `high` times in training turns slower."""
+class Llama3Scaling(RopeScaling):
+    """Llama 3's rule: only pairs with fewer than `high_freq_factor` full rotations within the
+    trained length are slowed down (Llama Team 2024).
+    """
 
     kind: Literal["llama3"] = "llama3"
     factor: PositiveFloat
@@ -72,7 +79,7 @@ class Llama3Scaling(_Stretch):
     trained_length: Size
 
     @model_validator(mode="after")
-    def _ordered(self) -> "Llama3Scaling":
+    def _check_order(self) -> "Llama3Scaling":
         if self.low_freq_factor >= self.high_freq_factor:
             raise ValueError(
                 f"low_freq_factor={self.low_freq_factor} must be below "
@@ -83,16 +90,19 @@ class Llama3Scaling(_Stretch):
     def frequencies(
         self, base: float, width: int, dtype: torch.dtype, device: torch.device
     ) -> Tensor:
-        plain = frequencies(width, base, device, dtype)
         return scale_llama3(
-            plain, self.factor, self.low_freq_factor, self.high_freq_factor, self.trained_length
+            frequencies(width, base, device, dtype),
+            self.factor,
+            self.low_freq_factor,
+            self.high_freq_factor,
+            self.trained_length,
         )
 
 
-class YarnScaling(_Stretch):
-    """YaRN: what turned often in training stays, what hardly turned is slowed (Peng et al. 2023).
+class YarnScaling(RopeScaling):
+    """YaRN: high frequencies stay, low ones are divided by `factor` (Peng et al. 2023).
 
-    Queries and keys also grow, by `length` or, if that is not given, by the paper's rule.
+    Queries and keys also grow, by `attention_factor` or, if that is not given, by the paper's rule.
     """
 
     kind: Literal["yarn"] = "yarn"
@@ -105,60 +115,67 @@ class YarnScaling(_Stretch):
     def frequencies(
         self, base: float, width: int, dtype: torch.dtype, device: torch.device
     ) -> Tensor:
-        plain = frequencies(width, base, device, dtype)
         return scale_yarn(
-            plain, base, self.factor, self.beta_fast, self.beta_slow, self.trained_length
+            frequencies(width, base, device, dtype),
+            base,
+            self.factor,
+            self.beta_fast,
+            self.beta_slow,
+            self.trained_length,
         )
 
     def amplitude(self) -> float:
         if self.attention_factor is not None:
             return self.attention_factor
-        return 1.0 if self.factor <= 1.0 else 0.1 * math.log(self.factor) + 1.0
+        if self.factor <= 1.0:
+            return 1.0
+        return 0.1 * math.log(self.factor) + 1.0  # √(1/t) of the paper's equation 22
 
 
-Stretch = Annotated[
-    NoScaling | LinearScaling | NtkScaling | Llama3Scaling | YarnScaling,
-    Field(discriminator="kind"),
-]
-
-
-class Rope(PositionScheme):
-    """`share` of each head's features turn, neighbours (`adjacent`) or halves paired."""
+class Rope(PositionConfig):
+    """Rotates `fraction` of each head's features, in pairs of neighbours (`interleaved`) or of one
+    feature from each half.
+    """
 
     kind: Literal["rope"] = "rope"
     base: PositiveFloat = 10_000.0
     interleaved: bool = False
     fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    scaling: Stretch = NoScaling()
+    scaling: RopeScaling = NoScaling()
 
-    def rotated_width(self, room: Sizes) -> int:
-        """How many features of a head turn."""
-        return int(room.head_width * self.fraction)
+    def rotated_width(self, sizes: Sizes) -> int:
+        """How many features of a head are rotated."""
+        return int(sizes.head_width * self.fraction)
 
-    def fit(self, room: Sizes) -> None:
+    def check(self, sizes: Sizes) -> None:
         if isinstance(self.scaling, YarnScaling) and self.base <= 1.0:
-            raise ConfigError(f"base={self.base} turns all pairs alike; YaRN needs one above 1")
-        turned = self.rotated_width(room)
-        fewest = (
-            4 if isinstance(self.scaling, NtkScaling) else 2
-        )  # a base stretches between two pairs
-        if turned < fewest or turned % 2:
+            raise ConfigError(f"base={self.base} rotates all pairs alike; YaRN needs one above 1")
+        minimum = 2
+        if isinstance(self.scaling, NtkScaling):
+            minimum = 4  # its new base is computed from the fastest and the slowest pair
+        width = self.rotated_width(sizes)
+        if width < minimum or width % 2:
             raise ConfigError(
-                f"rotary positions turn pairs of features, but fraction={self.fraction} of "
-                f"head_width={room.head_width} is {turned}; it must be an even number of "
-                f"{fewest} or more"
+                f"RoPE rotates pairs of features, but fraction={self.fraction} of "
+                f"head_width={sizes.head_width} is {width}; it must be an even number of "
+                f"{minimum} or more"
             )
 
-    def build(self, room: Sizes) -> Position:
-        return RopePosition(self, self.rotated_width(room))
+    def build(self, sizes: Sizes) -> Position:
+        return RopePosition(self, self.rotated_width(sizes))
 
 
 class RopePosition(Position):
-    def __init__(self, choice: Rope, turned: int) -> None:
+    """Rotates the first `width` features of queries and keys."""
+
+    def __init__(self, config: Rope, width: int) -> None:
         super().__init__()
-        self.config, self.turned = choice, turned
+        self.config = config
+        self.width = width
 
     def rope(self, positions: Tensor, dtype: torch.dtype) -> RopeRotation:
-        c = self.config
-        speeds = c.scaling.frequencies(c.base, self.turned, angle_dtype(dtype), positions.device)
-        return rope_rotation(positions, speeds, c.interleaved, c.scaling.amplitude())
+        config = self.config
+        rates = config.scaling.frequencies(
+            config.base, self.width, angle_dtype(dtype), positions.device
+        )
+        return rope_rotation(positions, rates, config.interleaved, config.scaling.amplitude())

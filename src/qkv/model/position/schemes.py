@@ -1,6 +1,7 @@
-"""What every position scheme answers, most of it with "nothing".
+"""Position schemes: none, learned, sinusoidal, ALiBi and T5's relative buckets.
 
-What to add to the embeddings, how to turn queries and keys, and what to add to the scores.
+A scheme may do three things, and most do one of them: add something to the embeddings, rotate
+queries and keys (RoPE, in `rope.py`), or add a bias to the attention scores.
 """
 
 from typing import Annotated, Literal, NamedTuple
@@ -20,16 +21,12 @@ from qkv.attention import (
     alibi_slopes,
     sinusoids,
 )
-from qkv.model.config import Config, Count, Size
-
-# FOLDED model/position/learned: A trained vector for each position, added to the embeddings.
-# FOLDED model/position/sinusoidal: Waves added to the embeddings (Vaswani et al. 2017).
-# FOLDED model/position/relative: Distances as numbers added to the scores: ALiBi's fixed slopes
-#   and T5's learned buckets.
+from qkv.model.config import Count, PartConfig, Size
+from qkv.model.norm import count_parameters
 
 
 class Sizes(NamedTuple):
-    """The sizes a scheme is built for."""
+    """The sizes a scheme is built for; `width` is that of the embeddings."""
 
     width: int
     heads: int
@@ -38,72 +35,69 @@ class Sizes(NamedTuple):
 
 
 class Position(nn.Module):
-    """No position at all; each scheme changes one of the three answers."""
+    """No position at all; each scheme overrides one of the three methods."""
 
-    limit: int | None = None  # the most positions there are vectors for
+    limit: int | None = None  # the number of positions it can encode; None: any number
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x (B, T, D) with its positions (T,) or (B, T) in it."""
+        """x (B, T, D) with its positions (T,) or (B, T) added."""
         return x
 
     def rope(self, positions: Tensor, dtype: torch.dtype) -> RopeRotation | NoRope:
-        """How queries and keys at these positions are turned."""
+        """The rotation of queries and keys at these positions."""
         return NO_ROPE
 
     def mask(self, dtype: torch.dtype) -> Mask:
-        """What is added to the scores."""
+        """A mask whose bias is added to the scores."""
         return FULL_MASK
 
 
-class PositionScheme(Config):
-    """The choice of a scheme: it builds the module and counts what that will learn."""
+class PositionConfig(PartConfig):
+    """A position scheme. A variant needs `kind` and `build`."""
 
-    def fit(self, room: Sizes) -> None:
+    def check(self, sizes: Sizes) -> None:
         """Raise a ConfigError if the scheme cannot be built for these sizes."""
 
-    def build(self, room: Sizes) -> Position:
+    def build(self, sizes: Sizes) -> Position:
+        """The module that encodes positions."""
         return Position()
 
-    def parameters(self, room: Sizes) -> int:
-        return 0
+    def parameters(self, sizes: Sizes) -> int:
+        """How many parameters `build` makes."""
+        return count_parameters(lambda: self.build(sizes))
 
 
-class NoPosition(PositionScheme):
-    """Word order is not seen, except through a causal mask."""
+class NoPosition(PositionConfig):
+    """Word order is invisible, except through a causal mask."""
 
     kind: Literal["none"] = "none"
 
 
-def angle_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Waves are computed in float32 at least, whatever the model computes in."""
-    return torch.promote_types(dtype, torch.float32)
-
-
-class Learned(PositionScheme):
-    """One row a position; the first `offset` rows are kept but never used."""
+class Learned(PositionConfig):
+    """A trained vector for each position; the first `offset` rows of the table are unused."""
 
     kind: Literal["learned"] = "learned"
     offset: Count = 0
 
-    def build(self, room: Sizes) -> Position:
-        return LearnedPositions(room.length, room.width, self.offset)
-
-    def parameters(self, room: Sizes) -> int:
-        return (room.length + self.offset) * room.width
+    def build(self, sizes: Sizes) -> Position:
+        return LearnedPositions(sizes.length, sizes.width, self.offset)
 
 
 class LearnedPositions(Position):
+    """Adds row `position + offset` of a trained table to each embedding."""
+
     def __init__(self, length: int, width: int, offset: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(length + offset, width))
-        self.limit, self.offset = length, offset
+        self.limit = length
+        self.offset = offset
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         return x + self.weight[positions + self.offset]
 
 
-class Sinusoidal(PositionScheme):
-    """Fixed sines and cosines; `offset` is the number of the first position."""
+class Sinusoidal(PositionConfig):
+    """Fixed sines and cosines (Vaswani et al. 2017); `offset` is the first position's number."""
 
     kind: Literal["sinusoidal"] = "sinusoidal"
     base: PositiveFloat = 10_000.0
@@ -111,31 +105,42 @@ class Sinusoidal(PositionScheme):
     endpoint: bool = False
     offset: int = 0
 
-    def build(self, room: Sizes) -> Position:
+    def build(self, sizes: Sizes) -> Position:
         return SinusoidalPositions(self)
 
 
 class SinusoidalPositions(Position):
-    def __init__(self, choice: Sinusoidal) -> None:
+    """Adds sines and cosines of the position to each embedding."""
+
+    def __init__(self, config: Sinusoidal) -> None:
         super().__init__()
-        self.config = choice
+        self.config = config
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        c, width, dtype = self.config, x.shape[-1], angle_dtype(x.dtype)
-        places = positions + c.offset
-        return x + sinusoids(places, width, c.base, c.interleaved, c.endpoint, dtype).to(x.dtype)
+        config = self.config
+        waves = sinusoids(
+            positions + config.offset,
+            x.shape[-1],
+            config.base,
+            config.interleaved,
+            config.endpoint,
+            angle_dtype(x.dtype),
+        )
+        return x + waves.to(x.dtype)
 
 
-class Alibi(PositionScheme):
+class Alibi(PositionConfig):
     """Scores lose a fixed amount for each position of distance (Press et al. 2022)."""
 
     kind: Literal["alibi"] = "alibi"
 
-    def build(self, room: Sizes) -> Position:
-        return AlibiPositions(room.heads)
+    def build(self, sizes: Sizes) -> Position:
+        return AlibiPositions(sizes.heads)
 
 
 class AlibiPositions(Position):
+    """Adds −slope · distance to the scores, with a slope for each head."""
+
     def __init__(self, heads: int) -> None:
         super().__init__()
         self.heads = heads
@@ -144,7 +149,7 @@ class AlibiPositions(Position):
         return Mask((AlibiMask(alibi_slopes(self.heads, angle_dtype(dtype))),))
 
 
-class RelativeBuckets(PositionScheme):
+class RelativeBuckets(PositionConfig):
     """Scores gain a learned number for each range of distances (Raffel et al. 2020)."""
 
     kind: Literal["relative_buckets"] = "relative_buckets"
@@ -153,29 +158,34 @@ class RelativeBuckets(PositionScheme):
     bidirectional: bool = True
 
     @model_validator(mode="after")
-    def _far_enough(self) -> "RelativeBuckets":
-        near = self.buckets // (4 if self.bidirectional else 2)
-        if self.max_distance <= near:
+    def _check_max_distance(self) -> "RelativeBuckets":
+        exact = self.buckets // 2
+        if self.bidirectional:
+            exact = self.buckets // 4
+        if self.max_distance <= exact:
             raise ValueError(
-                f"max_distance={self.max_distance} must be more than {near}, the distances that "
+                f"max_distance={self.max_distance} must be more than {exact}, the distances that "
                 f"buckets={self.buckets} hold one by one"
             )
         return self
 
-    def build(self, room: Sizes) -> Position:
-        return RelativePositions(self, room.heads)
-
-    def parameters(self, room: Sizes) -> int:
-        return self.buckets * room.heads
+    def build(self, sizes: Sizes) -> Position:
+        return RelativePositions(self, sizes.heads)
 
 
 class RelativePositions(Position):
-    """One table for all layers, as in T5."""
+    """Adds a learned number to the scores; one table for all layers, as in T5."""
 
-    def __init__(self, choice: RelativeBuckets, heads: int) -> None:
+    def __init__(self, config: RelativeBuckets, heads: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(choice.buckets, heads))
-        self.config = choice
+        self.weight = nn.Parameter(torch.empty(config.buckets, heads))
+        self.config = config
 
     def mask(self, dtype: torch.dtype) -> Mask:
-        return Mask((BucketMask(self.weight, self.config.max_distance, self.config.bidirectional),))
+        bias = BucketMask(self.weight, self.config.max_distance, self.config.bidirectional)
+        return Mask((bias,))
+
+
+def angle_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of angles and slopes: at least float32, whatever the model computes in."""
+    return torch.promote_types(dtype, torch.float32)
