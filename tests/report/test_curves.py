@@ -7,18 +7,18 @@ import time
 import numpy as np
 import pytest
 
-from qkv.report import curves
+from qkv.report import plot_log
 
 
 def _steps(count, loss=lambda step: 1 + 1 / step):
     return [
-        {"step": step, "loss": loss(step), "rate": step / count, "taken": True}
+        {"step": step, "loss": loss(step), "lr_scale": step / count, "finite": True}
         for step in range(1, count + 1)
     ]
 
 
 def _drawn(lines, metric="loss", higher_is_better=False):
-    picture = curves(lines, metric, higher_is_better)
+    picture = plot_log(lines, metric, higher_is_better)
     picture.savefig(io.BytesIO(), format="png")  # nothing warns, warnings are errors
     return picture
 
@@ -28,19 +28,19 @@ def _labels(axes):
 
 
 def test_a_run_that_watches_the_loss_has_losses_and_rate() -> None:
-    lines = [*_steps(30), {"step": 20, "held_out": {"loss": 1.25}}]
+    lines = [*_steps(30), {"step": 20, "validation": {"loss": 1.25}}]
     losses, rate = _drawn(lines).axes
-    assert _labels(losses) == ["training", "held out", "best: 1.250 at step 20"]
-    assert rate.get_ylabel() == "rate"
+    assert _labels(losses) == ["training", "validation", "best: 1.250 at step 20"]
+    assert rate.get_ylabel() == "lr"
 
 
 def test_another_watched_metric_has_its_own_panel_with_its_best_point() -> None:
     found = [(10, 0.5), (20, 0.75), (30, 0.7)]
-    lines = _steps(30) + [{"step": s, "held_out": {"accuracy": value}} for s, value in found]
+    lines = _steps(30) + [{"step": s, "validation": {"accuracy": value}} for s, value in found]
     losses, accuracy, _ = _drawn(lines, "accuracy", True).axes
-    assert _labels(losses) == ["training"]  # no held-out loss was measured
-    held_out, best = accuracy.get_lines()
-    assert list(held_out.get_ydata()) == [0.5, 0.75, 0.7]
+    assert _labels(losses) == ["training"]  # no validation loss was measured
+    validation, best = accuracy.get_lines()
+    assert list(validation.get_ydata()) == [0.5, 0.75, 0.7]
     assert (list(best.get_xdata()), list(best.get_ydata())) == ([20], [0.75])
 
 
@@ -59,9 +59,9 @@ def test_losses_that_are_not_finite_are_gaps_with_crosses() -> None:
     [
         [],
         [{"step": 1, "loss": 2.0}],
-        [{"step": 1, "loss": 2.0, "rate": 1.0}],
-        [{"step": 1, "loss": math.nan, "rate": 1.0}],
-        [{"step": 4, "held_out": {"accuracy": 0.5}}],
+        [{"step": 1, "loss": 2.0, "lr_scale": 1.0}],
+        [{"step": 1, "loss": math.nan, "lr_scale": 1.0}],
+        [{"step": 4, "validation": {"accuracy": 0.5}}],
         [{"step": 1, "loss": 0.0}, {"step": 2, "loss": 0.0}],
         [{"step": 1, "loss": -2.0}, {"step": 2, "loss": 1e300}],
     ],
@@ -91,11 +91,11 @@ def test_a_million_steps_are_drawn_as_few_points_in_little_time() -> None:
 
 
 def test_training_and_held_out_differ_in_grey_too() -> None:
-    lines = [*_steps(30), {"step": 20, "held_out": {"loss": 1.25}}]
-    raw, training, held_out, _ = _drawn(lines).axes[0].get_lines()
-    assert training.get_linestyle() != held_out.get_linestyle()
+    lines = [*_steps(30), {"step": 20, "validation": {"loss": 1.25}}]
+    raw, training, validation, _ = _drawn(lines).axes[0].get_lines()
+    assert training.get_linestyle() != validation.get_linestyle()
     assert training.get_linewidth() > raw.get_linewidth()
 
 
 def test_no_solver_lays_out_the_panels_because_its_last_bits_vary() -> None:
-    assert curves(_steps(3), "loss", False).get_layout_engine() is None
+    assert plot_log(_steps(3), "loss", False).get_layout_engine() is None

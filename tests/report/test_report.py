@@ -12,20 +12,23 @@ import pytest
 
 from qkv.errors import UsageError
 from qkv.metrics import score_labels
-from qkv.report import Story, Table, write_report
+from qkv.report import Table, TrainingReport, write_report
 
 HOSTILE = "<script>alert('1')</script> & \"co\" </td></table><img src=x onerror=alert(2)>"
 LINES = [
-    *({"step": step, "loss": 3 / step, "rate": 1 / step, "taken": True} for step in range(1, 60)),
-    {"step": 20, "held_out": {"loss": 0.5, "accuracy": 0.6}, "best": True},
-    {"step": 40, "held_out": {"loss": 0.4, "accuracy": 0.9}, "best": True},
+    *(
+        {"step": step, "loss": 3 / step, "lr_scale": 1 / step, "finite": True}
+        for step in range(1, 60)
+    ),
+    {"step": 20, "validation": {"loss": 0.5, "accuracy": 0.6}, "best": True},
+    {"step": 40, "validation": {"loss": 0.4, "accuracy": 0.9}, "best": True},
 ]
-STORY = Story(
+STORY = TrainingReport(
     title="A sentiment classifier",
     job="classify",
     metric="accuracy",
     higher_is_better=True,
-    lines=LINES,
+    log=LINES,
     data=[("training texts", "6,920")],
     remarks=["12 texts were cut to 256 tokens"],
     scores={"loss": 0.4, "accuracy": 0.9},
@@ -33,7 +36,7 @@ STORY = Story(
     labels=("bad", "good"),
     confusion=((3, 1), (0, 6)),
     samples=[Table("Wrong ones", ("true", "given", "text"), (("bad", "good", "so so"),))],
-    use=['qkv classify runs/reviews "what a film"'],
+    usage=['qkv classify runs/reviews "what a film"'],
     recipe="steps = 60\n",
 )
 VOID = {"meta", "wbr"}
@@ -100,13 +103,13 @@ def test_the_page_tells_everything_in_the_story(tmp_path: Path) -> None:
         "12 texts were cut to 256 tokens",
         'qkv classify runs/reviews "what a film"',
         "steps = 60",
-        "The best held-out accuracy, 0.900, came at step 40.",
-        "1 of 10 held-out texts got a wrong label.",
+        "The best validation accuracy, 0.900, came at step 40.",
+        "1 of 10 validation texts got a wrong label.",
     ):
         assert said in page.text
     for row in (
         ["score", "model", "baseline"],
-        ["accuracy (watched)", "0.900", "0.810"],
+        ["accuracy (selects the best weights)", "0.900", "0.810"],
         ["loss", "0.400", "–"],
         ["bad", "3", "1"],
         ["bad", "4", "0.750", "1.000"],
@@ -131,12 +134,12 @@ def test_the_page_needs_no_network_and_no_script(tmp_path: Path) -> None:
 
 
 def test_hostile_text_stays_text_wherever_it_stands(tmp_path: Path) -> None:
-    story = Story(
+    story = TrainingReport(
         title=HOSTILE,
         job=HOSTILE,
         metric="accuracy",
         higher_is_better=True,
-        lines=LINES,
+        log=LINES,
         data=[(HOSTILE, HOSTILE)],
         remarks=[HOSTILE],
         scores={"accuracy": 0.5, HOSTILE: 1.0},
@@ -144,7 +147,7 @@ def test_hostile_text_stays_text_wherever_it_stands(tmp_path: Path) -> None:
         labels=(HOSTILE, "&amp;"),
         confusion=((1, 2), (3, 4)),
         samples=[Table(HOSTILE, (HOSTILE,), ((HOSTILE,),))],
-        use=[HOSTILE],
+        usage=[HOSTILE],
         recipe=HOSTILE,
     )
     for each in (story, _many_labels(HOSTILE)):
@@ -212,7 +215,7 @@ def test_many_labels_show_the_most_confused_pairs_instead_of_a_matrix(tmp_path: 
 
 def test_labels_without_mistakes_say_so(tmp_path: Path) -> None:
     page = _page(replace(STORY, confusion=((4, 0), (0, 6))), tmp_path)
-    assert "All 10 held-out texts got their right label." in page.text
+    assert "All 10 validation texts got their right label." in page.text
 
 
 def test_a_label_that_never_occurs_has_no_share(tmp_path: Path) -> None:
@@ -232,7 +235,7 @@ def test_the_shares_are_the_measured_recall_and_precision(tmp_path: Path) -> Non
 
 
 def test_the_barest_story_is_a_page(tmp_path: Path) -> None:
-    page = _page(Story("bare", "language", "loss", False, [], [], [], {}, None), tmp_path)
+    page = _page(TrainingReport("bare", "language", "loss", False, [], [], [], {}, None), tmp_path)
     assert "No training steps were logged." in page.text
     assert "table" not in page.tags
 

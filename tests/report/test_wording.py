@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from qkv.report import Story
-from qkv.report.summary import course, figure, read_progress, verdict
+from qkv.report import TrainingReport
+from qkv.report.summary import describe_curves, format_score, read_curves, verdict
 
 
 def _story(ours, theirs, metric="accuracy", higher=True):
     scores = {} if ours is None else {metric: ours}
     baseline = None if theirs is None else ("a coin", {metric: theirs})
-    return Story("title", "job", metric, higher, [], [], [], scores, baseline)
+    return TrainingReport("title", "job", metric, higher, [], [], [], scores, baseline)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def _story(ours, theirs, metric="accuracy", higher=True):
     ],
 )
 def test_figures_have_as_many_digits_as_one_reads(value: float, shown: str) -> None:
-    assert figure(value) == shown
+    assert format_score(value) == shown
 
 
 def test_a_better_model_says_by_how_much() -> None:
@@ -62,23 +62,25 @@ def test_no_baseline_no_score_and_no_number_are_said() -> None:
 
 def test_the_course_states_the_numbers_of_the_curves() -> None:
     lines = [
-        {"step": 1, "loss": 4.0, "taken": True},
-        {"step": 2, "loss": math.nan, "taken": False},
-        {"step": 3, "loss": 2.0, "taken": True},
-        {"step": 1, "held_out": {"loss": 3.5, "bleu": 11.0}},
-        {"step": 2, "held_out": {"loss": 3.0, "bleu": 25.5}},
-        {"step": 3, "held_out": {"loss": 3.25, "bleu": 24.0}},
+        {"step": 1, "loss": 4.0, "finite": True},
+        {"step": 2, "loss": math.nan, "finite": False},
+        {"step": 3, "loss": 2.0, "finite": True},
+        {"step": 1, "validation": {"loss": 3.5, "bleu": 11.0}},
+        {"step": 2, "validation": {"loss": 3.0, "bleu": 25.5}},
+        {"step": 3, "validation": {"loss": 3.25, "bleu": 24.0}},
     ]
-    assert course(read_progress(lines, "bleu", True), "bleu") == (
+    assert describe_curves(read_curves(lines, "bleu", True), "bleu") == (
         "Training loss went from 4.000 at step 1 to 2.000 at step 3. "
-        "Held-out loss was 3.500 at step 1 and 3.250 at step 3. "
-        "Held-out BLEU was 11.00 at step 1 and 24.00 at step 3. "
-        "The best held-out BLEU, 25.50, came at step 2. "
+        "Validation loss was 3.500 at step 1 and 3.250 at step 3. "
+        "Validation BLEU was 11.00 at step 1 and 24.00 at step 3. "
+        "The best validation BLEU, 25.50, came at step 2. "
         "1 step had no finite loss. 1 step did not change the model."
     )
 
 
 def test_the_course_of_no_run_says_so() -> None:
-    assert course(read_progress([], "loss", False), "loss") == "No training steps were logged."
-    broken = read_progress([{"step": 1, "loss": math.inf}], "loss", False)
-    assert course(broken, "loss").startswith("The training loss was never finite.")
+    assert (
+        describe_curves(read_curves([], "loss", False), "loss") == "No training steps were logged."
+    )
+    broken = read_curves([{"step": 1, "loss": math.inf}], "loss", False)
+    assert describe_curves(broken, "loss").startswith("The training loss was never finite.")

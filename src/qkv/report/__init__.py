@@ -1,7 +1,7 @@
-"""What a training run leaves for people: curves and one page that tells the whole story."""
+"""What a training run leaves for people: the learning curves, and one page about the model."""
 
-from qkv.report.curves import curves
+from qkv.report.curves import plot_log
 from qkv.report.page import write_report
-from qkv.report.summary import Story, Table
+from qkv.report.summary import Table, TrainingReport
 
-__all__ = ["Story", "Table", "curves", "write_report"]
+__all__ = ["Table", "TrainingReport", "plot_log", "write_report"]

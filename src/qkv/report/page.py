@@ -1,217 +1,160 @@
-"""The report as one HTML page: no network, no script, nothing beside it needed."""
+"""The training report as files: curves.svg, curves.png, and one HTML page without any script.
+
+For a classifier the page shows its mistakes: the confusion matrix of a few labels, or the most
+confused pairs of many.
+"""
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qkv.errors import UsageError
-from qkv.report.curves import FAINT, HELD_OUT, INK, MUTED, TRAINING, draw
+from qkv.report.curves import FAINT, INK, MUTED, TRAINING, VALIDATION, plot_curves
 from qkv.report.html import (
     breakable,
     code,
+    details,
     document,
-    escaped,
-    folded,
+    escape,
     paragraph,
     scrolling,
     section,
     table,
 )
-from qkv.report.summary import Progress, Story, Table, course, figure, name, read_progress, verdict
+from qkv.report.summary import (
+    LearningCurves,
+    Table,
+    TrainingReport,
+    describe_curves,
+    format_score,
+    metric_name,
+    read_curves,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# FOLDED report/mistakes: Which labels are found and which are taken for each other, as parts of
-#   the page.
-#
-#   A few labels fit a matrix. Of many, only the pairs that are confused most can be read.
-# FOLDED report/write: The files of a report: the curves by themselves, and the page that holds
-#   everything.
+CURVES_SVG = "curves.svg"
+CURVES_PNG = "curves.png"
+REPORT = "report.html"
 
-MATRIX = 12  # labels that a matrix can hold
+MAX_MATRIX_LABELS = 12  # that a confusion matrix can hold
 
-PAIRS = 20  # confused pairs that are listed
+MAX_PAIRS = 20  # of confused labels that are listed
 
-HARDEST = 15  # of many labels, those that are shown unfolded
-
-Confusion = Sequence[Sequence[int]]
-
-
-def mistakes(labels: Sequence[str], confusion: Confusion) -> str:
-    """The labels one by one, then the matrix or the most confused pairs; empty without labels."""
-    if not confusion:
-        return ""
-    matrix = len(labels) <= MATRIX
-    if matrix:
-        shown = _matrix(labels, confusion)
-    else:
-        shown = _pairs(labels, confusion)
-    return f"{_summary(confusion)}\n{shown}\n{_each(labels, confusion)}"
-
-
-def _summary(confusion: Confusion) -> str:
-    total = sum(map(sum, confusion))
-    wrong = total - sum(row[at] for at, row in enumerate(confusion))
-    if not wrong:
-        return paragraph(f"All {total:,} held-out texts got their right label.")
-    return paragraph(f"{wrong:,} of {total:,} held-out texts got a wrong label.")
-
-
-def _each(labels: Sequence[str], confusion: Confusion) -> str:
-    """Label by label, in the given order if they are few, the hardest first if they are many."""
-    columns = ("label", "texts", "found", "right when given")
-    rows = []
-    for at, label in enumerate(labels):
-        right = confusion[at][at]
-        count = sum(confusion[at])
-        given = sum(row[at] for row in confusion)
-        rows.append((label, f"{count:,}", _share(right, count), _share(right, given)))
-    note = paragraph(
-        "Found (recall) is the share of a label's texts that got it; right when given "
-        "(precision) is the share of the texts given a label that truly have it."
-    )
-    if len(labels) <= MATRIX:
-        return table("Label by label", columns, rows) + note
-    ranked = sorted(range(len(labels)), key=lambda at: (_recall(confusion, at), labels[at]))
-    hardest, others = ([rows[at] for at in part] for part in (ranked[:HARDEST], ranked[HARDEST:]))
-    result = table(f"The {len(hardest)} labels that are found least", columns, hardest) + note
-    if others:
-        title = f"The other {len(others)} labels"
-        result += folded(title, table(title, columns, others))
-    return result
-
-
-def _matrix(labels: Sequence[str], confusion: Confusion) -> str:
-    """A row for each true label; the darker a cell, the larger its share of the row."""
-    title = "What was given to the texts of each label"
-    head = "".join(f'<th scope="col" dir="auto">{breakable(label)}</th>' for label in labels)
-    body = "\n".join(
-        f'<tr><th scope="row" dir="auto">{breakable(label)}</th>'
-        + "".join(_cell(row, i, j) for j in range(len(labels)))
-        + "</tr>"
-        for i, (label, row) in enumerate(zip(labels, confusion, strict=True))
-    )
-    return scrolling(
-        title,
-        f'<table class="matrix">\n<caption>{title}</caption>\n'
-        f'<thead><tr><th scope="col">true ↓ given →</th>{head}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody>\n</table>",
-    )
-
-
-def _cell(row: Sequence[int], i: int, j: int) -> str:
-    share = row[j] / sum(row) if sum(row) else 0.0
-    right = ' class="right"' if i == j else ""
-    return f'<td{right} style="--share:{share:.3f}">{row[j]:,}</td>'
-
-
-def _pairs(labels: Sequence[str], confusion: Confusion) -> str:
-    found = sorted(
-        (-count, labels[i], labels[j], sum(row))
-        for i, row in enumerate(confusion)
-        for j, count in enumerate(row)
-        if i != j and count
-    )
-    if not found:
-        return ""
-    rows = [(true, given, f"{-less:,}", _share(-less, total)) for less, true, given, total in found]
-    if len(found) <= PAIRS:
-        all_of = f"All {len(found)}"
-    else:
-        all_of = f"The {PAIRS} of {len(found):,}"
-    most = "pairs that were confused" + " most" * (len(found) > PAIRS)
-    columns = ("true label", "was given", "texts", "share of the label")
-    return table(f"{all_of} {most}", columns, rows[:PAIRS], texts=2)
-
-
-def _recall(confusion: Confusion, at: int) -> float:
-    """A label without texts was not missed, so it comes last among the hardest."""
-    if sum(confusion[at]):
-        return confusion[at][at] / sum(confusion[at])
-    return 1.0
-
-
-def _share(part: int, whole: int) -> str:
-    if whole:
-        return figure(part / whole)
-    return "–"
-
+HARDEST_LABELS = 15  # of many labels, those that are shown unfolded
 
 # The picture's colours follow the page, light or dark.
-COLOURS = {
+COLOUR_VARIABLES = {
     INK: "var(--ink)",
     MUTED: "var(--muted)",
     FAINT: "var(--faint)",
     TRAINING: "var(--training)",
-    HELD_OUT: "var(--held-out)",
+    VALIDATION: "var(--validation)",
     "#ffffff": "none",
 }
 
+Confusion = Sequence[Sequence[int]]  # a row per true label
 
-def page(story: Story, progress: Progress, svg: str) -> str:
-    """The whole page, with the picture of the curves drawn into it."""
+
+def write_report(report: TrainingReport, folder: Path) -> None:
+    """Write the three files into the folder; the same report gives the same bytes."""
+    curves = read_curves(report.log, report.metric, report.higher_is_better)
+    figure = plot_curves(curves, report.metric)
+    svg = _render(figure, "svg")
+    html = page(report, curves, svg.decode())
+    files = {
+        CURVES_SVG: svg,
+        CURVES_PNG: _render(figure, "png"),
+        # A lone surrogate, which files and generated text may hold, is written as its code.
+        REPORT: html.encode("utf-8", "backslashreplace"),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+    except OSError as error:
+        path = error.filename or folder
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def page(report: TrainingReport, curves: LearningCurves, svg: str) -> str:
+    """The whole page, with the picture of the curves inline."""
+    usage = ""
+    if report.usage:
+        usage = code("\n".join(report.usage))
+    recipe = ""
+    if report.recipe:
+        recipe = details("recipe.toml", code(report.recipe))
     sections = (
-        section("How the training went", inline_picture(svg, course(progress, story.metric))),
-        section("Scores on held-out data", _scores(story)),
-        section("Labels and mistakes", mistakes(story.labels, story.confusion)),
-        section("Samples", *map(_sample, story.samples)),
-        section("Data", _data(story.data), _remarks(story.remarks)),
-        section("How to use it", code("\n".join(story.use)) if story.use else ""),
-        section("Recipe", folded("recipe.toml", code(story.recipe)) if story.recipe else ""),
+        section(
+            "How the training went", inline_picture(svg, describe_curves(curves, report.metric))
+        ),
+        section("Scores on validation data", _scores(report)),
+        section("Labels and mistakes", confusion_report(report.labels, report.confusion)),
+        section("Samples", *map(_sample, report.samples)),
+        section("Data", _data(report.data), _remarks(report.remarks)),
+        section("How to use it", usage),
+        section("Recipe", recipe),
     )
-    return document(story.job, story.title, verdict(story), sections)
+    return document(report.job, report.title, verdict(report), sections)
 
 
-def inline_picture(svg: str, words: str, name: str = "") -> str:
-    """The picture inline, with the words below it as its text alternative too.
+def inline_picture(svg: str, caption: str, name: str = "") -> str:
+    """The SVG inline, with the caption as its text alternative too.
 
-    name: goes before every id of it, where a page has several pictures.
+    name: a prefix for every id in it, where a page has several pictures.
     """
     inline = svg[svg.index("<svg") :]
     inline = re.sub(r"\s*<(title|metadata)>.*?</\1>", "", inline, flags=re.DOTALL)
     inline = re.sub(r"font-family: [^;\"]+", "font-family: inherit", inline)
     inline = re.sub(r' (width|height)="[\d.]+pt"', "", inline)
-    for colour, variable in COLOURS.items():
+    for colour, variable in COLOUR_VARIABLES.items():
         inline = inline.replace(colour, variable)
-    own = f"{name}-" if name else ""
-    for reference in ('id="', 'href="#', "url(#") if name else ():
-        inline = inline.replace(reference, f"{reference}{own}")
-    inline = inline.replace("<svg", f'<svg role="img" aria-labelledby="{own}course"', 1)
-    caption = f'<figcaption id="{own}course">{escaped(words)}</figcaption>'
-    return f"<figure>\n{inline.strip()}\n{caption}\n</figure>"
+    prefix = ""
+    if name:
+        prefix = f"{name}-"
+        for reference in ('id="', 'href="#', "url(#"):
+            inline = inline.replace(reference, f"{reference}{prefix}")
+    inline = inline.replace("<svg", f'<svg role="img" aria-labelledby="{prefix}course"', 1)
+    figcaption = f'<figcaption id="{prefix}course">{escape(caption)}</figcaption>'
+    return f"<figure>\n{inline.strip()}\n{figcaption}\n</figure>"
 
 
-def _scores(story: Story) -> str:
-    """All scores, the watched one first, with the baseline's beside them if there is one."""
-    what, theirs = story.baseline or ("", {})
-    known = dict.fromkeys((story.metric, *story.scores, *theirs))
-    names = [each for each in known if each in story.scores or each in theirs]
-    if not names:
-        return ""
+def _scores(report: TrainingReport) -> str:
+    """All scores, the selection metric first, next to the baseline's if there is one."""
+    baseline_name, baseline_scores = report.baseline or ("", {})
+    metrics = dict.fromkeys((report.metric, *report.scores, *baseline_scores))
     columns = ["score", "model"]
-    if story.baseline:
+    if report.baseline:
         columns.append("baseline")
-    rows = [
-        (
-            name(each) + " (watched)" * (each == story.metric),
-            *(
-                figure(of[each]) if each in of else "–"
-                for of in (story.scores, theirs)[: len(columns) - 1]
-            ),
-        )
-        for each in names
-    ]
-    if story.higher_is_better:
-        direction = "higher"
-    else:
-        direction = "lower"
-    note = f"Of the {name(story.metric)}, {direction} is better."
-    return table("Final scores", columns, rows) + paragraph(
-        f"The baseline is {what}. {note}" if story.baseline else note
-    )
+    rows = []
+    for metric in metrics:
+        if metric not in report.scores and metric not in baseline_scores:
+            continue
+        name = metric_name(metric)
+        if metric == report.metric:
+            name += " (selects the best weights)"
+        row = [name, _optional_score(report.scores, metric)]
+        if report.baseline:
+            row.append(_optional_score(baseline_scores, metric))
+        rows.append(row)
+    if not rows:
+        return ""
+    direction = "higher" if report.higher_is_better else "lower"
+    note = f"For the {metric_name(report.metric)}, {direction} is better."
+    if report.baseline:
+        note = f"The baseline is {baseline_name}. {note}"
+    return table("Final scores", columns, rows) + paragraph(note)
+
+
+def _optional_score(scores: Mapping[str, float], metric: str) -> str:
+    if metric not in scores:
+        return "–"
+    return format_score(scores[metric])
 
 
 def _sample(sample: Table) -> str:
@@ -219,52 +162,126 @@ def _sample(sample: Table) -> str:
 
 
 def _data(data: Sequence[tuple[str, str]]) -> str:
-    if data:
-        return table("What it learned from", ("what", "value"), data, texts=2)
-    return ""
+    if not data:
+        return ""
+    return table("What it was trained on", ("what", "value"), data, texts=2)
 
 
 def _remarks(remarks: Sequence[str]) -> str:
-    items = "\n".join(f"<li>{escaped(remark)}</li>" for remark in remarks)
-    if remarks:
-        return f"<h3>Worth knowing</h3>\n<ul>\n{items}\n</ul>"
-    return ""
+    if not remarks:
+        return ""
+    items = "\n".join(f"<li>{escape(remark)}</li>" for remark in remarks)
+    return f"<h3>Worth knowing</h3>\n<ul>\n{items}\n</ul>"
 
 
-CURVES_SVG = "curves.svg"
-CURVES_PNG = "curves.png"
-REPORT = "report.html"
+def confusion_report(labels: Sequence[str], confusion: Confusion) -> str:
+    """The confusion matrix or the most confused pairs, then every label; empty without labels."""
+    if not confusion:
+        return ""
+    if len(labels) <= MAX_MATRIX_LABELS:
+        overview = _confusion_matrix(labels, confusion)
+    else:
+        overview = _confused_pairs(labels, confusion)
+    return f"{_error_count(confusion)}\n{overview}\n{_label_by_label(labels, confusion)}"
 
 
-def write_report(story: Story, folder: Path) -> None:
-    """curves.svg, curves.png and report.html in the folder; the same story, the same bytes."""
-    progress = read_progress(story.lines, story.metric, story.higher_is_better)
-    picture = draw(progress, story.metric)
-    svg = _rendered(picture, "svg")
-    files = {
-        CURVES_SVG: svg,
-        CURVES_PNG: _rendered(picture, "png"),
-        # A lone surrogate, which files may hold and generated text may too, is shown as its code.
-        REPORT: page(story, progress, svg.decode()).encode("utf-8", "backslashreplace"),
-    }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, content in files.items():
-            (folder / file).write_bytes(content)
-    except OSError as error:
-        place = error.filename or folder
-        raise UsageError(f"cannot write {place}: {error.strerror or error}") from error
+def _error_count(confusion: Confusion) -> str:
+    total = sum(map(sum, confusion))
+    errors = total - sum(row[i] for i, row in enumerate(confusion))
+    if not errors:
+        return paragraph(f"All {total:,} validation texts got their right label.")
+    return paragraph(f"{errors:,} of {total:,} validation texts got a wrong label.")
 
 
-def _rendered(picture: "Figure", form: str) -> bytes:
+def _label_by_label(labels: Sequence[str], confusion: Confusion) -> str:
+    """Recall and precision; few labels in their order, of many the hardest first."""
+    columns = ("label", "texts", "recall", "precision")
+    rows = []
+    for i, label in enumerate(labels):
+        correct = confusion[i][i]
+        texts = sum(confusion[i])
+        predictions = sum(row[i] for row in confusion)
+        rows.append((label, f"{texts:,}", _ratio(correct, texts), _ratio(correct, predictions)))
+    note = paragraph(
+        "Recall is the fraction of a label's texts that got it; precision is the fraction of the "
+        "texts that got a label that truly have it."
+    )
+    if len(labels) <= MAX_MATRIX_LABELS:
+        return table("Label by label", columns, rows) + note
+    ranking = sorted(range(len(labels)), key=lambda i: (_recall(confusion, i), labels[i]))
+    hardest = [rows[i] for i in ranking[:HARDEST_LABELS]]
+    others = [rows[i] for i in ranking[HARDEST_LABELS:]]
+    html = table(f"The {len(hardest)} labels with the lowest recall", columns, hardest) + note
+    if others:
+        title = f"The other {len(others)} labels"
+        html += details(title, table(title, columns, others))
+    return html
+
+
+def _confusion_matrix(labels: Sequence[str], confusion: Confusion) -> str:
+    """A row for each true label; the darker a cell, the larger its fraction of the row."""
+    title = "Predictions for the texts of each label"
+    head = "".join(f'<th scope="col" dir="auto">{breakable(label)}</th>' for label in labels)
+    rows = []
+    for i, (label, counts) in enumerate(zip(labels, confusion, strict=True)):
+        cells = "".join(_matrix_cell(counts, i, j) for j in range(len(labels)))
+        rows.append(f'<tr><th scope="row" dir="auto">{breakable(label)}</th>{cells}</tr>')
+    body = "\n".join(rows)
+    return scrolling(
+        title,
+        f'<table class="matrix">\n<caption>{title}</caption>\n'
+        f'<thead><tr><th scope="col">true ↓ predicted →</th>{head}</tr></thead>\n'
+        f"<tbody>\n{body}\n</tbody>\n</table>",
+    )
+
+
+def _matrix_cell(counts: Sequence[int], i: int, j: int) -> str:
+    fraction = counts[j] / max(1, sum(counts))
+    css_class = ' class="right"' if i == j else ""
+    return f'<td{css_class} style="--fraction:{fraction:.3f}">{counts[j]:,}</td>'
+
+
+def _confused_pairs(labels: Sequence[str], confusion: Confusion) -> str:
+    pairs = []
+    for i, counts in enumerate(confusion):
+        for j, count in enumerate(counts):
+            if i != j and count:
+                pairs.append((count, labels[i], labels[j], sum(counts)))
+    if not pairs:
+        return ""
+    pairs.sort(key=lambda pair: (-pair[0], pair[1:]))
+    title = f"All {len(pairs)} pairs that were confused"
+    if len(pairs) > MAX_PAIRS:
+        title = f"The {MAX_PAIRS} of {len(pairs):,} pairs that were confused most"
+    rows = []
+    for count, true, predicted, total in pairs[:MAX_PAIRS]:
+        rows.append((true, predicted, f"{count:,}", _ratio(count, total)))
+    columns = ("true label", "predicted", "texts", "fraction of the label")
+    return table(title, columns, rows, texts=2)
+
+
+def _recall(confusion: Confusion, i: int) -> float:
+    """A label without texts was never missed, so it comes last among the hardest."""
+    total = sum(confusion[i])
+    if not total:
+        return 1.0
+    return confusion[i][i] / total
+
+
+def _ratio(count: int, total: int) -> str:
+    if not total:
+        return "–"
+    return format_score(count / total)
+
+
+def _render(figure: "Figure", image_format: str) -> bytes:
     import matplotlib as mpl
 
+    metadata = None
+    if image_format == "svg":
+        metadata = {"Date": None, "Title": "Training curves"}
     content = io.BytesIO()
     # No date and no random ids; letters as text, which is smaller than their outlines.
     with mpl.rc_context({"svg.hashsalt": "qkv", "svg.fonttype": "none"}):
-        if form == "svg":
-            metadata = {"Date": None, "Title": "Training curves"}
-        else:
-            metadata = None
-        picture.savefig(content, format=form, dpi=150, metadata=metadata)
+        figure.savefig(content, format=image_format, dpi=150, metadata=metadata)
     return content.getvalue()

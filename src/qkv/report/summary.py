@@ -1,4 +1,4 @@
-"""All that a report tells, gathered by whoever ran the training."""
+"""What a training report says: its facts, its learning curves as arrays, and its sentences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,10 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# FOLDED report/progress: What the lines of metrics.jsonl say about a run, in order of its
-#   steps.
-# FOLDED report/wording: What the numbers of a run say in words: how good, compared with what,
-#   and how it got there.
+Floats = NDArray[np.float64]
+
+METRIC_NAMES = {
+    "accuracy": "accuracy",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "f1": "F1",
+    "macro_f1": "macro F1",
+    "v_measure": "V-measure",
+    "adjusted_rand": "adjusted Rand index",
+    "spearman": "Spearman correlation",
+}
 
 
 @dataclass(frozen=True)
@@ -29,22 +37,22 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Story:
-    """One training run: what was made, of what, how it went, how good it is, how to use it."""
+class TrainingReport:
+    """One training run: the model, its data, its curves, its scores, and how to use it."""
 
     title: str
     job: str
-    metric: str  # the watched one
+    metric: str  # the one that selects the best weights
     higher_is_better: bool
-    lines: Sequence[Mapping[str, Any]]  # of metrics.jsonl
+    log: Sequence[Mapping[str, Any]]  # the lines of metrics.jsonl
     data: Sequence[tuple[str, str]]  # name and value
     remarks: Sequence[str]
-    scores: Mapping[str, float]  # of the finished model on held-out data
+    scores: Mapping[str, float]  # of the finished model on validation data
     baseline: tuple[str, Mapping[str, float]] | None  # what it is, and its scores
     labels: tuple[str, ...] = ()
-    confusion: Sequence[Sequence[int]] = ()  # rows are the truth; empty: no labels to confuse
+    confusion: Sequence[Sequence[int]] = ()  # a row per true label; empty: not a classifier
     samples: Sequence[Table] = ()
-    use: Sequence[str] = ()  # commands and lines of Python
+    usage: Sequence[str] = ()  # commands and lines of Python
     recipe: str = ""
 
     def __post_init__(self) -> None:
@@ -53,223 +61,221 @@ class Story:
             raise ValueError(f"a confusion matrix of {len(self.labels)} labels, not {sizes}")
 
 
-Numbers = NDArray[np.float64]
-
-
 @dataclass(frozen=True)
-class Evaluation:
-    """The held-out scores after a step; those that are not finite are left out."""
+class EvaluationPoint:
+    """The validation scores after a step; scores that are not finite are left out."""
 
     step: int
     scores: Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Steps with their losses and learning-rate shares, NaN where a step has no finite one."""
+class LearningCurves:
+    """Losses and learning rates step by step, NaN where a step has no finite one."""
 
-    steps: Numbers
-    losses: Numbers
-    rates: Numbers
-    refused: int  # steps whose update was not taken
-    evaluations: tuple[Evaluation, ...]
-    best: Evaluation | None
+    steps: Floats
+    losses: Floats
+    lr_scales: Floats  # fractions of the peak learning rate
+    skipped_steps: int  # whose update was not finite
+    evaluations: tuple[EvaluationPoint, ...]
+    best: EvaluationPoint | None
 
-    def held_out(self, metric: str) -> tuple[list[int], list[float]]:
+    def validation(self, metric: str) -> tuple[list[int], list[float]]:
         """The steps at which the metric was measured, and its values."""
-        points = [(e.step, e.scores[metric]) for e in self.evaluations if metric in e.scores]
-        return [step for step, _ in points], [value for _, value in points]
+        points = [point for point in self.evaluations if metric in point.scores]
+        steps = [point.step for point in points]
+        values = [point.scores[metric] for point in points]
+        return steps, values
 
 
-def read_progress(
-    lines: Sequence[Mapping[str, Any]], metric: str, higher_is_better: bool
-) -> Progress:
-    """The run as arrays; lines that are neither a step nor an evaluation are ignored.
+def read_curves(
+    log: Sequence[Mapping[str, Any]], metric: str, higher_is_better: bool
+) -> LearningCurves:
+    """The log as arrays; lines that are neither a step nor an evaluation are ignored.
 
-    Of two lines about the same step the later one counts. The best evaluation is the last that
-    the run itself called so, otherwise the one with the best metric.
+    Of two lines about the same step the later one counts. The best evaluation is the last one the
+    run marked as best, otherwise the one with the best metric.
     """
     steps: dict[int, Mapping[str, Any]] = {}
-    held_out: dict[int, Mapping[str, Any]] = {}
-    for line in lines:
+    validation: dict[int, Mapping[str, Any]] = {}
+    for line in log:
         step = line.get("step")
         if isinstance(step, int) and isinstance(line.get("validation"), Mapping):
-            held_out[step] = line
+            validation[step] = line
         elif isinstance(step, int) and "loss" in line:
             steps[step] = line
     order = sorted(steps)
-    evaluations = tuple(_evaluation(step, held_out[step]) for step in sorted(held_out))
-    called_best = [e for e in evaluations if held_out[e.step].get("best") is True]
-    return Progress(
+    evaluations = tuple(_evaluation(step, validation[step]) for step in sorted(validation))
+    best = _best(evaluations, metric, higher_is_better)
+    for point in evaluations:
+        if validation[point.step].get("best") is True:
+            best = point
+    return LearningCurves(
         steps=np.array(order, dtype=np.float64),
-        losses=np.array([_finite(steps[step]["loss"]) for step in order], dtype=np.float64),
-        rates=np.array([_finite(steps[step].get("lr_scale")) for step in order], dtype=np.float64),
-        refused=sum(line.get("finite") is False for line in steps.values()),
+        losses=_column(steps, order, "loss"),
+        lr_scales=_column(steps, order, "lr_scale"),
+        skipped_steps=sum(line.get("finite") is False for line in steps.values()),
         evaluations=evaluations,
-        best=called_best[-1] if called_best else _best(evaluations, metric, higher_is_better),
+        best=best,
     )
 
 
-def smoothed(values: Numbers) -> Numbers:
+def smooth(values: Floats) -> Floats:
     """The mean of the finite values around each one; NaN where there are none.
 
-    The span is short at the start, so that a steep first fall is not flattened, and
-    soon a twentieth of all values.
+    The window is short at the start, so that a steep first fall is not flattened, and grows to a
+    twentieth of all values.
     """
-    at = np.arange(len(values))
-    half = len(values) // 40
-    reach = np.minimum(at + half // 10, half)
+    index = np.arange(len(values))
+    largest = len(values) // 40
+    radius = np.minimum(index + largest // 10, largest)
     finite = np.isfinite(values)
     sums = np.concatenate([[0.0], np.cumsum(np.where(finite, values, 0.0))])
     counts = np.concatenate([[0], np.cumsum(finite)])
-    low = np.maximum(at - reach, 0)
-    high = np.minimum(at + reach + 1, len(values))
+    low = np.maximum(index - radius, 0)
+    high = np.minimum(index + radius + 1, len(values))
     count = counts[high] - counts[low]
     means = (sums[high] - sums[low]) / np.maximum(count, 1)
     return np.where(count > 0, means, np.nan)
 
 
-def thinned(values: Numbers, most: int) -> NDArray[np.int64]:
-    """The places of at most `most` values that look like all of them: each span's extremes."""
-    if len(values) <= most:
+def thin(values: Floats, max_points: int) -> NDArray[np.int64]:
+    """The indices of at most `max_points` values that look like all: each span's extremes."""
+    if len(values) <= max_points:
         return np.arange(len(values))
-    kept = {0, len(values) - 1}
-    for span in np.array_split(np.arange(len(values)), most // 2 - 1):
+    indices = {0, len(values) - 1}
+    for span in np.array_split(np.arange(len(values)), max_points // 2 - 1):
         if np.isfinite(values[span]).any():
-            kept |= {int(span[np.nanargmin(values[span])]), int(span[np.nanargmax(values[span])])}
+            indices.add(int(span[np.nanargmin(values[span])]))
+            indices.add(int(span[np.nanargmax(values[span])]))
         else:
-            kept.add(int(span[0]))  # so that a long gap stays a gap
-    return np.array(sorted(kept), dtype=np.int64)
+            indices.add(int(span[0]))  # so that a long gap stays a gap
+    return np.array(sorted(indices), dtype=np.int64)
 
 
-def _evaluation(step: int, line: Mapping[str, Any]) -> Evaluation:
-    scores = {name: _finite(value) for name, value in line["validation"].items()}
-    return Evaluation(step, {name: v for name, v in scores.items() if not math.isnan(v)})
+def _column(steps: Mapping[int, Mapping[str, Any]], order: Sequence[int], key: str) -> Floats:
+    return np.array([_finite(steps[step].get(key)) for step in order], dtype=np.float64)
+
+
+def _evaluation(step: int, line: Mapping[str, Any]) -> EvaluationPoint:
+    scores = {}
+    for metric, value in line["validation"].items():
+        number = _finite(value)
+        if not math.isnan(number):
+            scores[metric] = number
+    return EvaluationPoint(step, scores)
 
 
 def _best(
-    evaluations: Sequence[Evaluation], metric: str, higher_is_better: bool
-) -> Evaluation | None:
-    measured = [e for e in evaluations if metric in e.scores]
-    sign = -1 if higher_is_better else 1
-    return min(measured, key=lambda e: sign * e.scores[metric], default=None)
+    evaluations: Sequence[EvaluationPoint], metric: str, higher_is_better: bool
+) -> EvaluationPoint | None:
+    points = [point for point in evaluations if metric in point.scores]
+    if not points:
+        return None
+    if higher_is_better:
+        return max(points, key=lambda point: point.scores[metric])
+    return min(points, key=lambda point: point.scores[metric])
 
 
 def _finite(value: Any) -> float:
-    """The number, or NaN for anything else; JSON may hold null where a number was none."""
-    if isinstance(value, int | float):
-        number = float(value)
-    else:
-        number = math.nan
-    if math.isfinite(number):
-        return number
+    """The number, or NaN for anything else; JSON holds null where a number was not finite."""
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
     return math.nan
 
 
-NAMES = {
-    "accuracy": "accuracy",
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "f1": "F1",
-    "macro_f1": "macro F1",
-    "v_measure": "V-measure",
-    "adjusted_rand": "adjusted Rand index",
-    "spearman": "Spearman correlation",
-}
-
-
-def name(metric: str) -> str:
+def metric_name(metric: str) -> str:
     """The metric as people write it."""
-    return NAMES.get(metric, metric.replace("_", " "))
+    return METRIC_NAMES.get(metric, metric.replace("_", " "))
 
 
-def figure(value: float) -> str:
+def format_score(score: float) -> str:
     """A score with as many digits as one reads: 0.913, 34.21, 1,234."""
-    if not math.isfinite(value):
-        if math.isnan(value):
-            return "not a number"
+    if math.isnan(score):
+        return "not a number"
+    if math.isinf(score):
         return "infinite"
-    if value != 0 and abs(value) < 0.0005:
-        return f"{value:.1e}"
-    if abs(value) < 10:
+    if score != 0 and abs(score) < 0.0005:
+        return f"{score:.1e}"
+    if abs(score) < 10:
         decimals = 3
-    elif abs(value) < 1000:
+    elif abs(score) < 1000:
         decimals = 2
     else:
         decimals = 0
-    return f"{value:,.{decimals}f}".replace("-", "−")
+    return f"{score:,.{decimals}f}".replace("-", "−")
 
 
-def verdict(story: Story) -> str:
+def verdict(report: TrainingReport) -> str:
     """Whether the model is better than its baseline, in one or two plain sentences."""
-    metric = name(story.metric)
-    if story.metric not in story.scores:
-        return f"The finished model was not scored: no held-out {metric} was measured."
-    ours = story.scores[story.metric]
-    reaches = f"On held-out data the {metric} is {figure(ours)}"
-    what, theirs = story.baseline or ("", {})
-    if not math.isfinite(ours):
-        return f"{reaches}: the model cannot be used."
-    if not math.isfinite(theirs.get(story.metric, math.nan)):
-        return f"{reaches}. There is no baseline to compare it with."
-    baseline = theirs[story.metric]
-    if story.higher_is_better:
-        direction = "higher"
-    else:
-        direction = "lower"
-    beside = f"{reaches}; the baseline, {what}, has {figure(baseline)} ({direction} is better)"
-    if figure(ours) == figure(baseline):
-        return f"The model did not beat its baseline: both are the same. {beside}."
-    if (ours > baseline) != story.higher_is_better:
-        return f"The model did not beat its baseline. {beside}."
-    return f"The model beats its baseline by {figure(abs(ours - baseline))}. {beside}."
+    metric = metric_name(report.metric)
+    if report.metric not in report.scores:
+        return f"The finished model was not scored: no validation {metric} was measured."
+    score = report.scores[report.metric]
+    sentence = f"On validation data the {metric} is {format_score(score)}"
+    if not math.isfinite(score):
+        return f"{sentence}: the model cannot be used."
+    baseline_name, baseline_scores = report.baseline or ("", {})
+    baseline = baseline_scores.get(report.metric, math.nan)
+    if not math.isfinite(baseline):
+        return f"{sentence}. There is no baseline to compare it with."
+    direction = "higher" if report.higher_is_better else "lower"
+    sentence += (
+        f"; the baseline, {baseline_name}, has {format_score(baseline)} ({direction} is better)"
+    )
+    if format_score(score) == format_score(baseline):
+        return f"The model did not beat its baseline: both are the same. {sentence}."
+    if (score > baseline) != report.higher_is_better:
+        return f"The model did not beat its baseline. {sentence}."
+    return f"The model beats its baseline by {format_score(abs(score - baseline))}. {sentence}."
 
 
-def course(progress: Progress, metric: str) -> str:
+def describe_curves(curves: LearningCurves, metric: str) -> str:
     """The curves in words, with their numbers, for whoever cannot see them."""
-    sentences = [_training(progress)]
+    sentences = [_describe_training(curves)]
     for each in dict.fromkeys(("loss", metric)):
-        steps, values = progress.held_out(each)
-        if values:
-            sentences.append(
-                f"Held-out {name(each)} was {figure(values[0])} at step {steps[0]:,} and "
-                f"{figure(values[-1])} at step {steps[-1]:,}."
-                if len(values) > 1
-                else f"Held-out {name(each)} was {figure(values[0])} at step {steps[0]:,}."
-            )
-    best = progress.best
+        steps, values = curves.validation(each)
+        if not values:
+            continue
+        sentence = (
+            f"Validation {metric_name(each)} was {format_score(values[0])} at step {steps[0]:,}"
+        )
+        if len(values) > 1:
+            sentence += f" and {format_score(values[-1])} at step {steps[-1]:,}"
+        sentences.append(f"{sentence}.")
+    best = curves.best
     if best is not None and metric in best.scores:
         sentences.append(
-            f"The best held-out {name(metric)}, {figure(best.scores[metric])}, "
+            f"The best validation {metric_name(metric)}, {format_score(best.scores[metric])}, "
             f"came at step {best.step:,}."
         )
-    broken = int(np.isnan(progress.losses).sum())
-    if broken:
-        sentences.append(f"{_steps(broken)} had no finite loss.")
-    if progress.refused:
-        sentences.append(f"{_steps(progress.refused)} did not change the model.")
+    not_finite = int(np.isnan(curves.losses).sum())
+    if not_finite:
+        sentences.append(f"{_count_steps(not_finite)} had no finite loss.")
+    if curves.skipped_steps:
+        sentences.append(f"{_count_steps(curves.skipped_steps)} did not change the model.")
     return " ".join(sentences)
 
 
-def _training(progress: Progress) -> str:
-    line = smoothed(progress.losses)
-    shown = np.flatnonzero(np.isfinite(line))
-    if len(progress.steps) == 0:
+def _describe_training(curves: LearningCurves) -> str:
+    if len(curves.steps) == 0:
         return "No training steps were logged."
-    if len(shown) == 0:
+    line = smooth(curves.losses)
+    finite = np.flatnonzero(np.isfinite(line))
+    if len(finite) == 0:
         return "The training loss was never finite."
-    first = shown[0]
-    last = shown[-1]
-    start = f"{figure(line[first])} at step {progress.steps[first]:,.0f}"
+    first = finite[0]
+    last = finite[-1]
+    start = f"{format_score(line[first])} at step {curves.steps[first]:,.0f}"
     if first == last:
         return f"Training loss was {start}."
     return (
-        f"Training loss went from {start} to {figure(line[last])} "
-        f"at step {progress.steps[last]:,.0f}."
+        f"Training loss went from {start} to {format_score(line[last])} "
+        f"at step {curves.steps[last]:,.0f}."
     )
 
 
-def _steps(count: int) -> str:
+def _count_steps(count: int) -> str:
     if count == 1:
         return "1 step"
     return f"{count:,} steps"

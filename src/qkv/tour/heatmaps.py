@@ -10,7 +10,7 @@ from qkv.interpret.attribution.translation import TargetWord, TranslationAttribu
 from qkv.interpret.export.drawing import shortened
 from qkv.interpret.export.pictures import AttentionWeights, all_attention_weights
 from qkv.interpret.trace import Trace
-from qkv.report.html import escaped, scrolling
+from qkv.report.html import escape, scrolling
 from qkv.tour.results import ExplainedTranslation
 
 # Sizes in the SVG's own units.
@@ -70,7 +70,7 @@ class _HeatMap:
             f'<defs><pattern id="{self.name}-hidden" width="5" height="5" '
             'patternUnits="userSpaceOnUse"><path d="M0 5L5 0"/></pattern></defs>\n'
             f"{svg}\n</svg>\n</div>\n"
-            f'<figcaption id="{self.name}">{escaped(self._caption())}</figcaption>\n</figure>'
+            f'<figcaption id="{self.name}">{escape(self._caption())}</figcaption>\n</figure>'
         )
 
     def _caption(self) -> str:
@@ -96,11 +96,11 @@ class _HeatMap:
         if head == 0:
             for i, token in enumerate(self.rows):
                 y = (i + 0.75) * CELL
-                yield f'<text class="row" x="-4" y="{y:.1f}">{escaped(token)}</text>'
+                yield f'<text class="row" x="-4" y="{y:.1f}">{escape(token)}</text>'
         if is_last:
             for j, token in enumerate(self.columns):
                 transform = f"translate({(j + 0.25) * CELL:.1f} {T * CELL + 5}) rotate(90)"
-                yield f'<text transform="{transform}">{escaped(token)}</text>'
+                yield f'<text transform="{transform}">{escape(token)}</text>'
         yield "</g>"
 
     def _cells(self, weights: AttentionWeights, head: int) -> Iterator[str]:
@@ -122,7 +122,7 @@ def alignment(explained: ExplainedTranslation) -> str:
     attribution = explained.attribution
     title = f"{explained.pair.source} → {attribution.target}"
     head = "".join(
-        f'<th scope="col">{escaped(visible_word(source.word.text))}</th>'
+        f'<th scope="col">{escape(visible_word(source.word.text))}</th>'
         for source in attribution.sources
     )
     rows = "\n".join(_row(word) for word in attribution.targets)
@@ -130,11 +130,11 @@ def alignment(explained: ExplainedTranslation) -> str:
     if not explained.correct:
         correction = f"The reference: {explained.pair.target} "
     table = (
-        f'<table class="matrix looks">\n<caption>{escaped(title)}</caption>\n'
+        f'<table class="matrix looks">\n<caption>{escape(title)}</caption>\n'
         f'<thead><tr><th scope="col">word ↓ looks at →</th>{head}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody>\n</table>"
     )
-    note = escaped(correction + _faithfulness(attribution))
+    note = escape(correction + _faithfulness(attribution))
     return f'{scrolling(title, table)}\n<p class="note">{note}</p>'
 
 
@@ -146,8 +146,8 @@ def _row(word: TargetWord) -> str:
         if index == word.depends_on:
             attribute = " class=depends"
             star = "*"
-        cells.append(f'<td{attribute} style="--share:{weight:.3f}">{_format(weight)}{star}</td>')
-    name = escaped(visible_word(word.word.text))
+        cells.append(f'<td{attribute} style="--fraction:{weight:.3f}">{_format(weight)}{star}</td>')
+    name = escape(visible_word(word.word.text))
     return f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>'
 
 

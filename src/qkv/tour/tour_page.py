@@ -13,9 +13,9 @@ from qkv.interpret.examples import POEM
 from qkv.interpret.render.sections import Section, WalkView, sections
 from qkv.interpret.render.terminal_text import plain_text
 from qkv.interpret.walk import walk
-from qkv.report.html import document, escaped, paragraph, section, table
+from qkv.report.html import document, escape, paragraph, section, table
 from qkv.report.page import CURVES_SVG, inline_picture
-from qkv.report.summary import course, read_progress
+from qkv.report.summary import describe_curves, read_curves
 from qkv.tour.heatmaps import alignment, heat_maps
 from qkv.tour.results import (
     PROMPT,
@@ -80,7 +80,7 @@ def _example_step(part: Section) -> str:
     rows = [[name, *cells] for name, cells in zip(part.table.rows, part.table.cells, strict=True)]
     html = table(title, (part.table.corner, *part.table.columns), rows)
     for note in (plain_text(part.step.sentence).replace("*", ""), *part.footnotes):
-        html += f'<p class="note">{escaped(note)}</p>'
+        html += f'<p class="note">{escape(note)}</p>'
     return html
 
 
@@ -114,7 +114,7 @@ def _review(explained: ExplainedReview) -> str:
         correction = f", but it is {explained.review.label}"
     verdict = f"{attribution.label} ({attribution.probability:.3f}){correction}"
     return (
-        f'<h3>{escaped(verdict)}</h3>\n<p class="words">\n{words}\n</p>\n'
+        f'<h3>{escape(verdict)}</h3>\n<p class="words">\n{words}\n</p>\n'
         f"{_faithfulness(attribution)}"
     )
 
@@ -128,7 +128,7 @@ def _word(word: LabelWord, largest: float) -> str:
     height = BAR_HEIGHT * abs(effect) / largest
     return (
         f'<span class="word {kind}"><span class="bar" style="height:{height:.2f}rem">'
-        f"</span><b>{escaped(word.word.text)}</b><small>{format_signed(effect, 1)}</small></span>"
+        f"</span><b>{escape(word.word.text)}</b><small>{format_signed(effect, 1)}</small></span>"
     )
 
 
@@ -141,7 +141,7 @@ def _faithfulness(attribution: LabelAttribution) -> str:
     sentence = ""
     if test is not None:
         sentence = f"How far to trust this: {test.trust.verdict}."
-    return f'<p class="note">{escaped(sentence)}</p>'
+    return f'<p class="note">{escape(sentence)}</p>'
 
 
 def _language(results: TourResults) -> list[str]:
@@ -151,7 +151,7 @@ def _language(results: TourResults) -> list[str]:
     return [
         *_training(trained),
         paragraph(f"Its continuation of “{PROMPT}”, sampled with a fixed seed:"),
-        f"<blockquote>{escaped(results.sample.rstrip())}</blockquote>",
+        f"<blockquote>{escape(results.sample.rstrip())}</blockquote>",
         "<h3>Where its heads look</h3>",
         paragraph(f"“{beginning}”. A decoder may not look ahead: that half is hatched."),
         heat_maps(trace, "language"),
@@ -188,7 +188,7 @@ def _training(trained: TrainedModel) -> list[str]:
     bars = ""
     for name, css_class, score in (
         ("this model", "", trained.score),
-        (escaped(trained.spec.baseline), "baseline", trained.baseline),
+        (escape(trained.spec.baseline), "baseline", trained.baseline),
     ):
         bars += (
             f'<span class="who">{name}</span><span class="track"><span class="fill {css_class}" '
@@ -207,8 +207,8 @@ def _curves(trained: TrainedModel) -> str:
     """The learning curves that training drew, with their numbers in words below."""
     spec = trained.spec
     svg = (trained.path / CURVES_SVG).read_text("utf-8")
-    progress = read_progress(trained.metrics, spec.selection_metric, spec.higher_is_better)
-    return inline_picture(svg, course(progress, spec.selection_metric), spec.name)
+    curves = read_curves(trained.metrics, spec.selection_metric, spec.higher_is_better)
+    return inline_picture(svg, describe_curves(curves, spec.selection_metric), spec.name)
 
 
 def _clusters(clusters: ReviewClusters) -> list[str]:
@@ -231,7 +231,7 @@ def _clusters(clusters: ReviewClusters) -> list[str]:
             "Groups of the vectors that the encoder reads its label off. It was trained to "
             "separate labels, so its groups separate them too; the clustering itself sees no label."
         ),
-        f'<figure>\n{svg}\n<figcaption id="map">{escaped(caption)}</figcaption>\n</figure>',
+        f'<figure>\n{svg}\n<figcaption id="map">{escape(caption)}</figcaption>\n</figure>',
         table("Groups, the largest first", columns, rows, texts=4),
     ]
 
@@ -269,7 +269,7 @@ def _next_commands(folder: Path) -> list[str]:
 
 def _command_list(commands: Commands) -> str:
     items = "\n".join(
-        f'<li><code tabindex="0">{escaped(command)}</code><span>{escaped(purpose)}</span></li>'
+        f'<li><code tabindex="0">{escape(command)}</code><span>{escape(purpose)}</span></li>'
         for command, purpose in commands
     )
     return f'<ul class="commands">\n{items}\n</ul>'

@@ -20,7 +20,7 @@ from qkv.engine.optimized import can_optimize
 from qkv.errors import TrainingError
 from qkv.files import write_error_message
 from qkv.model import Layers, Model
-from qkv.report import Story, write_report
+from qkv.report import TrainingReport, write_report
 from qkv.tasks.token_tasks import Batch
 from qkv.text import Tokenizer
 from qkv.text.tokenizer import TOKENIZER_COMPANIONS
@@ -51,14 +51,14 @@ def story(
     data_module: DataModule,
     judged: EvalResult,
     lines: Sequence[str],
-) -> Story:
+) -> TrainingReport:
     """All of it; `lines` are those of metrics.jsonl."""
-    return Story(
+    return TrainingReport(
         title=job.title,
         job=job.name,
         metric=data_module.metric.name,
         higher_is_better=data_module.metric.higher_is_better,
-        lines=[json.loads(line) for line in lines],
+        log=[json.loads(line) for line in lines],
         data=data_module.facts,
         remarks=data_module.remarks,
         scores=judged.scores,
@@ -66,7 +66,7 @@ def story(
         labels=judged.labels,
         confusion=judged.confusion,
         samples=judged.samples,
-        use=tuple(line.format(place) for line in USE[job.name]),
+        usage=tuple(line.format(place) for line in USE[job.name]),
         recipe=recipe.toml(),
     )
 

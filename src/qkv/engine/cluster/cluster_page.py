@@ -13,7 +13,7 @@ from qkv.engine.cluster.clustering import OUTLIERS, Cluster, Clustering
 from qkv.engine.cluster.kmeans import Labels, Vectors, principal, unit
 from qkv.errors import UsageError
 from qkv.files import atomic_write, write_error_message
-from qkv.report.html import document, escaped, paragraph, section, table
+from qkv.report.html import document, escape, paragraph, section, table
 
 # FOLDED engine/cluster/picture: The map as a picture that stands inside a page: a sign for each
 #   text, its words when pointed at.
@@ -112,7 +112,7 @@ def _title(clustering: Clustering, number: int) -> str:
         where = "outlier"
     else:
         where = f"{label}: {clustering.name_of(label)}"
-    return escaped(f"{cut} ({where})")
+    return escape(f"{cut} ({where})")
 
 
 POINTS = 1_200
@@ -209,7 +209,7 @@ def _figure(clustering: Clustering, shown: Labels, at: Vectors) -> str:
         f"{part}, alike ones near each other; the larger distances mean little. Numbers are those "
         "of the clusters below. Point at a sign to read its text."
     )
-    caption = f'<figcaption id="map">{escaped(words)}</figcaption>'
+    caption = f'<figcaption id="map">{escape(words)}</figcaption>'
     return f"<figure>\n{picture(clustering, shown, at)}\n{caption}\n</figure>"
 
 

@@ -26,7 +26,7 @@ from qkv.interpret.page.payload import build_payload, most_decided_head
 from qkv.interpret.page.size_budget import MAX_BYTES
 from qkv.interpret.page.tensor_chunks import TensorChunks, as_float32
 from qkv.interpret.trace import Trace
-from qkv.report.html import escaped, paragraph, table
+from qkv.report.html import escape, paragraph, table
 
 MAX_HEADING_LENGTH = 300  # characters of the text in the heading
 MAX_TITLE_LENGTH = 80  # … and in the title of the window
@@ -66,7 +66,7 @@ def render_page(
     script = bundle_script()
     return Template(_read_asset("page.html")).substitute(
         policy=_content_security_policy(style, script),
-        title=escaped(title or _window_title(trace)),
+        title=escape(title or _window_title(trace)),
         heading=_heading_markup(trace, attentions, title),
         why="\n".join(section_markup(section) for section in why),
         plain=_plain_tables(trace, attentions),
@@ -100,7 +100,7 @@ def mimebundle(trace: Trace, *, why: Sequence[Section] = ()) -> dict[str, str]:
     # An attribute value, byte for byte, since the hashes of the policy must still hold.
     srcdoc = document.replace("&", "&amp;").replace('"', "&quot;")
     style = f"width:100%;height:{NOTEBOOK_HEIGHT}px;border:0"
-    title = escaped(_window_title(trace))
+    title = escape(_window_title(trace))
     return {
         "text/html": (
             f'<iframe title="{title}" sandbox="allow-scripts" style="{style}" '
@@ -126,15 +126,15 @@ def _heading_markup(trace: Trace, attentions: list[AttentionView], title: str | 
     text = _text_of(trace)
     target = trace.metadata.get("target")
     if title:
-        heading = escaped(title)
+        heading = escape(title)
     else:
-        heading = f"<bdi>{escaped(_truncate(text, MAX_HEADING_LENGTH))}</bdi>"
+        heading = f"<bdi>{escape(_truncate(text, MAX_HEADING_LENGTH))}</bdi>"
         if target:
-            target = escaped(_truncate(target, MAX_HEADING_LENGTH))
+            target = escape(_truncate(target, MAX_HEADING_LENGTH))
             heading += f' <span class="arrow">→</span> <bdi>{target}</bdi>'
     size = ' class="long"' if len(text) > 90 else ""
-    edits = "".join(f'<p class="edit">What if: {escaped(edit)}</p>' for edit in trace.edits)
-    facts = escaped(_facts(trace, attentions))
+    edits = "".join(f'<p class="edit">What if: {escape(edit)}</p>' for edit in trace.edits)
+    facts = escape(_facts(trace, attentions))
     return (
         '<p class="job">qkv · inside the model</p>\n'
         f"<h1{size}>{heading}</h1>\n{edits}"
@@ -165,7 +165,7 @@ def _provenance_markup(trace: Trace) -> str:
     rows = ""
     for key, name in METADATA_NAMES.items():
         if trace.metadata.get(key):
-            rows += f"<dt>{escaped(name)}</dt><dd>{escaped(trace.metadata[key])}</dd>"
+            rows += f"<dt>{escape(name)}</dt><dd>{escape(trace.metadata[key])}</dd>"
     return (
         f"<dl>{rows}</dl>\n<p>Every number is one of the trace, in float32 as it was computed; "
         "steps of attention are computed beside the fused kernel from the same queries, keys and "
