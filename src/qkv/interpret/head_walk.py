@@ -12,7 +12,7 @@ import numpy as np
 from qkv.errors import QkvError, UsageError
 from qkv.interpret.head_wording import describe
 from qkv.interpret.matrix import Matrix, column_labels, unique_labels
-from qkv.interpret.step import Step, Walk
+from qkv.interpret.step import Walk, WalkStep
 from qkv.interpret.trace import Graph, Node, Trace
 from qkv.interpret.trace.operations import (
     ElementwiseAdd,
@@ -62,6 +62,7 @@ def locate_head(
 
     side: encoder or decoder of an encoder–decoder, by default the decoder.
     """
+    # decoder.0 is the alias of what the decoder's first layer passes on.
     stacks = [name for name in ("decoder", "encoder") if f"{name}.0" in graph.aliases]
     stack = side or stacks[0]
     if stack not in stacks:
@@ -102,7 +103,7 @@ class _HeadWalk:
 
     trace: Trace
     location: HeadLocation
-    steps: dict[str, Step] = field(default_factory=dict)
+    steps: dict[str, WalkStep] = field(default_factory=dict)
     queries: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
 
@@ -112,6 +113,7 @@ class _HeadWalk:
         self.keys = unique_labels(self.trace.tokens[grid.sequences["S"]])
         x = self._add_input("x", self._node("query").inputs[0], self.queries)
         memory = x
+        # Cross attention: queries and keys run along different sequences.
         if grid.sequences["T"] != grid.sequences["S"]:
             memory = self._add_input("source_x", self._node("key").inputs[0], self.keys)
         q = self._project("query", "q", x, self.queries)
@@ -209,6 +211,7 @@ class _HeadWalk:
         node = self._node(f"{part}_rotated")
         assert isinstance(node.operation, Rotate)
         for function, name in zip(("cos", "sin"), node.inputs[1:], strict=True):
+            # Queries and keys are rotated by the same angles, shown once.
             if function not in self.steps:
                 angles = to_numpy(self.trace[name]).astype(np.float64)
                 self._add(function, rows, angles.reshape(len(rows), -1), InputValue())
@@ -272,11 +275,12 @@ class _HeadWalk:
         self.steps[name] = describe(name, rows, columns, value, operation, inputs, row_axis, cross)
 
 
-def _check_step(walk: Walk, step: Step) -> None:
+def _check_step(walk: Walk, step: WalkStep) -> None:
     """A QkvError if the model's numbers differ from those that the step's inputs give."""
     if step.is_input:
         return
     recomputed = step.operation.compute(*walk.inputs(step))
+    # −∞ − −∞ is NaN, so cells that both sides hide are compared as zeros.
     hidden = np.isneginf(step.value) & np.isneginf(recomputed)
     expected = np.where(hidden, 0.0, recomputed)
     difference = np.abs(expected - np.where(hidden, 0.0, step.value))

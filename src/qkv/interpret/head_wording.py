@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qkv.interpret.matrix import Matrix, column_labels
-from qkv.interpret.step import Sentence, Step, UserWord
+from qkv.interpret.step import Sentence, UserWord, WalkStep
 from qkv.interpret.trace.operations import MatMul, Operation, ScaleScores, Scores
 
 
@@ -70,7 +70,7 @@ def describe(
     inputs: tuple[str, ...],
     row_axis: str,
     cross: bool,
-) -> Step:
+) -> WalkStep:
     """The step with its title, equation and sentence; columns without labels are numbered.
 
     row_axis: what the rows of a matrix of features are, query or key. cross: whether keys and
@@ -81,6 +81,7 @@ def describe(
     if isinstance(operation, MatMul) and operation.bias:
         equation = f"{equation} + b"
         latex = f"{latex} + b"
+    # M is the memory, the output of the encoder.
     if name in ("k", "v") and cross:
         equation = equation.replace("X", "M")
         latex = latex.replace("X", "M")
@@ -104,7 +105,7 @@ def describe(
         axes = ("", "")
     else:
         axes = (row_axis, "")
-    return Step(
+    return WalkStep(
         name=name,
         title=title,
         equation=equation,

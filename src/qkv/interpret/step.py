@@ -16,7 +16,7 @@ Sentence = tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class WalkStep:
     """One matrix of a walk, computed by `operation` from the steps named in `inputs`."""
 
     name: str
@@ -46,22 +46,22 @@ class Walk:
     """All steps, in the order they are computed."""
 
     title: str
-    steps: tuple[Step, ...]
+    steps: tuple[WalkStep, ...]
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[WalkStep]:
         return iter(self.steps)
 
-    def __getitem__(self, name: str) -> Step:
+    def __getitem__(self, name: str) -> WalkStep:
         for step in self.steps:
             if step.name == name:
                 return step
         raise UsageError(unknown("step", name, (step.name for step in self.steps)))
 
-    def inputs(self, step: Step) -> list[Matrix]:
+    def inputs(self, step: WalkStep) -> list[Matrix]:
         """The matrices the step is computed from."""
         return [self[name].value for name in step.inputs]
 
-    def select(self, names: Sequence[str]) -> list[Step]:
+    def select(self, names: Sequence[str]) -> list[WalkStep]:
         """The steps of these names, in the order of the walk; all steps if there are no names."""
         if not names:
             return list(self.steps)
@@ -70,7 +70,7 @@ class Walk:
 
     def cells(
         self, row: str, column: str, names: Sequence[str] = ()
-    ) -> list[tuple[Step, int, int]]:
+    ) -> list[tuple[WalkStep, int, int]]:
         """Every selected step that has this cell, with its indices.
 
         Row and column are labels or numbers from 1. Without names, two numbers mean a query and a

@@ -24,7 +24,7 @@ from qkv.interpret.matrix import (
     round_matrix,
     unique_labels,
 )
-from qkv.interpret.step import Step, Walk
+from qkv.interpret.step import Walk, WalkStep
 from qkv.interpret.trace.operations import (
     ConcatHeads,
     DisplayMatrix,
@@ -48,6 +48,7 @@ def walk(sheet: Worksheet) -> Walk:
     Every step is computed twice, by the attention kernel and by its operation, and must agree.
     """
     result = _WorksheetWalk(sheet).build()
+    # Two implementations that share no code must give the same numbers before any is shown.
     for step in result:
         _check_finite(step)
         if not step.is_input:
@@ -63,7 +64,7 @@ class _WorksheetWalk:
         self.sheet = sheet
         self.queries = unique_labels(sheet.tokens)
         self.keys = unique_labels(sheet.keys)
-        self.steps: dict[str, Step] = {}
+        self.steps: dict[str, WalkStep] = {}
 
     def build(self) -> Walk:
         self._add_inputs()
@@ -108,6 +109,7 @@ class _WorksheetWalk:
         if letter == "q":
             words = self.queries
             x = "x"
+        # A worksheet may start from q, k and v instead of x and weights.
         if letter in matrices:
             value = matrices[letter]
             self._add(letter, words, column_labels(letter, value.shape[1]), value, InputValue())
@@ -136,7 +138,7 @@ class _WorksheetWalk:
     def _attend(self, q: Matrix, k: Matrix, v: Matrix) -> AttentionSteps:
         """All heads at once, by the reference kernel."""
         mask = Mask.causal() if self.sheet.causal else Mask.full()
-        scale = None if self.sheet.scaled else 1.0
+        scale = None if self.sheet.scaled else 1.0  # None stands for 1 ÷ √d_k
         heads = self.sheet.heads
         return reference(
             split_heads(_to_tensor(q)[None], heads),
@@ -182,6 +184,7 @@ class _WorksheetWalk:
     def _join_heads(self, attention: AttentionSteps) -> None:
         heads = self.sheet.heads
         joint = np.concatenate([_to_numpy(output) for output in attention.output[0]], axis=1)
+        # With a single head, its output already is the output of the attention.
         if heads > 1:
             outputs = tuple(f"head{head + 1}.output" for head in range(heads))
             columns = column_labels("o", joint.shape[1])
@@ -206,7 +209,7 @@ class _WorksheetWalk:
         self.steps[name] = step
 
 
-def _check_finite(step: Step) -> None:
+def _check_finite(step: WalkStep) -> None:
     """A WorksheetError if a step overflowed; −∞ is allowed in the mask and what it is added to."""
     allowed = np.isfinite(step.value)
     if step.name.endswith(("mask", "masked")):
@@ -233,7 +236,7 @@ class RoundingDifference:
     recomputed: float  # what the printed figures give
 
 
-def display_decimals(step: Step, precision: int) -> int:
+def display_decimals(step: WalkStep, precision: int) -> int:
     """`precision`, or fewer for an input matrix that can be printed exactly with fewer."""
     if step.is_input:
         return exact_decimals(step.value, precision)
@@ -241,7 +244,7 @@ def display_decimals(step: Step, precision: int) -> int:
 
 
 def display_value(
-    step: Step,
+    step: WalkStep,
     precision: int,
     rows: Sequence[int] | None = None,
     columns: Sequence[int] | None = None,
@@ -255,7 +258,7 @@ def display_value(
     return round_matrix(value, display_decimals(step, precision))
 
 
-def display_inputs(walk: Walk, step: Step, precision: int) -> list[DisplayMatrix]:
+def display_inputs(walk: Walk, step: WalkStep, precision: int) -> list[DisplayMatrix]:
     """What a reader can recompute the step from."""
     matrices = []
     for name in step.inputs:
@@ -264,7 +267,7 @@ def display_inputs(walk: Walk, step: Step, precision: int) -> list[DisplayMatrix
     return matrices
 
 
-def rounding_differences(walk: Walk, step: Step, precision: int) -> list[RoundingDifference]:
+def rounding_differences(walk: Walk, step: WalkStep, precision: int) -> list[RoundingDifference]:
     """Every cell of the step that a calculator gets differently from the printed figures."""
     if step.is_input:
         return []
@@ -275,7 +278,7 @@ def rounding_differences(walk: Walk, step: Step, precision: int) -> list[Roundin
     return [RoundingDifference(int(i), int(j), float(recomputed[i, j])) for i, j in cells]
 
 
-def uneven_rows(step: Step, precision: int) -> list[tuple[int, float]]:
+def uneven_rows(step: WalkStep, precision: int) -> list[tuple[int, float]]:
     """Rows of attention weights whose printed figures do not sum to 1 exactly, with their sum.
 
     A query that sees no key has weights of zero and is left out.
@@ -293,7 +296,7 @@ def uneven_rows(step: Step, precision: int) -> list[tuple[int, float]]:
 class Mistake:
     """A cell of the answers that differs from the computed step."""
 
-    step: Step
+    step: WalkStep
     row: int
     column: int
     answer: float
@@ -312,6 +315,7 @@ def check_answers(walk: Walk, answers: Mapping[str, AnswerMatrix]) -> list[Mista
     """Every wrong cell, in the order of the steps. Unreadable cells (NaN) are skipped."""
     names = [step.name for step in walk]
     for name, answer in answers.items():
+        # Which steps there are depends on mask, heads and scale, so the parser cannot check this.
         if name not in names:
             raise WorksheetError(unknown("step in answers", name, names))
         if answer.value.shape != walk[name].value.shape:
@@ -326,7 +330,7 @@ def check_answers(walk: Walk, answers: Mapping[str, AnswerMatrix]) -> list[Mista
     return mistakes
 
 
-def _mistakes(step: Step, answer: AnswerMatrix) -> list[Mistake]:
+def _mistakes(step: WalkStep, answer: AnswerMatrix) -> list[Mistake]:
     decimals = max(answer.decimals, MIN_ANSWER_DECIMALS)
     # Half a unit of the last digit, and a little more so that an exact half is accepted.
     tolerance = 0.5 * 10.0**-decimals * (1 + 1e-9)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qkv.interpret.matrix import Matrix
-from qkv.interpret.step import Sentence, Step, UserWord
+from qkv.interpret.step import Sentence, UserWord, WalkStep
 from qkv.interpret.trace.operations import HeadScores, Operation, ScaleScores
 from qkv.interpret.worksheet import Worksheet
 
@@ -58,7 +58,7 @@ def describe(
     operation: Operation,
     inputs: tuple[str, ...],
     sheet: Worksheet,
-) -> Step:
+) -> WalkStep:
     """The step with its title, equation and sentence."""
     head, _, base = name.rpartition(".")
     title = _NAMES[base][0]
@@ -73,7 +73,7 @@ def describe(
         axes = ("word", "")
     else:
         axes = ("", "")
-    return Step(
+    return WalkStep(
         name=name,
         title=title,
         equation=equation,
@@ -99,6 +99,7 @@ def _equations(base: str, is_input: bool, sheet: Worksheet) -> tuple[str, str]:
     if base in ("k", "v", "v_narrow") and sheet.source is not None:
         equation = equation.replace("X", "X_source")
         latex = latex.replace("X", r"X_{\text{source}}")
+    # The mask is added to the scores, scaled or not; the softmax is taken of the sum.
     if base in ("masked", "weights"):
         _, scores, scores_latex = _NAMES["scaled" if sheet.scaled else "scores"]
         if base == "weights" and sheet.causal:

@@ -221,6 +221,7 @@ def _check_duplicates(sheet: Worksheet) -> None:
         for other in others:
             if sheet.has(name, other):
                 raise WorksheetError(f"{name} and {other} are both given; keep one of them")
+    # An input that nothing is computed from is more likely a mistake than a comment.
     for name, products in (("x", "qkv"), ("source_x", "kv")):
         if sheet.has(name, *products):
             raise WorksheetError(f"{name} is given, but {', '.join(products)} are given directly")

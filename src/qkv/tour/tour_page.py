@@ -10,7 +10,7 @@ from qkv.engine.cluster.cluster_page import picture, places, sampled
 from qkv.interpret.attribution.attribution_text import format_signed
 from qkv.interpret.attribution.label import LabelAttribution, LabelWord
 from qkv.interpret.examples import POEM
-from qkv.interpret.render.sections import Section, WalkView, sections
+from qkv.interpret.render.sections import StepSection, WalkView, sections
 from qkv.interpret.render.terminal_text import plain_text
 from qkv.interpret.walk import walk
 from qkv.report.html import document, escape, paragraph, section, table
@@ -75,7 +75,7 @@ def _worked_example() -> list[str]:
     return [lead, *map(_example_step, sections(WalkView(example, steps=EXAMPLE_STEPS)))]
 
 
-def _example_step(part: Section) -> str:
+def _example_step(part: StepSection) -> str:
     title = f"{part.number}. {part.step.title}: {part.step.equation}"
     rows = [[name, *cells] for name, cells in zip(part.table.rows, part.table.cells, strict=True)]
     html = table(title, (part.table.corner, *part.table.columns), rows)

@@ -14,7 +14,7 @@ from qkv.interpret.matrix import Matrix
 from qkv.interpret.render.sections import (
     MISTAKE_MARK,
     ROUNDING_MARK,
-    Section,
+    StepSection,
     TextTable,
     WalkView,
     cell_lines,
@@ -22,7 +22,7 @@ from qkv.interpret.render.sections import (
     sections,
 )
 from qkv.interpret.render.terminal_text import plain_text
-from qkv.interpret.step import Sentence, Step, UserWord
+from qkv.interpret.step import Sentence, UserWord, WalkStep
 from qkv.interpret.trace import Trace, TraceDifference
 from qkv.interpret.walk import Mistake
 from qkv.interpret.worksheet import Worksheet
@@ -66,7 +66,7 @@ def _page(view: WalkView, cell: tuple[str, str] | None) -> dict[str, Any]:
     return page
 
 
-def _step_object(step: Step) -> dict[str, Any]:
+def _step_object(step: WalkStep) -> dict[str, Any]:
     return {
         "name": step.name,
         "title": step.title,
@@ -151,7 +151,7 @@ def escape_latex(text: str) -> str:
     return re.sub('"([^"]*)"', r"``\1''", plain)
 
 
-def _latex_section(section: Section) -> list[str]:
+def _latex_section(section: StepSection) -> list[str]:
     step = section.step
     title = escape_latex(step.title)
     lines = [rf"\subsection*{{{section.number}. {title}: ${step.latex}$}}", ""]
@@ -206,7 +206,7 @@ def escape_markdown(text: str) -> str:
     return " ".join(text.translate(_MARKDOWN_SPECIAL).split("\n"))
 
 
-def _markdown_section(section: Section) -> list[str]:
+def _markdown_section(section: StepSection) -> list[str]:
     step = section.step
     lines = [f"## {section.number}. {step.title} (`{step.name}`)", "", f"$${step.latex}$$", ""]
     lines += [*_markdown_table(section.table), "", _markdown_sentence(step.sentence), ""]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qkv.interpret.matrix import format_number
-from qkv.interpret.step import Step, Walk
+from qkv.interpret.step import Walk, WalkStep
 from qkv.interpret.walk import (
     Mistake,
     RoundingDifference,
@@ -32,6 +32,7 @@ class Crop:
 
     def indices(self, axis: str, size: int) -> list[int]:
         """The indices along an axis of this size that are shown."""
+        # Positions are selected one by one; of features the first few are enough.
         positions = {"query": self.queries, "key": self.keys}.get(axis)
         if positions is not None:
             return list(positions)
@@ -67,16 +68,16 @@ class TextTable:
 
 
 @dataclass(frozen=True)
-class Section:
+class StepSection:
     """One step on the page."""
 
     number: int
-    step: Step
+    step: WalkStep
     table: TextTable
     footnotes: list[str]
 
 
-def sections(view: WalkView) -> list[Section]:
+def sections(view: WalkView) -> list[StepSection]:
     """The selected steps, numbered as in the complete walk."""
     selection = view.walk.select(view.steps)
     return [
@@ -101,7 +102,7 @@ def mistake_line(walk: Walk, mistake: Mistake, precision: int) -> str:
     return f"{mistake.cell_name} is written {answer} but is {right}"
 
 
-def _section(view: WalkView, step: Step, number: int) -> Section:
+def _section(view: WalkView, step: WalkStep, number: int) -> StepSection:
     mistakes = [mistake for mistake in view.mistakes if mistake.step is step]
     differences: list[RoundingDifference] = []
     if view.mark_rounding:
@@ -115,7 +116,7 @@ def _section(view: WalkView, step: Step, number: int) -> Section:
         footnotes += _rounding_notes(step, view.precision, differences)
     for mistake in mistakes:
         footnotes.append(f"{MISTAKE_MARK} {mistake_line(view.walk, mistake, view.precision)}")
-    return Section(number, step, table, footnotes)
+    return StepSection(number, step, table, footnotes)
 
 
 def _marks(
@@ -130,7 +131,7 @@ def _marks(
 
 
 def _table(
-    step: Step,
+    step: WalkStep,
     rows: list[int],
     columns: list[int],
     precision: int,
@@ -150,7 +151,7 @@ def _table(
     return TextTable(corner, row_labels, column_labels, cells)
 
 
-def _omissions(step: Step, rows: list[int], columns: list[int]) -> list[str]:
+def _omissions(step: WalkStep, rows: list[int], columns: list[int]) -> list[str]:
     """A footnote on rows and columns that are not shown, and on the attention weight in them."""
     hidden_rows = len(step.rows) - len(rows)
     hidden_columns = len(step.columns) - len(columns)
@@ -162,6 +163,7 @@ def _omissions(step: Step, rows: list[int], columns: list[int]) -> list[str]:
     if not parts:
         return []
     note = f"… {' and '.join(parts)} are not shown"
+    # How much attention a reader does not see.
     if step.name.endswith("weights") and hidden_columns > 0:
         rest = step.value[rows].sum(axis=1) - step.value[np.ix_(rows, columns)].sum(axis=1)
         weight = format_number(float(rest.max(initial=0.0)), 4)
@@ -169,7 +171,9 @@ def _omissions(step: Step, rows: list[int], columns: list[int]) -> list[str]:
     return [f"{note}."]
 
 
-def _rounding_notes(step: Step, precision: int, differences: list[RoundingDifference]) -> list[str]:
+def _rounding_notes(
+    step: WalkStep, precision: int, differences: list[RoundingDifference]
+) -> list[str]:
     notes = []
     if differences:
         cells = [
@@ -198,7 +202,7 @@ def _abridge(parts: list[str]) -> str:
     return text
 
 
-def _arithmetic(walk: Walk, step: Step, i: int, j: int, precision: int) -> str:
+def _arithmetic(walk: Walk, step: WalkStep, i: int, j: int, precision: int) -> str:
     """The cell worked out from printed numbers; with its exact value where the two differ."""
     value = format_number(step.value[i, j], display_decimals(step, precision))
     if step.is_input:

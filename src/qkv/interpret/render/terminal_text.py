@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from rich.cells import cell_len
 
 from qkv.interpret.glass_box import Prediction, prediction_of
-from qkv.interpret.render.sections import Section, TextTable, WalkView, sections
+from qkv.interpret.render.sections import StepSection, TextTable, WalkView, sections
 from qkv.interpret.step import Sentence, UserWord
 from qkv.interpret.trace import Trace, TraceCheck, TraceDifference
 
@@ -31,7 +31,7 @@ def plain_text(sentence: Sentence) -> str:
     return "".join(f"*{part}*" if isinstance(part, UserWord) else part for part in sentence)
 
 
-def _section_lines(section: Section, width: int) -> list[str]:
+def _section_lines(section: StepSection, width: int) -> list[str]:
     step = section.step
     inner = width - len(INDENT)
     heading = f"{section.number}. {step.title}   {step.equation}   [{step.name}]"
@@ -45,6 +45,7 @@ def _section_lines(section: Section, width: int) -> list[str]:
 
 def table_lines(table: TextTable, width: int) -> list[str]:
     """The table in as many blocks of columns as the width needs."""
+    # cell_len counts columns of the terminal: a wide character takes two, a combining one none.
     label_width = max(cell_len(label) for label in (*table.rows, table.corner))
     widths = []
     for j, label in enumerate(table.columns):

@@ -51,7 +51,7 @@ class Rotate(Operation):
             second = slice(1, width, 2)
         a = x[..., first]
         b = x[..., second]
-        result = x.copy()
+        result = x.copy()  # features beyond the width stay
         result[..., first] = a * cos[..., first] - b * sin[..., first]
         result[..., second] = b * cos[..., second] + a * sin[..., second]
         return result
@@ -339,7 +339,7 @@ class ConcatHeads(ConstantFormula):
 
 def repeat_kv(shared: Array, per_head: Array) -> Array:
     """Keys or values for every query head: (B, K, S, E) -> (B, H, S, E); those of one head stay."""
-    if shared.ndim < 4:
+    if shared.ndim < 4:  # the matrix of a single head
         return shared
     return np.repeat(shared, per_head.shape[1] // shared.shape[1], axis=1)
 

@@ -68,6 +68,7 @@ class Operation:
     recomputable: ClassVar[bool] = True  # whether `compute` gives the value from its inputs
 
     def __init_subclass__(cls) -> None:
+        # By name, and replacing an earlier one: a notebook runs the same cell many times.
         KINDS[cls.__name__] = cls
 
     @property
@@ -92,6 +93,7 @@ class Operation:
         Intermediate results are rounded to `precision` decimals, as a reader would write them
         down. An operation that has nothing better shows its equation and the result.
         """
+        # Correct for any operation, though it does not show where the number comes from.
         value = self.compute(*(matrix.value for matrix in inputs))
         return Arithmetic(self.equation, float(value[row, column]))
 

@@ -122,6 +122,7 @@ class Activation(Operation):
 
                 return np.asarray(x * 0.5 * (1.0 + erf(x / np.sqrt(2.0))))
             case "gelu_tanh":
+                # Hendrycks & Gimpel 2016, "Gaussian Error Linear Units", section 2
                 inner = np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)
                 return np.asarray(0.5 * x * (1.0 + np.tanh(inner)))
             case "silu":
