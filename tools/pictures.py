@@ -38,7 +38,7 @@ def worked(example: str, mask: bool = False, steps: Sequence[str] = ("weights",)
         from dataclasses import replace
 
         from qkv.interpret.examples import EXAMPLES
-        from qkv.interpret.export.drawing import scale, shade
+        from qkv.interpret.export.drawing import add_colorbar, draw_weights
         from qkv.interpret.walk import walk
 
         sheet = EXAMPLES[example]
@@ -48,11 +48,11 @@ def worked(example: str, mask: bool = False, steps: Sequence[str] = ("weights",)
             for axes, name in zip(panels, steps, strict=True):
                 step = walked[name]
                 seen = np.tri(*step.value.shape, dtype=bool) if mask else step.value >= 0
-                image = shade(axes, step.value, seen)
+                image = draw_weights(axes, step.value, seen)
                 _name(axes, step.rows, step.columns, step.value, seen)
                 if len(steps) > 1:
                     axes.set_title(f"head {steps.index(name) + 1}", fontsize=9)
-            scale(figure, image, list(panels))
+            add_colorbar(figure, image, list(panels))
 
     return draw
 

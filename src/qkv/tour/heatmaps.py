@@ -7,7 +7,7 @@ import numpy as np
 
 from qkv.interpret.attribution.attribution_text import visible_word
 from qkv.interpret.attribution.translation import TargetWord, TranslationAttribution
-from qkv.interpret.export.drawing import shortened
+from qkv.interpret.export.drawing import truncate_token
 from qkv.interpret.export.pictures import AttentionWeights, all_attention_weights
 from qkv.interpret.trace import Trace
 from qkv.report.html import escape, scrolling
@@ -45,8 +45,8 @@ class _HeatMap:
         self.name = name
         first = layers[0]
         queries = trace.tokens[first.queries]
-        self.rows = [shortened(visible_word(queries[index])) for index in first.rows]
-        self.columns = [shortened(visible_word(token)) for token in trace.tokens[first.keys]]
+        self.rows = [truncate_token(visible_word(queries[index])) for index in first.rows]
+        self.columns = [truncate_token(visible_word(token)) for token in trace.tokens[first.keys]]
         self.left = LETTER_WIDTH * max(map(len, self.rows)) + 8
         self.below = LETTER_WIDTH * max(map(len, self.columns)) + 10
 

@@ -12,8 +12,8 @@ from tests.interpret.export.made_traces import ABOUT, HOSTILE, decoder_trace, tr
 
 from qkv.errors import UsageError
 from qkv.interpret.export import draw_head, draw_heads
-from qkv.interpret.export.drawing import fonts_for, written
-from qkv.interpret.export.pictures import all_attention_weights, largest, mosaics
+from qkv.interpret.export.drawing import fonts_for, replace_missing_characters
+from qkv.interpret.export.pictures import all_attention_weights, max_pool_square, panel_grids
 from qkv.interpret.trace import NoMask, Trace
 
 WEIGHTS = ("*.weights",)
@@ -63,7 +63,7 @@ def test_all_heads_are_drawn_in_every_format(trace, tmp_path, ending) -> None:
 
 def test_an_encoder_decoder_has_three_kinds_of_attention(tmp_path: Path) -> None:
     trace = translator_trace()
-    parts = mosaics(all_attention_weights(trace), None, None)
+    parts = panel_grids(all_attention_weights(trace), None, None)
     kinds = ["encoder attention", "decoder attention", "cross attention"]
     assert [part.kind for part in parts] == kinds
     assert parts[2].panel == (4, 7)
@@ -73,7 +73,7 @@ def test_an_encoder_decoder_has_three_kinds_of_attention(tmp_path: Path) -> None
 
 
 def test_a_mosaic_holds_every_head_at_its_place(trace: Trace) -> None:
-    (part,) = mosaics(all_attention_weights(trace), [1], [2, 0])
+    (part,) = panel_grids(all_attention_weights(trace), [1], [2, 0])
     n = len(HOSTILE)
     assert (part.layers, part.heads) == ((1,), (2, 0))
     weights = trace["decoder.1.attention.weights"][0].numpy()
@@ -102,7 +102,7 @@ def test_hidden_cells_are_hatched(trace: Trace, tmp_path: Path) -> None:
 def test_a_long_text_is_drawn_with_some_of_its_tokens(tmp_path: Path) -> None:
     trace = decoder_trace([f"w{i}" for i in range(199)], keep=WEIGHTS)
     draw_head(trace, 0, 0, tmp_path / "head.png")
-    (part,) = mosaics(all_attention_weights(trace), None, None)
+    (part,) = panel_grids(all_attention_weights(trace), None, None)
     assert part.pooled == 2
     assert part.panel == (100, 100)
     weights = trace["decoder.0.attention.weights"][0, 0].numpy()
@@ -111,13 +111,13 @@ def test_a_long_text_is_drawn_with_some_of_its_tokens(tmp_path: Path) -> None:
 
 def test_the_largest_of_squares_is_taken_and_the_last_may_be_smaller() -> None:
     grid = np.arange(15).reshape(3, 5)
-    assert largest(grid, 2).tolist() == [[6, 8, 9], [11, 13, 14]]
+    assert max_pool_square(grid, 2).tolist() == [[6, 8, 9], [11, 13, 14]]
 
 
 def test_a_letter_that_no_font_has_is_written_as_its_number() -> None:
     fonts = fonts_for(["plain", "Größe", "\U0010fffd\ue123"])
     assert fonts[0] == "DejaVu Sans"
-    assert written("Größe $x$ \ue123", fonts[:1]) == "Größe $x$ ‹e123›"
+    assert replace_missing_characters("Größe $x$ \ue123", fonts[:1]) == "Größe $x$ ‹e123›"
 
 
 def test_a_users_settings_do_not_change_a_picture(trace: Trace, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_users_settings_do_not_change_a_picture(trace: Trace, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("layer", "head", "file", "attention", "said"),
     [
-        (5, 0, "x.png", None, "layer 5 is asked for"),
+        (5, 0, "x.png", None, "no weights of layer 5 were kept, only of 0, 1"),
         (0, 9, "x.png", None, "has heads 0 to 2"),
         (0, 0, "x.gif", None, ".png, .svg, .pdf"),
         (0, 0, "x.png", "cross", 'no weights of "cross" attention'),
@@ -147,5 +147,5 @@ def test_mistakes_are_told(trace, tmp_path, layer, head, file, attention, said) 
 def test_a_trace_without_weights_cannot_be_drawn(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no weights were kept"):
         draw_heads(decoder_trace(keep=["output"]), tmp_path / "x.png")
-    with pytest.raises(UsageError, match="layers"):
+    with pytest.raises(UsageError, match=r"no weights of layers \[7\] were kept, only of \[0, 1\]"):
         draw_heads(decoder_trace(keep=WEIGHTS), tmp_path / "x.png", layers=[7])

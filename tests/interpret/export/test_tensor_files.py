@@ -12,7 +12,14 @@ from tests.interpret.export.made_traces import ABOUT, HOSTILE, decoder_trace, tr
 
 from qkv.errors import UsageError
 from qkv.interpret.export import provenance, write_tensor
-from qkv.interpret.export.tables import Sheet, csv_text, cube, markdown_text, number, quoted
+from qkv.interpret.export.tables import (
+    LabeledTable,
+    csv_number,
+    csv_quote,
+    csv_text,
+    labeled_array,
+    markdown_text,
+)
 from qkv.interpret.matrix import unique_labels
 from qkv.interpret.trace import AblateHead, Trace
 
@@ -155,7 +162,7 @@ numbers = st.floats(width=32) | st.sampled_from([float("-inf"), float("nan"), -0
 @given(name=st.text(max_size=12), value=numbers)
 def test_any_name_and_number_survive_csv(name: str, value: float) -> None:
     (label,) = unique_labels([name])
-    (read,) = csv.reader([f"{quoted(label)},{number(np.float32(value))}"])
+    (read,) = csv.reader([f"{csv_quote(label)},{csv_number(np.float32(value))}"])
     assert len(read) == 2
     assert read[0].removeprefix("'") == label.removeprefix("'")
     assert not read[0].startswith(("=", "+", "-", "@", "\t"))
@@ -163,10 +170,10 @@ def test_any_name_and_number_survive_csv(name: str, value: float) -> None:
 
 
 def test_a_row_of_markdown_shows_nan() -> None:
-    sheet = Sheet("x", ("T", "S"), ("a",), ("b",), np.array([[np.nan]]))
-    assert "| a | nan |" in markdown_text(sheet, {})
+    table = LabeledTable("x", ("T", "S"), ("a",), ("b",), np.array([[np.nan]]))
+    assert "| a | nan |" in markdown_text(table, {})
 
 
 def test_a_mask_is_written_as_ones_and_noughts(trace: Trace) -> None:
-    text = csv_text(cube(trace, "decoder.0.attention.seen"), {})
+    text = csv_text(labeled_array(trace, "decoder.0.attention.seen"), {})
     assert text.split("\n")[1].endswith(",1,0,0,0,0,0,0,0,0")

@@ -1,4 +1,4 @@
-"""What all pictures share: shades, hatching, letters, and a file that says where it comes from."""
+"""What all pictures share: fonts, colours, hatching, and a file with its provenance inside."""
 
 from __future__ import annotations
 
@@ -24,49 +24,92 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-# FOLDED explain/export/lettering: Letters for pictures: which fonts there are, and what is
-#   written for a letter that none has.
+DEFAULT_FONT = "DejaVu Sans"  # comes with matplotlib, so a picture is the same on every machine
 
-OWN = "DejaVu Sans"  # comes with matplotlib, so a picture is the same on every machine
+# Only looked for if a text has characters that the default font lacks.
+FALLBACK_FONTS = (
+    "Noto Sans",
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans CJK KR",
+    "Noto Sans SC",
+    "Noto Sans JP",
+    "Noto Sans KR",
+    "Source Han Sans SC",
+    "WenQuanYi Zen Hei",
+    "Hiragino Sans",
+    "Droid Sans Fallback",
+    "PingFang SC",
+    "Apple SD Gothic Neo",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Malgun Gothic",
+    "Arial Unicode MS",
+    "Noto Sans Devanagari",
+    "Noto Sans Bengali",
+    "Noto Sans Tamil",
+    "Noto Sans Thai",
+    "Noto Sans Ethiopic",
+    "Noto Emoji",
+    "Symbola",
+)
 
-# Asked for only if a text needs them: fonts that often are there, for letters the first one lacks.
-OTHERS = (
-    "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Noto Sans SC",
-    "Noto Sans JP", "Noto Sans KR", "Source Han Sans SC", "WenQuanYi Zen Hei", "Hiragino Sans",
-    "Droid Sans Fallback", "PingFang SC", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic",
-    "Malgun Gothic", "Arial Unicode MS", "Noto Sans Devanagari", "Noto Sans Bengali",
-    "Noto Sans Tamil", "Noto Sans Thai", "Noto Sans Ethiopic", "Noto Emoji", "Symbola",
-)  # fmt: skip
+MAX_TOKEN_LENGTH = 18  # characters of a token next to a row
 
-LONGEST = 18  # characters of a token beside a row
+TEXT_COLOUR = "0.15"
+CAPTION_COLOUR = "0.45"
+HIDDEN_COLOUR = "0.95"
+WEIGHT_COLOURS = ("#ffffff", "#d6e6f4", "#7fb3d8", "#2b74b3", "#0b3167")
+
+DPI = 150
+CAPTION_SIZE = 6.5  # points
+
+# What differs from matplotlib's own defaults.
+STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "qkv",  # ids in an SVG are random without it
+    "font.size": 8,
+    "text.color": TEXT_COLOUR,
+    "axes.edgecolor": "0.6",
+    "axes.linewidth": 0.6,
+    "axes.labelcolor": TEXT_COLOUR,
+    "xtick.color": TEXT_COLOUR,
+    "ytick.color": TEXT_COLOUR,
+    "hatch.linewidth": 0.35,
+    "hatch.color": "0.75",
+}
 
 
 def fonts_for(texts: Iterable[str]) -> list[str]:
-    """Families to write these texts with: the first one alone if it has every letter."""
-    needed = {letter for text in texts for letter in text if ord(letter) > 126}
-    needed -= _letters(OWN)
-    chosen = [OWN]
-    for family in OTHERS if needed else ():
-        had = needed & _letters(family)
-        if had:
-            chosen.append(family)
-            needed -= had
-    return chosen
+    """Font families for these texts: the default alone if it has every character."""
+    missing = {character for text in texts for character in text if ord(character) > 126}
+    missing -= _characters(DEFAULT_FONT)
+    fonts = [DEFAULT_FONT]
+    if not missing:
+        return fonts
+    for family in FALLBACK_FONTS:
+        available = missing & _characters(family)
+        if available:
+            fonts.append(family)
+            missing -= available
+    return fonts
 
 
-def written(text: str, fonts: Iterable[str]) -> str:
-    """The text with the number of a letter, as in ‹8a69›, where no font has it."""
-    known = frozenset[str]().union(*(_letters(family) for family in fonts))
-    return "".join(letter if letter in known else f"‹{ord(letter):x}›" for letter in text)
+def replace_missing_characters(text: str, fonts: Iterable[str]) -> str:
+    """The text with code points, as in ‹8a69›, for characters that no font has."""
+    available = frozenset[str]().union(*(_characters(family) for family in fonts))
+    return "".join(c if c in available else f"‹{ord(c):x}›" for c in text)
 
 
-def shortened(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+def truncate_token(text: str) -> str:
+    """The first characters of a long token."""
+    if len(text) <= MAX_TOKEN_LENGTH:
+        return text
+    return f"{text[: MAX_TOKEN_LENGTH - 1]}…"
 
 
 @cache
-def _letters(family: str) -> frozenset[str]:
-    """What a font has; nothing if it is not installed."""
+def _characters(family: str) -> frozenset[str]:
+    """The printable characters of a font; none if it is not installed."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     try:
@@ -76,67 +119,55 @@ def _letters(family: str) -> frozenset[str]:
     return frozenset(c for c in map(chr, get_font(path).get_charmap()) if c.isprintable())
 
 
-INK, PALE, HIDDEN = "0.15", "0.45", "0.95"
-
-SHADES = ("#ffffff", "#d6e6f4", "#7fb3d8", "#2b74b3", "#0b3167")
-
-DOTS = 150  # an inch
-
-SMALL = 6.5  # points
-
-
-class Letters:
-    """The letters of one picture: its tokens and its caption, with fonts that have them."""
+class PictureText:
+    """The tokens and the caption of one picture, with fonts that can show them."""
 
     def __init__(self, trace: Trace) -> None:
-        said = "".join(c if c.isprintable() else " " for c in caption(trace))
-        named = {name: unique_labels(tokens) for name, tokens in trace.tokens.items()}
-        self.fonts = fonts_for([said, *(token for row in named.values() for token in row)])
-        self.caption = written(said, self.fonts)
+        line = "".join(c if c.isprintable() else " " for c in caption(trace))
+        labels = {name: unique_labels(tokens) for name, tokens in trace.tokens.items()}
+        texts = [line]
+        for row in labels.values():
+            texts += row
+        self.fonts = fonts_for(texts)
+        self.caption = replace_missing_characters(line, self.fonts)
         self.tokens = {
-            name: tuple(written(token, self.fonts) for token in row) for name, row in named.items()
+            name: tuple(replace_missing_characters(token, self.fonts) for token in row)
+            for name, row in labels.items()
         }
 
 
 @contextmanager
-def on_paper(letters: Letters) -> Iterator[None]:
-    """The same bytes for the same numbers: no date, no random ids, no settings of the user."""
+def picture_style(text: PictureText) -> Iterator[None]:
+    """Inside, the same numbers give the same bytes: no date, no random ids, no user settings."""
     import matplotlib as mpl
 
-    mine: dict[Any, Any] = {
-        "svg.hashsalt": "qkv", "font.family": letters.fonts, "font.size": 8, "text.color": INK,
-        "axes.edgecolor": "0.6", "axes.linewidth": 0.6, "axes.labelcolor": INK,
-        "xtick.color": INK, "ytick.color": INK, "hatch.linewidth": 0.35, "hatch.color": "0.75",
-    }  # fmt: skip
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(mine)
+        mpl.rcParams.update(STYLE | {"font.family": text.fonts})
         yield
 
 
-def shade(axes: Axes, weights: Array, seen: Array) -> AxesImage:
-    """Weights from 0 to 1 in shades that go by their square root; what is not seen is hatched.
+def draw_weights(axes: Axes, weights: Array, seen: Array) -> AxesImage:
+    """Weights from 0 to 1, coloured by their square root; what is not seen is hatched.
 
-    NaN is paper.
+    NaN is left blank.
     """
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
-    shades = LinearSegmentedColormap.from_list("qkv", SHADES)
-    shown = np.ma.masked_array(weights, ~seen | np.isnan(weights))
-    many = max(weights.shape) > 1000  # more cells than dots
+    has_more_cells_than_dots = max(weights.shape) > 1000
     image = axes.imshow(
-        shown,
-        cmap=shades,
+        np.ma.masked_array(weights, ~seen | np.isnan(weights)),
+        cmap=LinearSegmentedColormap.from_list("qkv", WEIGHT_COLOURS),
         norm=PowerNorm(0.5, 0, 1),
-        interpolation="antialiased" if many else "nearest",
+        interpolation="antialiased" if has_more_cells_than_dots else "nearest",
         aspect="auto",
     )
     _hatch(axes, ~seen & ~np.isnan(weights))
     return image
 
 
-def scale(figure: Figure, image: AxesImage, axes: Any) -> None:
-    """What the shades mean."""
+def add_colorbar(figure: Figure, image: AxesImage, axes: Any) -> None:
+    """The legend of the colours."""
     bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, pad=0.015)
     bar.set_ticks([0, 0.05, 0.25, 0.5, 1], labels=["0", "0.05", "0.25", "0.5", "1"])
     bar.ax.tick_params(length=2, labelsize=7)
@@ -144,38 +175,40 @@ def scale(figure: Figure, image: AxesImage, axes: Any) -> None:
     bar.set_label("weight", fontsize=7)
 
 
-def sign(figure: Figure, letters: Letters) -> None:
+def add_caption(figure: Figure, text: PictureText) -> None:
     """The caption below, on as many lines as it needs."""
-    room = int(figure.get_figwidth() * 72 / (SMALL * 0.56))
-    lines = "\n".join(textwrap.wrap(letters.caption, room))
-    figure.supxlabel(lines, fontsize=SMALL, color=PALE).set_parse_math(False)
+    # The mean character is a little wider than half its size in points; an inch has 72.
+    characters = int(figure.get_figwidth() * 72 / (CAPTION_SIZE * 0.56))
+    lines = "\n".join(textwrap.wrap(text.caption, characters))
+    label = figure.supxlabel(lines, fontsize=CAPTION_SIZE, color=CAPTION_COLOUR)
+    label.set_parse_math(False)  # a $ is a dollar
 
 
-def save(figure: Figure, path: Path, trace: Trace, title: str, **more: object) -> None:
-    """Write the file, with the provenance in it as JSON where its format keeps remarks."""
-    told = json.dumps(provenance(trace, **more))
-    kinds: dict[str, dict[str, Any]] = {
-        ".png": {"Title": title, "Software": "qkv", "Comment": told},
-        ".svg": {"Title": title, "Creator": "qkv", "Description": told, "Date": None},
-        ".pdf": {"Title": title, "Creator": "qkv", "Subject": told, "CreationDate": None},
+def save_picture(figure: Figure, path: Path, trace: Trace, title: str, **more: object) -> None:
+    """Write the file, with the provenance as JSON in its metadata."""
+    fields = json.dumps(provenance(trace, **more))
+    metadata: dict[str, dict[str, Any]] = {
+        ".png": {"Title": title, "Software": "qkv", "Comment": fields},
+        ".svg": {"Title": title, "Creator": "qkv", "Description": fields, "Date": None},
+        ".pdf": {"Title": title, "Creator": "qkv", "Subject": fields, "CreationDate": None},
     }
     try:
-        figure.savefig(path, dpi=DOTS, metadata=kinds[path.suffix.lower()])
+        figure.savefig(path, dpi=DPI, metadata=metadata[path.suffix.lower()])
     except OSError as error:
         raise UsageError(f"cannot write {path}: {os_error_reason(error)}") from error
 
 
 def _hatch(axes: Axes, hidden: Array) -> None:
-    """Lines over cells, run by run of each row, in one path."""
+    """Hatching over the hidden cells: one path of rectangles, one per run of cells in a row."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 
-    runs = []
+    rectangles = []
     for y, row in enumerate(hidden):
         edges = np.flatnonzero(np.diff(np.concatenate([[0], row.astype(np.int8), [0]])))
         for left, right in edges.reshape(-1, 2) - 0.5:
             corners = [(left, y - 0.5), (right, y - 0.5), (right, y + 0.5), (left, y + 0.5)]
-            runs.append(Outline([*corners, corners[0]], closed=True))
-    if runs:
-        path = Outline.make_compound_path(*runs)
-        axes.add_patch(PathPatch(path, facecolor=HIDDEN, hatch="/////", linewidth=0))
+            rectangles.append(Outline([*corners, corners[0]], closed=True))
+    if rectangles:
+        path = Outline.make_compound_path(*rectangles)
+        axes.add_patch(PathPatch(path, facecolor=HIDDEN_COLOUR, hatch="/////", linewidth=0))

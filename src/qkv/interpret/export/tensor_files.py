@@ -1,4 +1,4 @@
-"""Any value of a trace as a file, in the form that its ending names."""
+"""Any value of a trace as a file, in the format of its extension."""
 
 import io
 import json
@@ -11,10 +11,10 @@ import numpy as np
 from qkv.errors import UsageError
 from qkv.files import atomic_write, os_error_reason
 from qkv.interpret.export.tables import (
-    DIGITS,
-    Cube,
+    DEFAULT_DIGITS,
+    LabeledArray,
     csv_text,
-    cube,
+    labeled_array,
     latex_text,
     markdown_text,
     provenance,
@@ -23,7 +23,7 @@ from qkv.interpret.trace import Trace
 from qkv.interpret.trace.operations import Array
 from qkv.interpret.trace.recompute import to_numpy
 
-ENDINGS = (".csv", ".npy", ".md", ".tex")
+TENSOR_EXTENSIONS = (".csv", ".npy", ".md", ".tex")
 
 
 def write_tensor(
@@ -31,53 +31,64 @@ def write_tensor(
     name: str,
     path: str | os.PathLike[str],
     head: int | None = None,
-    digits: int = DIGITS,
+    digits: int = DEFAULT_DIGITS,
 ) -> tuple[Path, ...]:
-    """Write one value, or one head of it, and give the files that were made.
+    """Write one value, or one head of it; returns the paths of the files written.
 
-    .csv: every digit, names along the axes; .npy: the numbers as they are, with the provenance in
-    a second file beside it, as that format has no place for words; .md and .tex: a table of two
-    axes, rounded to so many digits.
+    .csv: every digit, with labels along the axes; .npy: the numbers, with the provenance in a JSON
+    file next to it, since the format has no metadata; .md and .tex: a table of two axes with this
+    many digits.
     """
     target = Path(path)
-    check_ending(target)
-    node, found = trace.node(name), cube(trace, name, head)
-    told = provenance(trace, value=node.name, head=head, equation=node.equation)
-    if target.suffix.lower() == ".npy":
-        values = to_numpy(trace[name]) if head is None else found.values
-        told |= {"axes": " ".join(node.axes[-values.ndim :]), "shape": str(values.shape)}
-        beside = target.with_name(f"{target.name}.json")
-        return _write(target, _npy(values)), _write(beside, _words(told, found, node.sequences))
-    if target.suffix.lower() == ".csv":
-        text = csv_text(found, told)
-    elif target.suffix.lower() == ".md":
-        text = markdown_text(found.sheet(), told, digits)
-    else:
-        text = latex_text(found.sheet(), told, digits)
+    check_tensor_path(target)
+    node = trace.node(name)
+    array = labeled_array(trace, name, head)
+    fields = provenance(trace, value=node.name, head=head, equation=node.equation)
+    match target.suffix.lower():
+        case ".npy":
+            values = to_numpy(trace[name]) if head is None else array.values
+            fields["axes"] = " ".join(node.axes[-values.ndim :])
+            fields["shape"] = str(values.shape)
+            sidecar = target.with_name(f"{target.name}.json")
+            return (
+                _write(target, _npy_bytes(values)),
+                _write(sidecar, _sidecar_bytes(fields, array, node.sequences)),
+            )
+        case ".csv":
+            text = csv_text(array, fields)
+        case ".md":
+            text = markdown_text(array.table(), fields, digits)
+        case _:
+            text = latex_text(array.table(), fields, digits)
     return (_write(target, text.encode()),)
 
 
-def check_ending(path: Path) -> None:
-    """The path must end in a form that numbers can be written in, in a folder that exists."""
-    if path.suffix.lower() not in ENDINGS:
-        raise UsageError(f'cannot write "{path.name}"; end it with one of {", ".join(ENDINGS)}')
+def check_tensor_path(path: Path) -> None:
+    """Raise a UsageError unless a tensor can be written to the path."""
+    if path.suffix.lower() not in TENSOR_EXTENSIONS:
+        extensions = ", ".join(TENSOR_EXTENSIONS)
+        raise UsageError(f'cannot write "{path.name}"; end it with one of {extensions}')
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file in it")
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent} is not a folder; make it first")
 
 
-def _npy(values: Array) -> bytes:
-    written = io.BytesIO()
-    np.save(written, np.ascontiguousarray(values), allow_pickle=False)
-    return written.getvalue()
+def _npy_bytes(values: Array) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.ascontiguousarray(values), allow_pickle=False)
+    return buffer.getvalue()
 
 
-def _words(told: dict[str, str], found: Cube, along: Mapping[str, str]) -> bytes:
-    """The provenance, and what stands at each place of the axes that run along a text."""
-    named = zip(found.axes, found.names, strict=True)
-    tokens = {axis: list(names) for axis, names in named if axis in along}
-    return f"{json.dumps(told | {'tokens': tokens}, indent=1)}\n".encode()
+def _sidecar_bytes(
+    fields: dict[str, str], array: LabeledArray, sequences: Mapping[str, str]
+) -> bytes:
+    """The provenance, and the tokens along the axes of positions."""
+    tokens = {}
+    for axis, labels in zip(array.axes, array.labels, strict=True):
+        if axis in sequences:
+            tokens[axis] = list(labels)
+    return f"{json.dumps(fields | {'tokens': tokens}, indent=1)}\n".encode()
 
 
 def _write(path: Path, content: bytes) -> Path:
