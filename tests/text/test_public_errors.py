@@ -194,8 +194,8 @@ def test_every_published_tokenizer_is_noticed(tmp_path: Path, name: str) -> None
     [
         ({"eos_token_id": 99_999}, "eos_token_id is 99999, but the vocabulary has only"),
         ({"eos_token_id": 2**70}, "eos_token_id"),
-        ({"eos_token_id": "3"}, "eos_token_id must be a whole number"),
-        ({"bos_token_id": [0, 1.5]}, "bos_token_id must be a whole number"),
+        ({"eos_token_id": "3"}, "eos_token_id must be an integer"),
+        ({"bos_token_id": [0, 1.5]}, "bos_token_id must be an integer"),
         ({"decoder_start_token_id": True}, "decoder_start_token_id"),
     ],
 )
@@ -210,7 +210,7 @@ def test_an_id_that_is_no_token_is_told(
 def test_vocabularies_with_mistakes_are_told_with_the_place(tmp_path: Path) -> None:
     path = bert(tmp_path / "twice") / "vocab.txt"
     path.write_text(path.read_text(encoding="utf-8") + "the\n", encoding="utf-8")
-    refused(tmp_path / "twice", "vocab.txt line", "'the' was there before")
+    refused(tmp_path / "twice", "vocab.txt line", "'the' is also in line")
     lines = [token for token in BRACKETS if token != "[SEP]"]
     refused(write(tmp_path / "less", vocab_txt="\n".join(lines)), "vocab.txt", "[SEP]")
     (bert(tmp_path / "bytes") / "vocab.txt").write_bytes(b"[PAD]\n\xff\n")
@@ -222,8 +222,8 @@ def test_vocabularies_with_mistakes_are_told_with_the_place(tmp_path: Path) -> N
     [
         (lambda v: v.update(a=900), "no token has the id"),
         (lambda v: v.update(a=v["b"]), "have the same id"),
-        (lambda v: v.update(a="7"), "the id of 'a' must be a whole number"),
-        (lambda v: v.update(a=True), "the id of 'a' must be a whole number"),
+        (lambda v: v.update(a="7"), "the id of 'a' must be an integer"),
+        (lambda v: v.update(a=True), "the id of 'a' must be an integer"),
         (lambda v: v.update(a=-1), "no token has the id"),
         (lambda v: v.update(a=2**40), "no token has the id"),
         (lambda v: v.clear(), "merges.txt line"),

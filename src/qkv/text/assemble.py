@@ -1,4 +1,4 @@
-"""A tokenizer put together: the pipeline, then the tokens beside the vocabulary, then the template.
+"""Assembling a pretrained tokenizer: the pipeline, then the added tokens, then the template.
 
 The order and the rules are those of `transformers`, where they decide ids.
 """
@@ -15,29 +15,65 @@ from tokenizers import Tokenizer as Backend
 from qkv.errors import DataError
 from qkv.files import short_repr
 from qkv.text.pipelines import GEMMA, NEOX, PLAIN, T5, Family
-from qkv.text.pretrained_files import Settings, Vocabulary, expect_whole
+from qkv.text.pretrained_files import Settings, Vocabulary, check_contiguous
 from qkv.text.special_tokens import SpecialTokens
 from qkv.text.tokenizer import Tokenizer
 
-# FOLDED text/roles: Which tokens a model starts, ends, pads and masks with, told from all its
-#   files.
-#
-#   The model's own config and generation config speak in ids and decide where a text starts
-#   and
-#   ends; the tokenizer's named tokens speak for the rest, and where those say nothing.
+# What no vocabulary has, and every tokenizer must survive.
+RARE_TEXT = "☃ 𒀀 \U000f1234"
+
+AddedTokens = dict[str, AddedToken]
+
+
+def assemble(
+    family: Family, vocabulary: Vocabulary, settings: Settings, backend: Backend | None
+) -> Tokenizer:
+    """The tokenizer of a directory; `backend` is one that stays as its tokenizer.json says."""
+    if family.unk_id is not None:
+        vocabulary = replace(vocabulary, unk_id=family.unk_id)
+    listed = _listed_tokens(vocabulary, settings)
+    by_content = {token.content: token for token in listed.values()}
+    if backend is None:
+        check_contiguous(vocabulary.path, vocabulary.ids)
+    named = _named_tokens(family, vocabulary, settings, by_content)
+    names = {name: token.content for name, token in named.items()}
+    if backend is None:
+        backend = family.build(vocabulary, settings, names)
+        if vocabulary.backend is not None:
+            backend.post_processor = vocabulary.backend.post_processor
+    _add_tokens(backend, listed, named, _extra_tokens(family, vocabulary, settings))
+    for id, token in listed.items():
+        actual = backend.token_to_id(token.content)
+        if actual != id:
+            raise DataError(
+                f"{settings.added_tokens_path}: {short_repr(token.content)} has the id {id}, but "
+                f"{actual} is next"
+            )
+    check_contiguous(vocabulary.path, backend.get_vocab(with_added_tokens=True))
+    _set_template(backend, family, vocabulary, settings, names)
+    tokenizer = Tokenizer(backend, special_tokens_of(backend, settings, names))
+    for text in ("", RARE_TEXT):
+        tokenizer.decode(tokenizer.encode(text))
+    return tokenizer
 
 
 def special_tokens_of(
     backend: Backend, settings: Settings, names: Mapping[str, str]
 ) -> SpecialTokens:
-    """`names` are the tokenizer's tokens by name: bos_token, …"""
+    """The special tokens of a model, from all its files; `names` are the tokenizer's, by name.
 
-    def said(field: str) -> list[str]:
-        for file, found in (
-            ("generation_config.json", settings.generation),
+    The model's own config.json and generation_config.json speak in ids and decide where a text
+    starts and ends; the tokenizer's named tokens decide the rest, and fill in where those are
+    silent.
+    """
+
+    def from_configs(field: str) -> list[str]:
+        for file, config in (
+            ("generation_config.json", settings.generation_config),
             ("config.json", settings.config),
         ):
-            tokens = _tokens(backend, f"{settings.directory / file}: {field}", found.get(field))
+            label = f"{settings.directory / file}: {field}"
+            tokens = _tokens(backend, label, config.get(field))
             if tokens:
                 return tokens
         return []
@@ -45,137 +81,108 @@ def special_tokens_of(
     def first(*tokens: str | None) -> str | None:
         return next((token for token in tokens if token is not None), None)
 
-    start = said("bos_token_id")
-    if settings.config.get("is_encoder_decoder") or said("decoder_start_token_id"):
-        start = said("decoder_start_token_id") or start
-    ends = said("eos_token_id")
-    named = names.get("eos_token")
-    end = named if named in ends or not ends else ends[0]
+    bos = from_configs("bos_token_id")
+    decoder_start = from_configs("decoder_start_token_id")
+    if settings.config.get("is_encoder_decoder") or decoder_start:
+        bos = decoder_start or bos
+    eos_tokens = from_configs("eos_token_id")
+    eos = names.get("eos_token")
+    if eos_tokens and eos not in eos_tokens:
+        eos = eos_tokens[0]
     return SpecialTokens(
-        pad=first(names.get("pad_token"), *said("pad_token_id")),
+        pad=first(names.get("pad_token"), *from_configs("pad_token_id")),
         unk=names.get("unk_token"),
-        bos=first(*start, names.get("bos_token"), names.get("cls_token")),
-        eos=first(end, names.get("sep_token")),
+        bos=first(*bos, names.get("bos_token"), names.get("cls_token")),
+        eos=first(eos, names.get("sep_token")),
         mask=names.get("mask_token"),
-        extra_eos=tuple(token for token in dict.fromkeys(ends) if token != end),
-        forced_bos=first(*said("forced_bos_token_id")),
-        chat_template=settings.chat,
-        template_names=tuple(names.items()) if settings.chat is not None else (),
+        extra_eos=tuple(token for token in dict.fromkeys(eos_tokens) if token != eos),
+        forced_bos=first(*from_configs("forced_bos_token_id")),
+        chat_template=settings.chat_template,
+        template_names=tuple(names.items()) if settings.chat_template is not None else (),
     )
 
 
-def _tokens(backend: Backend, where: str, value: Any) -> list[str]:
-    """The tokens with these ids: a number or a list of them; below zero is none."""
-    found = []
+def _tokens(backend: Backend, label: str, value: Any) -> list[str]:
+    """The tokens with these ids, an integer or a list of them; negative ones mean none."""
+    tokens = []
     for id in value if isinstance(value, list) else [value]:
         if id is None:
             continue
         if isinstance(id, bool) or not isinstance(id, int):
-            raise DataError(
-                f"{where} must be a whole number or a list of them, not {short_repr(id)}"
-            )
+            raise DataError(f"{label} must be an integer or a list of them, not {short_repr(id)}")
         if id < 0:
             continue
         token = backend.id_to_token(id) if id < 2**32 else None
         if token is None:
             size = backend.get_vocab_size()
             raise DataError(
-                f"{where} is {short_repr(id)}, but the vocabulary has only {size} tokens"
+                f"{label} is {short_repr(id)}, but the vocabulary has only {size} tokens"
             )
-        found.append(token)
-    return found
+        tokens.append(token)
+    return tokens
 
 
-RARE = "☃ 𒀀 \U000f1234"  # what no vocabulary knows, and every tokenizer must survive
-
-Tokens = dict[str, AddedToken]
-
-
-def assemble(
-    family: Family, vocabulary: Vocabulary, settings: Settings, whole: Backend | None
-) -> Tokenizer:
-    """`whole` is a tokenizer that stays as its tokenizer.json says."""
-    if family.unknown is not None:
-        vocabulary = replace(vocabulary, unknown=family.unknown)
-    if whole is None:
-        expect_whole(vocabulary.path, vocabulary.ids)
-    listed = _listed(vocabulary, settings)
-    roles = _roles(family, vocabulary, settings, {t.content: t for t in listed.values()})
-    names = {name: token.content for name, token in roles.items()}
-    backend = whole or family.build(vocabulary, settings, names)
-    if whole is None and vocabulary.whole is not None:
-        backend.post_processor = vocabulary.whole.post_processor
-    _add(backend, listed, roles, _extras(family, vocabulary, settings))
-    for id, token in listed.items():
-        if backend.token_to_id(token.content) != id:
-            found = backend.token_to_id(token.content)
-            raise DataError(
-                f"{settings.added_from}: {short_repr(token.content)} has the id {id}, but {found} "
-                "is next"
-            )
-    expect_whole(vocabulary.path, backend.get_vocab(with_added_tokens=True))
-    _set_template(backend, family, vocabulary, settings, names)
-    tokenizer = Tokenizer(backend, special_tokens_of(backend, settings, names))
-    for text in ("", RARE):
-        tokenizer.decode(tokenizer.encode(text))
-    return tokenizer
+def _listed_tokens(vocabulary: Vocabulary, settings: Settings) -> dict[int, AddedToken]:
+    """The tokens outside the vocabulary, by id."""
+    tokens = dict(settings.added_tokens)
+    if not settings.lists_all_added and vocabulary.backend is not None:
+        tokens |= vocabulary.backend.get_added_tokens_decoder()
+    return dict(sorted(tokens.items()))
 
 
-def _listed(vocabulary: Vocabulary, settings: Settings) -> dict[int, AddedToken]:
-    """The tokens beside the vocabulary, by their ids."""
-    if settings.adds_all or vocabulary.whole is None:
-        return dict(sorted(settings.added.items()))
-    both = {**settings.added, **vocabulary.whole.get_added_tokens_decoder()}
-    return dict(sorted(both.items()))
-
-
-def _roles(
+def _named_tokens(
     family: Family, vocabulary: Vocabulary, settings: Settings, listed: Mapping[str, AddedToken]
-) -> Tokens:
-    """The named tokens: as the files say, else the family's, if the vocabulary has them."""
-    needed = {*(family.before or ()), *family.after} - {"language"}
+) -> AddedTokens:
+    """The tokens by name: as the files say, else the family's, if the vocabulary has them."""
+    required = {*(family.prefix or ()), *family.suffix} - {"language"}
     if family.model == "WordPiece" or family is GEMMA:
-        needed.add("unk_token")
-    usual = vocabulary.names if family is PLAIN else family.roles
-    roles: Tokens = {}
-    for name, token in {**usual, **settings.roles}.items():
+        required.add("unk_token")
+    defaults = vocabulary.named_tokens if family is PLAIN else family.tokens
+    named: AddedTokens = {}
+    for name, token in {**defaults, **settings.named_tokens}.items():
         is_known = str(token) in vocabulary.ids or str(token) in listed
-        if name in needed and not is_known:
+        if name in required and not is_known:
             raise DataError(
                 f"the vocabulary has no {short_repr(name)}: {short_repr(str(token))} is not in it"
             )
-        if token is None or (name not in settings.roles and not is_known):
+        if token is None or (name not in settings.named_tokens and not is_known):
             continue
         if isinstance(token, str):
-            space = family.mask_takes_space and name == "mask_token"
-            token = AddedToken(token, lstrip=space, normalized=False, special=True)
+            lstrip = family.mask_lstrip and name == "mask_token"
+            token = AddedToken(token, lstrip=lstrip, normalized=False, special=True)
         token = listed.get(token.content, token)
         token.special = True
-        roles[name] = token
-    return roles
+        named[name] = token
+    return named
 
 
-def _extras(family: Family, vocabulary: Vocabulary, settings: Settings) -> list[AddedToken]:
-    """Further special tokens: those the files name, else the vocabulary's and the family's."""
-    if settings.extras is not None:
-        return list(settings.extras)
-    usual = list(family.languages)
+def _extra_tokens(family: Family, vocabulary: Vocabulary, settings: Settings) -> list[AddedToken]:
+    """Further special tokens: those of the files, else the vocabulary's and the family's."""
+    if settings.extra_tokens is not None:
+        return list(settings.extra_tokens)
+    defaults = list(family.languages)
     if family is T5:
-        usual = [token for token in vocabulary.ids if token.startswith("<extra_id_")]
-    known = [AddedToken(token, special=True, normalized=False) for token in usual]
-    return [*vocabulary.special, *(token for token in known if token.content in vocabulary.ids)]
+        defaults = [token for token in vocabulary.ids if token.startswith("<extra_id_")]
+    tokens = list(vocabulary.special_tokens)
+    for token in defaults:
+        if token in vocabulary.ids:
+            tokens.append(AddedToken(token, special=True, normalized=False))
+    return tokens
 
 
-def _add(
-    backend: Backend, listed: Mapping[int, AddedToken], roles: Tokens, extras: list[AddedToken]
+def _add_tokens(
+    backend: Backend,
+    listed: Mapping[int, AddedToken],
+    named: AddedTokens,
+    extra: list[AddedToken],
 ) -> None:
-    """Each token once, the listed ones first; one that is new gets the next id."""
-    there = {token.content for token in backend.get_added_tokens_decoder().values()}
+    """Add each token once, the listed ones first; a new one gets the next id."""
+    existing = {token.content for token in backend.get_added_tokens_decoder().values()}
     tokens = list(listed.values())
-    there |= {token.content for token in tokens}
-    for token in (*roles.values(), *extras):
-        if token.content not in there:
-            there.add(token.content)
+    existing |= {token.content for token in tokens}
+    for token in (*named.values(), *extra):
+        if token.content not in existing:
+            existing.add(token.content)
             tokens.append(token)
     backend.add_tokens(tokens)
 
@@ -187,35 +194,43 @@ def _set_template(
     settings: Settings,
     names: Mapping[str, str],
 ) -> None:
-    """What stands around a text: the family's marks, or bos and eos if they are asked for."""
-    asked = () if vocabulary.whole else ("add_bos_token", "add_eos_token")  # else the file says it
-    if family.before is not None:
-        before, after = family.before, family.after
-    elif family is NEOX or backend.post_processor is None or set(asked) & set(settings.options):
-        wanted = [name.removeprefix("add_") for name in asked if settings.flag(name, False)]
-        before = tuple(name for name in wanted if name == "bos_token" and name in names)
-        after = tuple(name for name in wanted if name == "eos_token" and name in names)
-    else:
-        return
+    """Set what is added around a text: the family's tokens, or bos and eos if asked for."""
+    prefix = family.prefix
+    suffix = family.suffix
+    if prefix is None:
+        # A tokenizer.json has its own template, so these options count without one only.
+        options = () if vocabulary.backend else ("add_bos_token", "add_eos_token")
+        is_unset = family is NEOX or backend.post_processor is None
+        if not is_unset and not set(options) & set(settings.options):
+            return
+        requested = {name.removeprefix("add_") for name in options if settings.flag(name, False)}
+        requested &= names.keys()
+        prefix = tuple(name for name in ("bos_token",) if name in requested)
+        suffix = tuple(name for name in ("eos_token",) if name in requested)
+
     language = settings.options.get("src_lang") or "en_XX"
-    ids = {}
-    for name in (*before, *after):
+    tokens = {}
+    for name in (*prefix, *suffix):
         token = names.get(name, language if name == "language" else None)
         id = backend.token_to_id(token) if isinstance(token, str) else None
         if id is None:
             raise DataError(
                 f"the vocabulary has no {short_repr(name)}: {short_repr(str(token))} is not in it"
             )
-        ids[name] = (str(token), id)
-    if family.trims:
-        space = bool(settings.flag("add_prefix_space", False)) and family.model == "BPE"
+        tokens[name] = (str(token), id)
+    if family.trim_offsets:
+        add_prefix_space = bool(settings.flag("add_prefix_space", False)) and family.model == "BPE"
         backend.post_processor = processors.RobertaProcessing(
-            ids[after[0]], ids[before[0]], trim_offsets=True, add_prefix_space=space
+            tokens[suffix[0]],
+            tokens[prefix[0]],
+            trim_offsets=True,
+            add_prefix_space=add_prefix_space,
         )
         return
-    first, last = ([ids[name][0] for name in part] for part in (before, after))
+    before = [tokens[name][0] for name in prefix]
+    after = [tokens[name][0] for name in suffix]
     backend.post_processor = processors.TemplateProcessing(
-        single=[*first, "$A", *last],
-        pair=[*first, "$A", "$B", *last],
-        special_tokens=sorted(set(ids.values())),
+        single=[*before, "$A", *after],
+        pair=[*before, "$A", "$B", *after],
+        special_tokens=sorted(set(tokens.values())),
     )

@@ -1,7 +1,10 @@
-"""How public tokenizers cut a text: one function for each way, given its vocabulary.
+"""The pipelines of public tokenizers: normalizer, pre-tokenizer, model and decoder of each family.
 
-They are those of `transformers` 5, which builds them anew from the vocabulary and the options
-even where a tokenizer.json says something else; so they are built here too, and the ids agree.
+They are those of `transformers` 5, which rebuilds them from the vocabulary and the options even
+where a tokenizer.json says something else; so they are built here too, and the ids agree.
+
+A directory names a class of `transformers`; many of them are the same. A family is a pipeline, the
+special tokens it has by default, and the template around a text.
 """
 
 from __future__ import annotations
@@ -15,15 +18,7 @@ from tokenizers import Tokenizer as Backend
 from qkv.text.pretrained_files import Settings, Vocabulary
 from qkv.text.sentencepiece import SPACE
 
-# FOLDED text/families: Which family a public tokenizer is of, and what goes without saying in
-#   each.
-#
-#   A directory names a class of `transformers`; many of them are one and the same. A family
-#   is how a
-#   text is cut (`pipelines`), the tokens it has unless told otherwise, and what stands around
-#   a text.
-
-Roles = Mapping[str, str]  # bos_token, … by name
+NamedTokens = Mapping[str, str]  # bos_token, …
 
 QWEN_WORDS = Regex(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -31,9 +26,9 @@ QWEN_WORDS = Regex(
 )
 
 
-def words(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
+def wordpiece(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
     """WordPiece, as in BERT (Devlin et al. 2018)."""
-    model = models.WordPiece(vocabulary.ids, unk_token=roles["unk_token"])
+    model = models.WordPiece(vocabulary.ids, unk_token=tokens["unk_token"])
     backend = Backend(model)
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -46,7 +41,7 @@ def words(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
     return backend
 
 
-def byte_level(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
+def byte_level(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
     """BPE over bytes, as in GPT-2 (Radford et al. 2019)."""
     backend = Backend(
         models.BPE(
@@ -62,16 +57,16 @@ def byte_level(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Back
     return backend
 
 
-def byte_level_composed(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
-    """The same after characters and their accents are made one, as in GPT-NeoX."""
-    backend = byte_level(vocabulary, settings, roles)
+def byte_level_nfc(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
+    """The same after NFC normalisation, as in GPT-NeoX."""
+    backend = byte_level(vocabulary, settings, tokens)
     backend.normalizer = normalizers.NFC()
     return backend
 
 
-def qwen(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
-    """The same, with every digit a word."""
-    backend = byte_level_composed(vocabulary, settings, roles)
+def qwen(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
+    """The same, with every digit a word, as in Qwen2."""
+    backend = byte_level_nfc(vocabulary, settings, tokens)
     space = bool(settings.flag("add_prefix_space", False))
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -82,7 +77,7 @@ def qwen(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
     return backend
 
 
-def pieces(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
+def unigram_words(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
     """Unigram over words, as in T5; the space before a word is its "▁"."""
     backend = _unigram_of_words(vocabulary, "always")
     if vocabulary.charsmap:
@@ -90,7 +85,9 @@ def pieces(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
     return backend
 
 
-def pieces_after_space(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
+def unigram_optional_prefix(
+    vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens
+) -> Backend:
     """The same, but whether the first word gets a space is a setting, as in XLM-R."""
     scheme = "always" if settings.flag("add_prefix_space", True) else "never"
     backend = _unigram_of_words(vocabulary, scheme)
@@ -99,12 +96,14 @@ def pieces_after_space(vocabulary: Vocabulary, settings: Settings, roles: Roles)
     return backend
 
 
-def pieces_as_they_are(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
+def unigram_unnormalized(
+    vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens
+) -> Backend:
     """The same without a normalizer, as in mBART."""
     return _unigram_of_words(vocabulary, "always")
 
 
-def pieces_of_lines(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
+def unigram_spaces_only(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
     """The same, but only spaces end a word, as in mBART-50."""
     backend = _unigram(vocabulary)
     charsmap = [normalizers.Precompiled(vocabulary.charsmap)] if vocabulary.charsmap else []
@@ -115,71 +114,81 @@ def pieces_of_lines(vocabulary: Vocabulary, settings: Settings, roles: Roles) ->
     return backend
 
 
-def llama(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
-    """SentencePiece's BPE: the whole text is one word, an unknown character its bytes."""
+def llama(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
+    """SentencePiece's BPE: the text is one word, an unknown character its bytes."""
     backend = Backend(
         models.BPE(vocabulary.ids, list(vocabulary.merges), fuse_unk=True, byte_fallback=True)
     )
     space = settings.flag("add_prefix_space", True)
-    scheme = ("always" if settings.flag("legacy", False) else "first") if space else "never"
+    if not space:
+        scheme = "never"
+    elif settings.flag("legacy", False):
+        scheme = "always"
+    else:
+        scheme = "first"
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
-    backend.decoder = _bytes_decoder(*([decoders.Strip(" ", left=1)] if space else []))
+    strip = [decoders.Strip(" ", left=1)] if space else []
+    backend.decoder = _byte_fallback_decoder(*strip)
     return backend
 
 
-def gemma(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
+def gemma(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
     """The same, with no space in front."""
     backend = Backend(
         models.BPE(
             vocabulary.ids,
             list(vocabulary.merges),
             fuse_unk=True,
-            unk_token=roles["unk_token"],
+            unk_token=tokens["unk_token"],
             byte_fallback=True,
         )
     )
     backend.normalizer = normalizers.Replace(" ", SPACE)
     backend.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    backend.decoder = _bytes_decoder()
+    backend.decoder = _byte_fallback_decoder()
     return backend
 
 
-def sentencepiece(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
-    """Any other SentencePiece model, with no more than the model file says."""
+def sentencepiece(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
+    """Any other SentencePiece model, by nothing but its model file."""
     if vocabulary.scores:
         backend = _unigram(vocabulary, vocabulary.byte_fallback)
     else:
-        unknown = next(token for token, id in vocabulary.ids.items() if id == vocabulary.unknown)
+        unk = next(token for token, id in vocabulary.ids.items() if id == vocabulary.unk_id)
         backend = Backend(
             models.BPE(
                 vocabulary.ids,
                 list(vocabulary.merges),
-                unk_token=unknown,
+                unk_token=unk,
                 fuse_unk=True,
                 byte_fallback=vocabulary.byte_fallback,
             )
         )
     charsmap = [normalizers.Precompiled(vocabulary.charsmap)] if vocabulary.charsmap else []
     backend.normalizer = normalizers.Sequence([*charsmap, normalizers.Replace(" ", SPACE)])
-    plain = decoders.Sequence([decoders.Replace(SPACE, " ")])
-    backend.decoder = _bytes_decoder() if vocabulary.byte_fallback else plain
+    if vocabulary.byte_fallback:
+        backend.decoder = _byte_fallback_decoder()
+    else:
+        backend.decoder = decoders.Sequence([decoders.Replace(SPACE, " ")])
     return backend
 
 
-def sentencepiece_words(vocabulary: Vocabulary, settings: Settings, roles: Roles) -> Backend:
-    """Unigram just as SentencePiece itself does it, as in Marian."""
+def sentencepiece_unigram(
+    vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens
+) -> Backend:
+    """Unigram exactly as in SentencePiece itself, for Marian."""
     backend = _unigram(vocabulary)
     steps: list[normalizers.Normalizer] = []
     if vocabulary.charsmap:
         # Composed first: the library would drop the second of two accents on one letter.
         steps += [normalizers.NFC(), normalizers.Precompiled(vocabulary.charsmap)]
-    if vocabulary.tidies_space:
+    if vocabulary.remove_extra_whitespaces:
         steps += [
             normalizers.Replace(Regex(" {2,}"), " "),
             normalizers.Replace(Regex(r"\A | \z"), ""),
         ]
     backend.normalizer = normalizers.Sequence(steps)
-    scheme = "always" if vocabulary.adds_space else "never"
+    scheme = "always" if vocabulary.add_dummy_prefix else "never"
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
     ends = decoders.Replace(Regex(r"\A +| +\z"), "")
     backend.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.Fuse(), ends])
@@ -187,7 +196,7 @@ def sentencepiece_words(vocabulary: Vocabulary, settings: Settings, roles: Roles
 
 
 def _unigram(vocabulary: Vocabulary, byte_fallback: bool = False) -> Backend:
-    return Backend(models.Unigram(list(vocabulary.scores), vocabulary.unknown, byte_fallback))
+    return Backend(models.Unigram(list(vocabulary.scores), vocabulary.unk_id, byte_fallback))
 
 
 def _unigram_of_words(vocabulary: Vocabulary, scheme: str) -> Backend:
@@ -198,7 +207,7 @@ def _unigram_of_words(vocabulary: Vocabulary, scheme: str) -> Backend:
     return backend
 
 
-def _bytes_decoder(*further: decoders.Decoder) -> decoders.Decoder:
+def _byte_fallback_decoder(*further: decoders.Decoder) -> decoders.Decoder:
     parts = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *further]
     return decoders.Sequence(parts)
 
@@ -216,16 +225,19 @@ LANGUAGES_50 = LANGUAGES + tuple(
 
 @dataclass(frozen=True)
 class Family:
-    file: str  # the vocabulary it comes with if there is no tokenizer.json
-    model: str  # what its vocabulary must be
-    build: Callable[[Vocabulary, Settings, Roles], Backend]
-    roles: Mapping[str, str]
-    before: tuple[str, ...] | None = None  # roles; None leaves it to the file or to add_bos_token
-    after: tuple[str, ...] = ()
-    trims: bool = False  # whether offsets leave out the space before a word
-    unknown: int | None = None  # the id it must have
+    """Tokenizer classes of transformers that differ only in their vocabularies."""
+
+    vocab_file: str  # the vocabulary it comes with if there is no tokenizer.json
+    model: str  # the type of model its vocabulary must be
+    build: Callable[[Vocabulary, Settings, NamedTokens], Backend]
+    tokens: Mapping[str, str]  # its special tokens by name, unless the files say otherwise
+    # Names of tokens around a text; None leaves that to the file or to add_bos_token.
+    prefix: tuple[str, ...] | None = None
+    suffix: tuple[str, ...] = ()
+    trim_offsets: bool = False  # whether offsets leave out the space before a word
+    unk_id: int | None = None  # the id it must have
     languages: tuple[str, ...] = ()
-    mask_takes_space: bool = False  # the one before it, if no file says otherwise
+    mask_lstrip: bool = False  # whether the mask takes the space before it
 
 
 BRACKETS = {
@@ -248,68 +260,112 @@ ANGLES = {
 
 END_OF_TEXT = dict.fromkeys(("unk_token", "bos_token", "eos_token"), "<|endoftext|>")
 
-TXT, JSON, MODEL = "vocab.txt", "vocab.json", "*.model"
+VOCAB_TXT = "vocab.txt"
+VOCAB_JSON = "vocab.json"
+SENTENCEPIECE = "*.model"
 
-BERT = Family(TXT, "WordPiece", words, BRACKETS, ("cls_token",), ("sep_token",))
+BERT = Family(VOCAB_TXT, "WordPiece", wordpiece, BRACKETS, ("cls_token",), ("sep_token",))
 
 MPNET = Family(
-    TXT, "WordPiece", words, ANGLES | {"unk_token": "[UNK]"},
-    ("cls_token",), ("sep_token",), trims=True, mask_takes_space=True,
-)  # fmt: skip
+    VOCAB_TXT,
+    "WordPiece",
+    wordpiece,
+    ANGLES | {"unk_token": "[UNK]"},
+    ("cls_token",),
+    ("sep_token",),
+    trim_offsets=True,
+    mask_lstrip=True,
+)
 
-ROBERTA = Family(JSON, "BPE", byte_level, ANGLES, ("cls_token",), ("sep_token",), trims=True)
+ROBERTA = Family(
+    VOCAB_JSON, "BPE", byte_level, ANGLES, ("cls_token",), ("sep_token",), trim_offsets=True
+)
 
-GPT2 = Family(JSON, "BPE", byte_level, END_OF_TEXT)
+GPT2 = Family(VOCAB_JSON, "BPE", byte_level, END_OF_TEXT)
 
-NEOX = Family(JSON, "BPE", byte_level_composed, END_OF_TEXT | {"pad_token": "<|padding|>"})
+NEOX = Family(VOCAB_JSON, "BPE", byte_level_nfc, END_OF_TEXT | {"pad_token": "<|padding|>"})
 
 QWEN = Family(
-    JSON, "BPE", qwen,
+    VOCAB_JSON,
+    "BPE",
+    qwen,
     {"unk_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"},
-)  # fmt: skip
+)
 
 T5 = Family(
-    MODEL, "Unigram", pieces,
+    SENTENCEPIECE,
+    "Unigram",
+    unigram_words,
     {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
-    (), ("eos_token",), unknown=2,
-)  # fmt: skip
+    (),
+    ("eos_token",),
+    unk_id=2,
+)
 
 XLMR = Family(
-    MODEL, "Unigram", pieces_after_space, ANGLES,
-    ("bos_token",), ("eos_token",), unknown=3,
-)  # fmt: skip
+    SENTENCEPIECE,
+    "Unigram",
+    unigram_optional_prefix,
+    ANGLES,
+    ("bos_token",),
+    ("eos_token",),
+    unk_id=3,
+)
 
 MBART = Family(
-    MODEL, "Unigram", pieces_as_they_are, ANGLES,
-    (), ("eos_token", "language"), unknown=3, languages=LANGUAGES,
-    mask_takes_space=True,
-)  # fmt: skip
+    SENTENCEPIECE,
+    "Unigram",
+    unigram_unnormalized,
+    ANGLES,
+    (),
+    ("eos_token", "language"),
+    unk_id=3,
+    languages=LANGUAGES,
+    mask_lstrip=True,
+)
 
 MBART50 = Family(
-    MODEL, "Unigram", pieces_of_lines,
+    SENTENCEPIECE,
+    "Unigram",
+    unigram_spaces_only,
     {name: token for name, token in ANGLES.items() if name != "bos_token"},
-    ("language",), ("eos_token",), unknown=3, languages=LANGUAGES_50,
-    mask_takes_space=True,
-)  # fmt: skip
+    ("language",),
+    ("eos_token",),
+    unk_id=3,
+    languages=LANGUAGES_50,
+    mask_lstrip=True,
+)
 
 LLAMA = Family(
-    MODEL, "BPE", llama,
+    SENTENCEPIECE,
+    "BPE",
+    llama,
     {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"},
-)  # fmt: skip
+)
 
 GEMMA = Family(
-    MODEL, "BPE", gemma,
-    {"unk_token": "<unk>", "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>",
-     "mask_token": "<mask>"},
-)  # fmt: skip
+    SENTENCEPIECE,
+    "BPE",
+    gemma,
+    {
+        "unk_token": "<unk>",
+        "bos_token": "<bos>",
+        "eos_token": "<eos>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+    },
+)
 
 MARIAN = Family(
-    "source.spm", "Unigram", sentencepiece_words,
+    "source.spm",
+    "Unigram",
+    sentencepiece_unigram,
     {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
-    (), ("eos_token",),
-)  # fmt: skip
+    (),
+    ("eos_token",),
+)
 
-PLAIN = Family(MODEL, "", sentencepiece, {})  # whatever the file says
+PLAIN = Family(SENTENCEPIECE, "", sentencepiece, {})  # whatever the file says
 
 BY_CLASS = {
     **dict.fromkeys(("Bert", "DistilBert", "Electra", "MobileBert", "SqueezeBert"), BERT),
@@ -328,7 +384,8 @@ BY_CLASS = {
 
 GENERIC = ("PreTrained", "Tokenizers")
 
-WRONG = ("qwen2",)  # where the class of the model counts, whatever the directory says
+# Model types whose directories name a wrong class; that of the model type counts.
+MISNAMED = ("qwen2",)
 
 BY_MODEL = {
     "Bert": "bert distilbert electra convbert squeezebert megatron-bert nomic_bert nezha layoutlm",
@@ -349,18 +406,19 @@ BY_MODEL = {
     "arctic internlm2 minicpm3 ernie4_5 xlm-roberta-xl nystromformer smolvlm llava",
 }
 
-CLASS_OF = {model: name for name, models in BY_MODEL.items() for model in models.split()}
+CLASS_OF = {model: name for name, types in BY_MODEL.items() for model in types.split()}
 
 
 def class_of(settings: Settings, tokenizer_json: str | None) -> str | None:
-    """The class `transformers` would take, without "Tokenizer" and "Fast"; None if nothing says."""
+    """The class `transformers` would take, without "Tokenizer" and "Fast"; None if unspecified."""
     declared = settings.options.get("tokenizer_class") or settings.config.get("tokenizer_class")
     model = settings.config.get("model_type")
-    usual = CLASS_OF.get(model) if isinstance(model, str) else None
+    default = CLASS_OF.get(model) if isinstance(model, str) else None
     if not isinstance(declared, str):
-        return usual
+        return default
     name = declared.removesuffix("Fast").removesuffix("Tokenizer").removesuffix("Backend")
-    byte_level = '"ByteLevel"' in (tokenizer_json or "")
-    if usual == "Tokenizers" or (name == "Llama" and byte_level):  # Llama 3 is no Llama of these
+    is_byte_level = '"ByteLevel"' in (tokenizer_json or "")
+    # Llama 3 names the class of Llama 2, but is a byte-level BPE.
+    if default == "Tokenizers" or (name == "Llama" and is_byte_level):
         return "Tokenizers"
-    return usual if model in WRONG else name
+    return default if model in MISNAMED else name

@@ -1,9 +1,14 @@
-"""Tokenizers as others published them: a directory in, the same ids as `transformers` out."""
+"""Pretrained tokenizers: a public model directory in, the same ids as `transformers` out.
+
+Two formats need more than a pipeline. Marian has a SentencePiece model for each language and the
+ids in vocab.json. Others renumber the pieces of their SentencePiece model: T5 appends its extra
+ids; the fairseq models (XLM-R, mBART) have four special tokens of their own where SentencePiece has
+three, then all pieces shifted by one, and more special tokens at the end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +24,18 @@ from qkv.text.pipelines import (
     BY_CLASS,
     GENERIC,
     GPT2,
-    JSON,
     MARIAN,
     PLAIN,
     T5,
-    TXT,
+    VOCAB_JSON,
+    VOCAB_TXT,
     Family,
     class_of,
 )
 from qkv.text.pretrained_files import (
     Settings,
     Vocabulary,
-    expect_ids,
+    check_ids,
     from_tokenizer_json,
     from_vocab_json,
     from_vocab_txt,
@@ -49,73 +54,71 @@ from qkv.text.sentencepiece import (
 from qkv.text.tokenizer import Tokenizer
 from qkv.text.tokenizer_files import read_json, read_text, tokenizer_errors
 
-# FOLDED text/marian: Marian's tokenizers: a SentencePiece model for each language, and
-#   vocab.json with the ids.
-# FOLDED text/pieces: From the ids of a SentencePiece model to those of the model that was
-#   trained with it.
-#
-#   T5 appends its extra ids. The fairseq models (XLM-R, mBART) have four special tokens of
-#   their own
-#   where SentencePiece has three, then all pieces moved up by one, and more special tokens at
-#   the end.
-
-MARIAN_FILES = (MARIAN.file, "target.spm")
+MARIAN_FILES = (MARIAN.vocab_file, "target.spm")
 
 
 def read_marian(settings: Settings) -> Tokenizer:
-    """A tokenizer that cuts a text by source.spm or target.spm and numbers it by vocab.json."""
-    directory, path = settings.directory, settings.directory / "vocab.json"
+    """A tokenizer that segments by source.spm or target.spm and takes the ids of vocab.json."""
+    directory = settings.directory
+    path = directory / "vocab.json"
     if settings.options.get("separate_vocabs") or lexists(directory / "target_vocab.json"):
         raise DataError(f"{directory} has two vocabularies; only Marian models with one are read")
-    ids = expect_ids(path, read_json(path, MAX_VOCAB_BYTES))
-    in_order = sorted(ids, key=lambda token: ids[token])
-    names = Vocabulary(path, ids, [(token, 0.0) for token in in_order], unknown=ids.get("<unk>", 0))
+    ids = check_ids(path, read_json(path, MAX_VOCAB_BYTES))
+    scores = [(token, 0.0) for token in sorted(ids, key=lambda token: ids[token])]
     with tokenizer_errors(path):
-        numbers = assemble(MARIAN, names, settings, None)
-    tokens = [numbers.token(id) for id in numbers.special_ids]
-    special = [AddedToken(token, normalized=False, special=True) for token in tokens]
-    source, target = (_cutter(directory / name, settings, special) for name in MARIAN_FILES)
-    return numbers.with_language_pair((source, target))
+        vocabulary = Vocabulary(path, ids, scores, unk_id=ids.get("<unk>", 0))
+        tokenizer = assemble(MARIAN, vocabulary, settings, None)
+    special = [
+        AddedToken(tokenizer.token(id), normalized=False, special=True)
+        for id in tokenizer.special_ids
+    ]
+    source, target = (_read_marian_model(directory / n, settings, special) for n in MARIAN_FILES)
+    return tokenizer.with_language_pair((source, target))
 
 
-def _cutter(path: Path, settings: Settings, special: list[AddedToken]) -> Backend:
-    """How one language is cut; control pieces of the model, such as </s>, are never found."""
+def _read_marian_model(path: Path, settings: Settings, special: list[AddedToken]) -> Backend:
+    """The segmentation of one language; control pieces, such as </s>, never match."""
     model = read_model(path)
     if model.type != UNIGRAM:
         raise DataError(f"{path} is a BPE model, but Marian needs a Unigram one")
-    found = [p for p in model.pieces if p.type in (NORMAL, UNKNOWN, USER_DEFINED)]
-    # No text holds a space when it is cut, so none can spell the unknown piece.
-    scores = [(p.text if p.type != UNKNOWN else f" {p.text}", p.score) for p in found]
-    unknown = next((n for n, p in enumerate(found) if p.type == UNKNOWN), None)
+    pieces = [piece for piece in model.pieces if piece.type in (NORMAL, UNKNOWN, USER_DEFINED)]
+    scores = []
+    unk_id = None
+    for id, piece in enumerate(pieces):
+        text = piece.text
+        if piece.type == UNKNOWN:
+            # Pre-tokenized text contains no space, so this cannot match any of it.
+            text = f" {text}"
+            if unk_id is None:
+                unk_id = id
+        scores.append((text, piece.score))
     with tokenizer_errors(path):
-        if unknown is None:
-            raise DataError("it has no unknown piece")
-        backend = pipelines.sentencepiece_words(
-            Vocabulary(
-                path,
-                {},
-                scores,
-                charsmap=model.charsmap,
-                adds_space=model.adds_space,
-                tidies_space=model.tidies_space,
-                unknown=unknown,
-            ),
-            settings,
+        if unk_id is None:
+            raise DataError("it has no unk piece")
+        vocabulary = Vocabulary(
+            path,
             {},
+            scores,
+            charsmap=model.charsmap,
+            add_dummy_prefix=model.add_dummy_prefix,
+            remove_extra_whitespaces=model.remove_extra_whitespaces,
+            unk_id=unk_id,
         )
+        backend = pipelines.sentencepiece_unigram(vocabulary, settings, {})
         backend.add_tokens(special)
         backend.encode("")
     return backend
 
 
-LONGEST = 512  # characters of a piece; the work grows with the square
+MAX_PIECE_CHARACTERS = 512  # the work grows with the square
+MAX_MERGES = 2**22
 
-MOST = 2**22  # ways to join two pieces
-
-FAIRSEQ = ("bos_token", "pad_token", "eos_token", "unk_token")
+# The first four tokens of the fairseq models.
+FAIRSEQ_TOKENS = ("bos_token", "pad_token", "eos_token", "unk_token")
 
 
 def from_sentencepiece(path: Path, family: Family, settings: Settings) -> Vocabulary:
+    """The vocabulary of a SentencePiece model, renumbered as its family does."""
     model = read_model(path)
     kind = "BPE" if model.type == BPE else "Unigram"
     if family.model not in ("", kind):
@@ -128,10 +131,13 @@ def from_sentencepiece(path: Path, family: Family, settings: Settings) -> Vocabu
                 f"{settings.directory}: extra_ids must be 0 to 10000, not {short_repr(extra)}"
             )
         scores += [(f"<extra_id_{number}>", 0.0) for number in reversed(range(extra))]
-    elif family.unknown == len(FAIRSEQ) - 1:
-        named = {**family.roles, **{name: str(t) for name, t in settings.roles.items() if t}}
+    elif family.unk_id == len(FAIRSEQ_TOKENS) - 1:
+        named = dict(family.tokens)
+        for name, token in settings.named_tokens.items():
+            if token:
+                named[name] = str(token)
         named.setdefault("bos_token", named["cls_token"])
-        head = [(named[name], 0.0) for name in FAIRSEQ]
+        head = [(named[name], 0.0) for name in FAIRSEQ_TOKENS]
         tail = [(token, 0.0) for token in (*family.languages, named["mask_token"])]
         scores = [*head, *scores[3:], *tail]
     ids = {piece: id for id, (piece, _) in enumerate(scores)}
@@ -145,41 +151,41 @@ def from_sentencepiece(path: Path, family: Family, settings: Settings) -> Vocabu
         # numbers them in the order it made them, which is that of their scores.
         merges=merge_pairs(path, ids, ids, DataError) if kind == "BPE" else [],
         charsmap=model.charsmap,
-        unknown=model.unknown,
+        unk_id=model.unk_id,
         byte_fallback=model.byte_fallback,
-        special=_special(model),
-        names=model.names,
+        special_tokens=_special_tokens(model),
+        named_tokens=model.named_tokens,
     )
 
 
 def merge_pairs(
-    path: Path, ranked: Iterable[str], known: Collection[str], error: type[QkvError]
+    path: Path, ranked: Iterable[str], vocab: Collection[str], error: type[QkvError]
 ) -> list[tuple[str, str]]:
-    """Every two known pieces that spell another, in the order in which they are to be joined.
+    """BPE merges for a SentencePiece model: every two pieces that spell another, by its rank.
 
-    SentencePiece joins the neighbours that make the best piece, `tokenizers` those that come first
-    in a list of pairs; so it is each piece, best first, as every pair that spells it.
+    SentencePiece merges the neighbours that make the best piece, `tokenizers` those that come
+    first in a list of pairs; so the list has each piece, best first, as every pair that spells it.
     """
-    longest = max(known, key=len, default="")
-    if len(longest) > LONGEST:
+    longest = max(vocab, key=len, default="")
+    if len(longest) > MAX_PIECE_CHARACTERS:
         raise error(
             f"{path}: the piece {short_repr(longest)} has {len(longest)} characters; no vocabulary "
-            f"needs more than {LONGEST}, so it is damaged"
+            f"needs more than {MAX_PIECE_CHARACTERS}, so it is damaged"
         )
-    pairs = (
-        (piece[:cut], piece[cut:])
-        for piece in ranked
-        for cut in range(1, len(piece))
-        if piece[:cut] in known and piece[cut:] in known
-    )
-    found = list(islice(pairs, MOST + 1))
-    if len(found) > MOST:
-        raise error(f"{path}: its pieces can be joined in more than {MOST} ways; it is damaged")
-    return found
+    merges = []
+    for piece in ranked:
+        for split in range(1, len(piece)):
+            if piece[:split] in vocab and piece[split:] in vocab:
+                merges.append((piece[:split], piece[split:]))
+        if len(merges) > MAX_MERGES:
+            raise error(
+                f"{path}: its pieces can be joined in more than {MAX_MERGES} ways; it is damaged"
+            )
+    return merges
 
 
-def _special(model: SentencePieceModel) -> tuple[AddedToken, ...]:
-    """Pieces that are never cut: control tokens, and symbols its trainer asked for."""
+def _special_tokens(model: SentencePieceModel) -> tuple[AddedToken, ...]:
+    """Pieces that are never segmented: control tokens and user-defined symbols."""
     return tuple(
         AddedToken(piece.text, normalized=False, special=piece.type == CONTROL)
         for piece in model.pieces
@@ -187,78 +193,89 @@ def _special(model: SentencePieceModel) -> tuple[AddedToken, ...]:
     )
 
 
-WHOLE, MERGES = "tokenizer.json", "merges.txt"
+TOKENIZER_JSON = "tokenizer.json"
+MERGES_TXT = "merges.txt"
+SENTENCEPIECE_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 
-MODELS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
-
-# What a tokenizer can come in: the first that is there with what belongs to it is read.
-FILES = ((MARIAN.file,), (WHOLE,), (TXT,), (JSON, MERGES), *((model,) for model in MODELS))
+# The files a tokenizer can come in: the first group that is complete is read.
+FILES = (
+    (MARIAN.vocab_file,),
+    (TOKENIZER_JSON,),
+    (VOCAB_TXT,),
+    (VOCAB_JSON, MERGES_TXT),
+    *((name,) for name in SENTENCEPIECE_FILES),
+)
 
 
 def has_tokenizer(directory: Path) -> bool:
-    """Whether there is a tokenizer to be read, or to be refused."""
+    """Whether a directory has tokenizer files, readable or not."""
     return any(lexists(directory / first) for first, *_ in FILES)
 
 
 def read_tokenizer(directory: Path, config: Mapping[str, Any] | None = None) -> Tokenizer:
     """The tokenizer of a public model directory; `config` is its config.json if already read.
 
-    No code of the directory is run. A class of its own is refused, unless tokenizer.json is there
-    and says it all.
+    No code of the directory is run. A tokenizer class of its own is refused, unless there is a
+    tokenizer.json, which defines it completely.
     """
     settings = read_settings(Path(directory), config)
-    first = _first(settings.directory)
-    if first.name == MARIAN.file:
+    path = _find_vocabulary(settings.directory)
+    if path.name == MARIAN.vocab_file:
         return read_marian(settings)
-    family, vocabulary, backend = _choose(first, settings)
+    backend = None
+    if path.name == TOKENIZER_JSON:
+        family, vocabulary, backend = _from_tokenizer_json(path, settings)
+    else:
+        family, vocabulary = _from_vocabulary(path, settings)
     with tokenizer_errors(vocabulary.path):
         return assemble(family, vocabulary, settings, backend)
 
 
-def _first(directory: Path) -> Path:
-    """The file that decides."""
+def _find_vocabulary(directory: Path) -> Path:
+    """The file that decides which format is read."""
     for first, *rest in FILES:
         if all(lexists(directory / name) for name in (first, *rest)):
             return directory / first
-    looked = ", ".join(" with ".join(names) for names in FILES)
-    raise DataError(f"{directory} has no tokenizer: looked for {looked}")
+    expected = ", ".join(" with ".join(names) for names in FILES)
+    raise DataError(f"{directory} has no tokenizer: looked for {expected}")
 
 
-def _choose(path: Path, settings: Settings) -> tuple[Family, Vocabulary, Backend | None]:
-    """The family, its vocabulary, and of a tokenizer.json that stays as it is the tokenizer."""
-    if path.name != WHOLE:
-        return *_from_vocabulary(path, settings), None
+def _from_tokenizer_json(
+    path: Path, settings: Settings
+) -> tuple[Family, Vocabulary, Backend | None]:
+    """The family, its vocabulary, and the tokenizer itself if it is to be used unchanged."""
     text = read_text(path)
     with tokenizer_errors(path):
-        whole = Backend.from_str(text)
-        vocabulary = from_tokenizer_json(path, whole, text)
+        backend = Backend.from_str(text)
+        vocabulary = from_tokenizer_json(path, backend, text)
     family = BY_CLASS.get(class_of(settings, text) or "", PLAIN)
-    if family is PLAIN or family.model != type(whole.model).__name__:
-        return PLAIN, vocabulary, whole
+    if family is PLAIN or family.model != type(backend.model).__name__:
+        return PLAIN, vocabulary, backend
     return family, vocabulary, None
 
 
 def _from_vocabulary(path: Path, settings: Settings) -> tuple[Family, Vocabulary]:
-    """Without a tokenizer.json the class decides how a text is cut, so it must be a known one."""
-    directory, name = settings.directory, class_of(settings, None)
+    """Without a tokenizer.json the class defines the pipeline, so it must be a known one."""
+    directory = settings.directory
+    name = class_of(settings, None)
     if "auto_map" in settings.options and name not in BY_CLASS:
         raise DataError(
             f"{directory} needs code of its own for its tokenizer, which is not run; save it with "
             "transformers as tokenizer.json"
         )
-    if path.name == TXT:
+    if path.name == VOCAB_TXT:
         return _family(name, path, BERT), from_vocab_txt(path)
-    if path.name == JSON:
-        return _family(name, path, GPT2), from_vocab_json(path, directory / MERGES)
+    if path.name == VOCAB_JSON:
+        return _family(name, path, GPT2), from_vocab_json(path, directory / MERGES_TXT)
     family = _family(name, path, PLAIN)
     return family, from_sentencepiece(path, family, settings)
 
 
-def _family(name: str | None, path: Path, usual: Family) -> Family:
-    if name is None or (name in GENERIC and usual is PLAIN):
-        return usual
+def _family(name: str | None, path: Path, default: Family) -> Family:
+    if name is None or (name in GENERIC and default is PLAIN):
+        return default
     family = BY_CLASS.get(name)
-    if family is None or family.file != usual.file:
+    if family is None or family.vocab_file != default.vocab_file:
         raise DataError(
             f"cannot read {path} for a {short_repr(f'{name}Tokenizer')}; save it with transformers "
             "as tokenizer.json"
