@@ -140,6 +140,7 @@ class InferenceKernels:
     def __init__(self, path: Path) -> None:
         library = Library(path, STRUCTURES)
         define = library.function
+        # The parameters of the C++ functions in their order; the last is the number of threads.
         P = c_void_p
         L = c_long
         F = c_float
@@ -215,6 +216,7 @@ class InferenceKernels:
             *sums.shape,
             thread_count(),
         )
+        # int32 and float32 have the same size, so the result reuses the memory of the sums.
         return sums.view(torch.float32)
 
     def dequantize_activate_quantize(
@@ -245,10 +247,13 @@ class InferenceKernels:
         """
         B, H, T, E = q.shape
         K, S = k.shape[1:3]
+        # Heads next to each other, as the projection after attention reads them.
         out = q.new_empty(B, T, H, E)
         mask_strides = None
         if mask is not None:
             mask = mask.expand(B, H, T, S)
+            # Axes that are broadcast have stride 0 and are not copied; only the last has to lie
+            # in one piece.
             if mask.stride(-1) != 1:
                 mask = mask.contiguous()
             mask_strides = byref(_Strides.of(mask))
@@ -355,6 +360,7 @@ class InferenceKernels:
     def decode_workspace(self, shape: DecoderShape) -> Tensor:
         """Scratch memory of `llama_decode`; no two sequences may use it at the same time."""
         s = shape
+        # The four vectors at the top of qkv_llama_decode, in their order.
         queries_keys_values = (s.heads + 2 * s.kv_heads) * s.head_width
         attended = s.heads * s.head_width
         gate_up = 2 * s.feed_forward_width

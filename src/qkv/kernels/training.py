@@ -46,6 +46,7 @@ class DropoutMask(NamedTuple):
         """A mask with a seed from torch's global generator."""
         if not threshold:
             return NO_DROPOUT  # without advancing the generator
+        # From torch's generator, so that torch.manual_seed and a checkpoint's RNG state cover it.
         seed = int(torch.empty((), dtype=torch.int64).random_())
         return cls(seed, threshold)
 
@@ -157,7 +158,7 @@ class TrainingKernels:
         L = c_long
         F = c_float
         N = c_int
-        dropout = (c_uint64, c_uint32, N)
+        dropout = (c_uint64, c_uint32, N)  # seed, threshold; then the number of threads
         self._dropout_add = define("dropout_add", P, P, P, L, *dropout)
         self._activation = define("activation", P, P, L, N, *dropout)
         self._activation_backward = define("activation_backward", P, P, P, L, N, *dropout)
@@ -173,6 +174,7 @@ class TrainingKernels:
 
     def gemm_is_faster(self, a: Tensor, b: Tensor) -> bool:
         """Whether `gemm` is faster here than torch's own product."""
+        # The area of the smallest matrix involved: what has to stay in a core's cache.
         sides: list[int] = sorted((len(a), *b.shape))
         return sides[0] * sides[1] <= self.gemm_max_area
 
@@ -184,6 +186,7 @@ class TrainingKernels:
         columns = b.shape[1]
         if out is None:
             out = a.new_empty(rows, columns)
+        # Transposed views are read as they are; nothing is copied here.
         transposed = b.stride(1) != 1
         self._gemm(
             a.data_ptr(),
@@ -255,7 +258,7 @@ class TrainingKernels:
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """The gradients of x, gain and shift from that of `layer_norm`'s result."""
         grad_x = torch.empty_like(x)
-        grad_gain = torch.zeros_like(gain)
+        grad_gain = torch.zeros_like(gain)  # the kernel adds to these
         grad_shift = torch.zeros_like(gain) if has_shift else None
         self._layer_norm_backward(
             x.data_ptr(),
@@ -286,6 +289,7 @@ class TrainingKernels:
         r_drop: if not 0, rows 2i and 2i + 1 predict the same target; their loss is the mean of
         both plus r_drop times their divergence, and is returned with the first.
         """
+        # The kernel indexes with the targets without looking: a wrong one would write anywhere.
         if targets.dtype != torch.int64:
             raise TypeError(f"targets must be torch.int64, not {targets.dtype}")
         if r_drop and len(targets) % 2:

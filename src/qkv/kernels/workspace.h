@@ -18,14 +18,14 @@ class Workspace {
   public:
     Workspace() = default;
     explicit Workspace(long count) {
-        if (count <= 0) return;
+        if (count < 1) count = 1;  // never null: memcpy and memset of nothing take no null pointer either
         data = static_cast<T*>(::operator new(count * sizeof(T), ALIGNMENT, std::nothrow));
         if (!data) panic("out of memory, bytes asked for", count * static_cast<long>(sizeof(T)));
     }
     static Workspace zeros(long count) {
-        Workspace made(count);
-        if (made.data) std::memset(made.data, 0, count * sizeof(T));
-        return made;
+        Workspace workspace(count);
+        std::memset(workspace.data, 0, count * sizeof(T));
+        return workspace;
     }
     Workspace(Workspace&& other) noexcept : data(std::exchange(other.data, nullptr)) {}
     Workspace& operator=(Workspace&& other) noexcept {

@@ -70,6 +70,7 @@ class PackedSequences(MaskPart):
         causal = Causal in kinds
         ends = [part for part in mask.parts if isinstance(part, Padding | QueryLengths)]
         documents = [part for part in mask.parts if isinstance(part, Documents)]
+        # Without a causal mask, real queries would still see the keys behind the lengths.
         if QueryLengths in kinds and not causal:
             return None
         if documents:
@@ -109,6 +110,7 @@ class PackedSequences(MaskPart):
             return None
         is_start = torch.ones_like(ids, dtype=torch.bool)
         is_start[:, 1:] = ids[:, 1:] != ids[:, :-1]
+        # Rows begin a sequence too, so the flattened batch is one row of sequences.
         starts = is_start.flatten().nonzero()[:, 0]
         counts = torch.diff(starts, append=starts.new_tensor([ids.numel()]))
         return cls(

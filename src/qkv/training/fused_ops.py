@@ -73,7 +73,7 @@ class _Linear(torch.autograd.Function):
     def forward(context: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         context.save_for_backward(x, weight)
         context.has_bias = bias is not None
-        out = matmul(x, weight.mT)
+        out = matmul(x, weight.mT)  # fresh, so the bias is added in place
         if bias is None:
             return out
         return out.add_(bias)

@@ -407,8 +407,8 @@ def test_one_by_itself_takes_the_short_way_of_one_sequence(int8: bool, compiled:
     """Beyond the room it began with, after one that was cancelled, and one that failed."""
     model = optimize(MODELS["llama"], int8, compiled)
     assert isinstance(model.decoder, DecodeStepLayers)
-    short, taken = model.decoder._one, list[int]()
-    model.decoder._one = lambda x, cache: (taken.append(cache.length), short(x, cache))[1]
+    short, taken = model.decoder._decode, list[int]()
+    model.decoder._decode = lambda x, cache: (taken.append(cache.length), short(x, cache))[1]
     batch, request = Scheduler(model, VOCABULARY), Request(ids(1, 1), 50, GREEDY)
     for bad in (Request(ids(2, 9), 30, GREEDY), Request(ids(3, 9), 30, Sampling((Raises(25),)))):
         running = batch.add(bad)

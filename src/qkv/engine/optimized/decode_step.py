@@ -121,6 +121,7 @@ class LayerStep:
         H, K, _ = attention.heads
         projected = _norm_linear(self.attention_norm, x, self.qkv)
         qk, v = torch.split(projected, attention.qk_v_widths)
+        # Queries and keys are neighbours in the projection, so one rotation serves both.
         qk = rotation.rotate(qk.view(H + K, -1))  # (H + K, E)
         k, v = cache.append(qk[H:].view(1, K, 1, -1), v.view(1, K, 1, -1))  # (1, K, S, E)
         q = qk[:H].view(1, H, 1, -1)
@@ -219,11 +220,12 @@ class KernelDecodeStepLayers(DecodeStepLayers):
         position = cache.length
         if state is None or position == state.shape.capacity:
             return super()._decode(x, cache)  # which raises an error that explains
-        x = x.clone()
+        x = x.clone()  # the kernel works in place, and x is the embedding's row
         rotation = self._rotation(position)
         inference_kernels().llama_decode(
             state.layers, state.shape, x, rotation.cos, rotation.sin, position, state.workspace
         )
+        # The kernel has written the keys and values; only the lengths are left to do.
         for layer_cache in cache.layers:
             layer_cache.length += 1
         return x
@@ -233,6 +235,7 @@ class KernelDecodeStepLayers(DecodeStepLayers):
         has a layout the kernel does not read.
         """
         state = self.states.get(cache)
+        # A cache that has grown or moved has other tensors: the pointers would dangle.
         if state is None or not state.is_current(cache):
             if not _has_kernel_layout(cache, self.shape, len(self.layer_steps)):
                 return None
@@ -272,6 +275,7 @@ class KernelDecodeStepLayers(DecodeStepLayers):
 
     def _rotation(self, position: int) -> RopeRotation:
         """Cosines and sines of all positions up to this one and some more: (positions, R) each."""
+        # In __dict__, as a tensor attribute of an nn.Module would move and be saved with it.
         rotation: RopeRotation | None = self.__dict__.get("rotation")
         if rotation is None or position >= len(rotation.cos):
             positions = torch.arange((position // ROPE_TABLE_STEP + 1) * ROPE_TABLE_STEP)

@@ -86,6 +86,7 @@ class PostNormBlock(Block):
     """norm(x + part(x)), twice."""
 
     def forward(self, x: Tensor, view: View) -> Tensor:
+        # In place: the parts' outputs are fresh tensors that nobody else holds.
         x = self.attention_out(self.attention(x, view).add_(x))
         return self.feed_forward_out(self.feed_forward(x).add_(x))
 
@@ -118,6 +119,7 @@ def block_class(block: Block) -> type[Block]:
 
     if type(block) is not Block or not all_are(ResidualAdd, "join"):
         return type(block)
+    # Pre-norm has nothing after its parts, post-norm nothing before them.
     if all_are(nn.Identity, "out"):
         return PreNormCrossBlock if has_cross else PreNormBlock
     if all_are(nn.Identity, "in"):
@@ -246,6 +248,7 @@ def copy_as(
     module: nn.Module, kind: type[nn.Module], convert: Callable[[nn.Module], nn.Module]
 ) -> nn.Module:
     """A copy of the module as that class, sharing its tensors, with converted children."""
+    # Without __init__, which would allocate new parameters.
     copy = kind.__new__(kind)
     copy.__dict__ = dict(module.__dict__)
     copy._modules = {

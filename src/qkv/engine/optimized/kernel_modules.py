@@ -45,6 +45,7 @@ class KernelLinear(DenseLinear):
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled() or not x.numel():
             return super().forward(x)
+        # One row: reading the matrix takes all the time, so it is read as it is.
         if x.numel() == x.shape[-1]:
             row = inference_kernels().matvec(self.matrix, x.reshape(-1))
             return row.view(*x.shape[:-1], -1)
@@ -62,6 +63,7 @@ class KernelLinear(DenseLinear):
 
     @cached_property
     def packed_matrix(self) -> PackedMatrix:
+        # A copy in another order: the plain weight stays, for single rows and gradients.
         panels = inference_kernels().pack(self.weight)
         packed = PackedMatrix.of(panels, self.bias, len(self.weight))
         if self.predecessor is not None and self.predecessor.is_packed:
@@ -111,6 +113,7 @@ class KernelQuantizedLinear(QuantizedLinear):
         return Matrix.of(self.weight.values, self.weight.scale, self.bias)
 
     def matmul_int8(self, quantized: Tensor) -> Tensor:
+        # With VNNI torch's integer product is faster than ours; without, it is many times slower.
         if int8_supported():
             return super().matmul_int8(quantized)
         return inference_kernels().gemm_int8(quantized, self.weight.values)
@@ -155,6 +158,7 @@ class KernelFeedForward(nn.Module):
         self.code = require_activation_code(plain.activation)
 
     def forward(self, x: Tensor) -> Tensor:
+        # The linear layers count their rows and pack themselves; once both have, they are fused.
         single_row = x.numel() <= x.shape[-1]
         is_packed = self.up.is_packed and self.down.is_packed
         if single_row or not is_packed or torch.is_grad_enabled():
@@ -203,6 +207,7 @@ class KernelAttentionCore(AttentionCore):
 
     def _kernel(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor | None:
         """The output of a kernel, if one supports this case and is faster."""
+        # The kernels take keys and values of one width, and rows that are contiguous.
         if k.shape[-1] != v.shape[-1]:
             return None
         if not all(t.stride(-1) == 1 and t.dtype == torch.float32 for t in (q, k, v)):

@@ -142,6 +142,7 @@ class OptimizedBuilder:
         tied = LinearWeights(self.embedding.weight, plain.bias)
         if not self.int8:
             return self.linear_class(tied)
+        # Tied: the logits share the embedding's int8 table instead of a second copy.
         embedding = self.convert(self.embedding)
         assert isinstance(embedding, QuantizedEmbedding)
         return self.tied_linear(tied, quantized=embedding.table)
@@ -151,6 +152,7 @@ class OptimizedBuilder:
         if isinstance(module, PooledOutput):
             return module
         copy = copy_as(module, self._class(module), self.convert)
+        # Only now: whether there is a short path depends on the converted children.
         if isinstance(copy, Layers) and supports_decode_step(copy):
             copy.__class__ = self._decode_step_class(copy)
         return copy

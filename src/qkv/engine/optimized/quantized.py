@@ -66,6 +66,7 @@ class QuantizedLinear(nn.Module):
         if len(rows) == 1:
             return self.matvec(rows[0], 1.0).view(*x.shape[:-1], -1)
         absmax = row_absmax(rows)
+        # In place from here on: these tensors are as large as the output.
         sums = self.matmul_int8(quantize_rows(rows, absmax))
         out = sums.to(x.dtype).mul_(absmax.div_(INT8_LIMIT)).mul_(self.weight.scale)
         return _add_bias(out, self.bias).view(*x.shape[:-1], len(self.weight.scale))
@@ -96,6 +97,7 @@ class PackedQuantizedLinear(nn.Module):
         shape = [TILE_ROWS, quantized.values.shape[1]]
         self.packed = torch.ops.onednn.qlinear_prepack(quantized.values, shape)
         self.scale = quantized.scale
+        # Symmetric quantization: every zero point is 0.
         self.zeros = torch.zeros_like(quantized.scale, dtype=torch.int32)
         self.bias = stack_biases(layers)
 
@@ -210,6 +212,7 @@ def int8_supported() -> bool:
     """
     if not torch.cpu._is_vnni_supported():
         return False
+    # Some builds of torch have the operations but fail when they are called.
     identity = LinearWeights(torch.eye(3), None)
     row = torch.ones(2, 3)
     try:
