@@ -18,9 +18,10 @@ from machine import machine
 
 from qkv.bundle import Bundle
 from qkv.data import read_labelled
-from qkv.training.jobs.classify import evaluate_labels
-from qkv.training.plan import TrainArgs
-from qkv.training.recipe import Data, read_settings
+from qkv.training.prepare import TrainArgs
+from qkv.training.recipe import read_settings
+from qkv.training.tasks import DataConfig
+from qkv.training.tasks.classify import evaluate_labels
 from training import learn
 
 SEEDS = (0, 1, 2)
@@ -43,7 +44,7 @@ def main(folder: Path) -> None:
         judged = evaluate_labels(bundle.model, bundle.tokenizer, test, train)  # type: ignore[arg-type]
         return {"accuracy": judged.scores["accuracy"], "bag_of_words": judged.baseline["accuracy"]}
 
-    data = Data(
+    data = DataConfig(
         files=(str(folder / "train.tsv"),),
         validation=(str(folder / "dev.tsv"),),
         text="1",
@@ -52,7 +53,7 @@ def main(folder: Path) -> None:
     before, rows = machine(), list[dict[str, Any]]()
     for seed in SEEDS:
         settings = read_settings(TAUGHT)
-        args = TrainArgs("classify", data, size="tiny", vocabulary=16_000, epochs=5, seed=seed)
+        args = TrainArgs("classify", data, size="tiny", vocab_size=16_000, epochs=5, seed=seed)
         taught = learn(replace(args, settings=settings), then=judge)
         plain = learn(TrainArgs("classify", data, size="tiny", seed=seed), then=judge)
         rows.append({"seed": seed, "taught": taught, "plain": plain})

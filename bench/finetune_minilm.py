@@ -22,10 +22,10 @@ from minilm import minilm
 
 from qkv.bundle import Bundle
 from qkv.data import read_labelled
-from qkv.training.jobs import find_job
-from qkv.training.jobs.classify import evaluate_labels
-from qkv.training.plan import TrainArgs
-from qkv.training.recipe import Data, read_settings
+from qkv.training.prepare import TrainArgs
+from qkv.training.recipe import read_settings
+from qkv.training.tasks import DataConfig, find_task
+from qkv.training.tasks.classify import evaluate_labels
 from training import learn
 
 MINUTES = {"sst2": 4.7}  # as asked; the others take as many epochs as the job does by itself
@@ -58,24 +58,24 @@ def _written(path: Path, rows: list[tuple[str, ...]]) -> Path:
     return path
 
 
-def parts(name: str, folder: Path, place: Path) -> tuple[Data, Path]:
+def parts(name: str, folder: Path, place: Path) -> tuple[DataConfig, Path]:
     """What to learn from, and the file to be judged on."""
     if name == "trec":
-        return Data(files=(str(trec(folder, "train", place)),)), trec(folder, "test", place)
+        return DataConfig(files=(str(trec(folder, "train", place)),)), trec(folder, "test", place)
     if name in ("banking77", "few"):
         train = folder / "banking77/train.csv" if name == "banking77" else few(folder, place)
-        return Data(files=(str(train),)), folder / "banking77/test.csv"
+        return DataConfig(files=(str(train),)), folder / "banking77/test.csv"
     columns = {"source": "1", "target": "2", "score": "3"} if name == "stsb" else {}
     ending = "csv" if name == "stsb" else "tsv"
     train, dev, test = (folder / name / f"{part}.{ending}" for part in ("train", "dev", "test"))
-    return Data(files=(str(train),), validation=(str(dev),), **columns), test
+    return DataConfig(files=(str(train),), validation=(str(dev),), **columns), test
 
 
-def judge(name: str, data: Data, test: Path, bundle: Bundle) -> dict[str, float]:
+def judge(name: str, data: DataConfig, test: Path, bundle: Bundle) -> dict[str, float]:
     if name == "stsb":
         asked = data.model_copy(update={"files": (str(test),), "validation": ()})
-        as_it_was = find_job("embed").evaluate(Bundle.load(minilm()), asked, None)
-        judged = find_job("embed").evaluate(bundle, asked, None)
+        as_it_was = find_task("embed").evaluate(Bundle.load(minilm()), asked, None)
+        judged = find_task("embed").evaluate(bundle, asked, None)
         return {**judged.scores, "untouched": as_it_was.scores["spearman"]}
     learnt = read_labelled([Path(file) for file in data.files])
     judged = evaluate_labels(bundle.model, bundle.tokenizer, read_labelled([test]), learnt)  # type: ignore[arg-type]

@@ -14,19 +14,20 @@ from pathlib import Path
 
 from machine import machine
 
-from qkv.training.plan import TrainArgs
-from qkv.training.recipe import Data, read_settings
+from qkv.training.prepare import TrainArgs
+from qkv.training.recipe import read_settings
+from qkv.training.tasks import DataConfig
 from training import learn
 
 FREE = ()
 
 
 def main(path: Path) -> None:
-    data = Data(files=(str(path),))
+    data = DataConfig(files=(str(path),))
 
     def small(steps: int) -> TrainArgs:
         return TrainArgs(
-            "language", data, tokenizer="characters", context=64, batch=12 * 64, steps=steps
+            "language", data, tokenizer="characters", context_length=64, batch=12 * 64, steps=steps
         )
 
     before = machine()

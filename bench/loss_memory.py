@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from machine import machine
 
 from qkv.model.output import LazyLogits
-from qkv.tasks.loss import scored_cross_entropy
+from qkv.training.loss import fused_cross_entropy
 
 TOKENS, WIDTH, VOCABULARY = 8192, 512, 32_000
 
@@ -33,7 +33,7 @@ def measure(name: str) -> dict[str, float]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
     if name == "ours":
-        loss = scored_cross_entropy(LazyLogits(states, table, None, None), targets, smoothing=0.1)
+        loss = fused_cross_entropy(LazyLogits(states, table, None, None), targets, smoothing=0.1)
     else:
         loss = F.cross_entropy(states @ table.T, targets, reduction="sum", label_smoothing=0.1)
     loss.backward()  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ import torch
 
 from qkv.bundle import Bundle
 from qkv.machine.resources import reuse_freed_memory
-from qkv.training.plan import TrainArgs, prepare
+from qkv.training.prepare import TrainArgs, prepare
 from qkv.training.run import Evaluation, Run
 
 
@@ -42,7 +42,7 @@ def learn(
                 scores = "  ".join(f"{name} {value:.4f}" for name, value in event.scores.items())
                 spent = time.perf_counter() - started
                 print(f"{event.number:7d} {spent:8.1f}  {scores}", flush=True)
-        _, judged = run.finish()
+        judged = run.finish()
         trained = time.perf_counter() - started
         return {
             "parameters": run.recipe.model.parameters(),

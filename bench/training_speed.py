@@ -28,9 +28,10 @@ from qkv.model import (
     build,
     cost,
 )
-from qkv.tasks.token_tasks import LanguageTask, Windows
 from qkv.training.optimizer import AdamW, Constant
-from qkv.training.run import quickened
+from qkv.training.run import compile_for_training
+from qkv.training.tasks.language import LanguageTask
+from qkv.training.tasks.text_stream import Windows
 from qkv.training.trainer import Trainer
 
 ROWS, LENGTH, VOCABULARY, WIDTH, LAYERS, HEADS = 16, 256, 65, 384, 6, 6
@@ -53,7 +54,7 @@ CONFIG = DecoderOnly(
 def ours(compiled: bool) -> Callable[[], None]:
     model = build(CONFIG)
     optimizers = AdamW().build(model)
-    learner = quickened(model, optimizers) if compiled else model
+    learner = compile_for_training(model, optimizers) if compiled else model
     trainer = Trainer(learner, LanguageTask().loss, optimizers, Constant(), 10**9)
     ids = torch.randint(VOCABULARY, (ROWS, LENGTH + 1))
     batch = Windows(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), None, None)

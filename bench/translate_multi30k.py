@@ -19,9 +19,9 @@ from typing import Any
 from machine import machine
 
 from qkv.bundle import Bundle
-from qkv.training.jobs import find_job
-from qkv.training.plan import TrainArgs
-from qkv.training.recipe import Data, read_settings
+from qkv.training.prepare import TrainArgs
+from qkv.training.recipe import read_settings
+from qkv.training.tasks import DataConfig, find_task
 from training import learn
 
 
@@ -42,18 +42,18 @@ def main() -> None:
         return str(asked.data / f"{part}.{language}")
 
     def judge(bundle: Bundle) -> dict[str, Any]:
-        test = Data(source=side("test_2016", "en"), target=side("test_2016", "de"))
-        judged = find_job("translate").evaluate(bundle, test, None)
+        test = DataConfig(source=side("test_2016", "en"), target=side("test_2016", "de"))
+        judged = find_task("translate").evaluate(bundle, test, None)
         return {**judged.scores, "signature": judged.signatures["bleu"]}
 
-    data = Data(
+    data = DataConfig(
         source=side("train", "en"),
         target=side("train", "de"),
         validation=(side("val", "en"), side("val", "de")),
     )
     before = machine()
 
-    def args(settings: list[str], data: Data = data) -> TrainArgs:
+    def args(settings: list[str], data: DataConfig = data) -> TrainArgs:
         chosen = read_settings([*asked.set, *settings])
         return TrainArgs("translate", data, size=asked.size, seed=asked.seed, settings=chosen)
 

@@ -19,14 +19,14 @@ def main() -> None:
     text = "\n".join(built_in("language")[:20])
     (folder / "manual.txt").write_text(text, encoding="utf-8")
 
-    characters = {"tokenizer": "characters", "context": 96, "batch": 960}
+    characters = {"tokenizer": "characters", "context_length": 96, "batch": 960}
     learn("language", folder / "manual.txt", folder / "model", 100, **characters)
 
     model = qkv.load(folder / "model")
     for seed in (1, 2):
-        written = model.generate("The ", max_tokens=80, seed=seed).finish()
-        print(f"--- seed {seed}, log-probability {sum(written.logprobs):.1f}")
-        print(f"The {written.text}")
+        completion = model.generate("The ", max_tokens=80, seed=seed).finish()
+        print(f"--- seed {seed}, log-probability {sum(completion.logprobs):.1f}")
+        print(f"The {completion.text}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Train an encoder that fills in a hidden word, and look at its guesses.
+"""Train an encoder that predicts a masked word, and look at its predictions.
 
 python examples/train_masked.py
 """
@@ -20,18 +20,18 @@ def main() -> None:
     short = [review.text for review in built_in("classify") if len(review.text) < 60][:1500]
     (folder / "reviews.txt").write_text("\n".join(short), encoding="utf-8")
 
-    still = {"model": {"encoder": {"dropout": 0.0}}}
-    words = {"tokenizer": "wordpiece", "context": 32, "batch": 640, "settings": still}
+    no_dropout = {"model": {"encoder": {"dropout": 0.0}}}
+    words = {"tokenizer": "wordpiece", "context_length": 32, "batch": 640, "settings": no_dropout}
     learn("masked", folder / "reviews.txt", folder / "model", 160, **words)
 
     model = qkv.load(folder / "model")
     ids = model.tokenizer.add_special_tokens(model.tokenizer.encode(TEXT))
-    for place in range(1, len(ids) - 1):
-        hidden = [*ids[:place], model.tokenizer.mask_id, *ids[place + 1 :]]
+    for position in range(1, len(ids) - 1):
+        masked = [*ids[:position], model.tokenizer.mask_id, *ids[position + 1 :]]
         with torch.inference_mode():
-            shares = model.model(torch.tensor([hidden]))[0, place].softmax(dim=-1)
-        guesses = [f"{model.tokenizer.token(i)} {shares[i]:.2f}" for i in shares.topk(3).indices]
-        print(f"{model.tokenizer.token(ids[place]):<12} guessed: {', '.join(guesses)}")
+            probs = model.model(torch.tensor([masked]))[0, position].softmax(dim=-1)
+        best = [f"{model.tokenizer.token(i)} {probs[i]:.2f}" for i in probs.topk(3).indices]
+        print(f"{model.tokenizer.token(ids[position]):<12} guessed: {', '.join(best)}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@
     model.embed(["a dog", "a cat"])
     for token in qkv.load("runs/book").generate("Once upon a time", max_tokens=50): ...
 
+    for event in qkv.train("classify", "reviews.csv", output="runs/reviews"): ...
+
     trace = model.trace("a dog runs")               # every value of a forward pass, by name
     qkv.check(model)                                # proves the model's invariants
 
@@ -80,6 +82,10 @@ if TYPE_CHECKING:
         presets,
     )
     from qkv.text import Tokenizer
+    from qkv.training.recipe import Recipe
+    from qkv.training.run import Evaluation, Finished, Run
+    from qkv.training.train import train
+    from qkv.training.trainer import Step
 
 _HOME = {
     "qkv.api": ("build", "explain", "load"),
@@ -141,6 +147,10 @@ _HOME = {
         "presets",
     ),
     "qkv.text": ("Tokenizer",),
+    "qkv.training.recipe": ("Recipe",),
+    "qkv.training.run": ("Evaluation", "Finished", "Run"),
+    "qkv.training.train": ("train",),
+    "qkv.training.trainer": ("Step",),
 }
 
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
@@ -165,6 +175,8 @@ __all__ = [
     "EncoderDecoder",
     "EncoderOnly",
     "Engine",
+    "Evaluation",
+    "Finished",
     "GlassBox",
     "KVCache",
     "LayerNorm",
@@ -182,13 +194,16 @@ __all__ = [
     "QkvError",
     "RMSNorm",
     "ReLU",
+    "Recipe",
     "RelativeBuckets",
     "Rope",
+    "Run",
     "Sampling",
     "Service",
     "ShapeError",
     "Sinusoidal",
     "Stack",
+    "Step",
     "SwiGLU",
     "TextVector",
     "Tokenizer",
@@ -205,6 +220,7 @@ __all__ = [
     "preset",
     "presets",
     "reference",
+    "train",
 ]
 
 

@@ -12,9 +12,8 @@ from qkv.bundle import Bundle
 from qkv.bundle.bundle import export_checkpoint
 from qkv.engine.batching import batched_outputs
 from qkv.model import Encoder
-from qkv.training.jobs import find_job
-from qkv.training.jobs.text_data import cut_texts
-from qkv.training.recipe import Data
+from qkv.training.tasks import DataConfig, find_task
+from qkv.training.tasks.encoded_texts import encode_texts
 
 WORDS = (Path(__file__).parents[2] / "README.md").read_text("utf-8").split()
 
@@ -46,7 +45,7 @@ def sentences(count: int) -> list[str]:
 def vectors(bundle: Bundle, texts: list[str]) -> np.ndarray:
     assert isinstance(bundle.model, Encoder)
     assert bundle.tokenizer is not None
-    cut = cut_texts(texts, bundle.tokenizer, bundle.model.config.context_length)
+    cut = encode_texts(texts, bundle.tokenizer, bundle.model.config.context_length)
     return batched_outputs(bundle.model, cut).numpy()
 
 
@@ -84,6 +83,8 @@ def test_a_bundle_of_it_gives_the_same_bytes(minilm: Path, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_rank_correlation_on_sts_is_the_published_one(minilm: Path, shared: Path) -> None:
-    data = Data(files=(str(shared / "data/stsb/test.csv"),), source="1", target="2", score="3")
-    judged = find_job("embed").evaluate(Bundle.load(minilm), data, None)
+    data = DataConfig(
+        files=(str(shared / "data/stsb/test.csv"),), source="1", target="2", score="3"
+    )
+    judged = find_task("embed").evaluate(Bundle.load(minilm), data, None)
     assert judged.scores["spearman"] == pytest.approx(0.820, abs=0.001)

@@ -28,9 +28,10 @@ from qkv.checks.storage import ROUND_TRIP, SAVED
 from qkv.engine.batching import PaddedBatch
 from qkv.model import Layers
 from qkv.model.view import padding_mask
-from qkv.tasks.text_tasks import ClassifyTask
-from qkv.tasks.token_tasks import LanguageTask, TranslateTask
 from qkv.text import Tokenizer
+from qkv.training.tasks.classify import ClassifyTask
+from qkv.training.tasks.language import LanguageTask
+from qkv.training.tasks.translate import TranslateTask
 from qkv.training.trainer import Trainer
 
 Patch = pytest.MonkeyPatch

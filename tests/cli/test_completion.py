@@ -108,9 +108,9 @@ def test_the_names_are_those_of_what_they_name() -> None:
     from qkv.model import presets
     from qkv.model.presets import SIZES
     from qkv.text import TOKENIZER_KINDS
-    from qkv.training.jobs import JOBS
+    from qkv.training.tasks import TASKS
 
-    assert tuple(JOBS) == names.JOBS
+    assert tuple(TASKS) == names.JOBS
     assert tuple(BUILT_IN) == names.CORPORA
     assert tuple(SIZES) == names.SIZES
     assert tuple(presets()) == names.PRESETS

@@ -42,7 +42,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "book.txt").write_text(TEXT, encoding="utf-8")
     ran = run("train", "language", "book.txt", "-o", "run", "--steps", 30, *SMALL, cwd=folder)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith("run: held-out loss ")
+    assert ran.stdout.startswith("run: validation loss ")
     assert "30 steps" in ran.stderr
     assert "step 30/30" in ran.stderr
     return folder
@@ -208,7 +208,7 @@ def test_a_run_that_was_killed_while_it_became_a_bundle_is_found_again(
     assert "pass --resume to go on" in refused[2]
     code, out, errors = qkv("train", "language", "-o", place, "--resume", "--device", "cpu")
     assert code == 0, errors
-    assert "held-out loss" in out
+    assert "validation loss" in out
 
 
 @pytest.mark.usefixtures("book")

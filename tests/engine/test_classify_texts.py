@@ -22,8 +22,8 @@ from qkv.model import (
     preset,
 )
 from qkv.text import Tokenizer
-from qkv.training.jobs.classify import guess_labels
-from qkv.training.jobs.text_data import cut_texts
+from qkv.training.tasks.classify import predict_labels
+from qkv.training.tasks.encoded_texts import encode_texts
 
 LABELS = ("bad", "so-so", "good", "splendid", "none")
 LENGTH = 19
@@ -54,8 +54,8 @@ MODEL = model_for(Classify(labels=LABELS))
 
 
 def test_labels_are_those_evaluation_gives() -> None:
-    cut = cut_texts(TEXTS, READER, LENGTH)
-    wanted, _ = guess_labels(MODEL, cut)
+    cut = encode_texts(TEXTS, READER, LENGTH)
+    wanted, _ = predict_labels(MODEL, cut)
     found = classify(MODEL, READER, TEXTS)
     assert [answer.label for answer in found] == wanted
     assert [answer.text for answer in found] == TEXTS

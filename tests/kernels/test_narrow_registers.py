@@ -14,7 +14,7 @@ from qkv.kernels.build import compile_library
 from qkv.kernels.inference import InferenceKernels
 from qkv.kernels.training import NO_DROPOUT, TrainingKernels
 from qkv.machine.resources import find_compiler
-from qkv.training.optimizer import QUINTIC, orthogonal
+from qkv.training.optimizer import QUINTIC, newton_schulz
 
 pytestmark = [
     needs_compiler,
@@ -92,7 +92,7 @@ def test_training_kernels_with_narrow_registers() -> None:
                 torch.testing.assert_close(ours, a @ b, rtol=1e-5, atol=1e-4)
     matrices = torch.randn(3, 37, 53)
     turned = kernels.newton_schulz(matrices, QUINTIC, 5)
-    torch.testing.assert_close(turned, orthogonal(matrices, 5), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(turned, newton_schulz(matrices, 5), rtol=1e-4, atol=1e-5)
     x = torch.randn(13, 37)
     bent = kernels.activation(x, ACTIVATIONS["relu2"], NO_DROPOUT)
     torch.testing.assert_close(bent, F.relu(x).square())

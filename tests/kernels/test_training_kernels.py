@@ -12,8 +12,8 @@ from qkv.attention import Mask, RopeRotation, attend, frequencies, rope_rotation
 from qkv.kernels import ACTIVATIONS
 from qkv.kernels.training import NO_DROPOUT, AttentionSpec, DropoutMask, training_kernels
 from qkv.model.output import LazyLogits
-from qkv.tasks.loss import scored_cross_entropy
-from qkv.training.optimizer import QUINTIC, orthogonal
+from qkv.training.loss import fused_cross_entropy
+from qkv.training.optimizer import QUINTIC, newton_schulz
 
 pytestmark = needs_compiler
 
@@ -151,7 +151,7 @@ def test_two_answers_to_a_question_are_judged_as_by_torch(questions: int, biased
     targets = torch.randint(V, (questions,)).repeat_interleave(2)
     learnt = [t.clone().requires_grad_() for t in given]
     factors = LazyLogits(learnt[0], learnt[1], learnt[2] if biased else None, None)
-    expected = scored_cross_entropy(factors, targets, 0.1, r_drop=price)
+    expected = fused_cross_entropy(factors, targets, 0.1, r_drop=price)
     grads = torch.autograd.grad(expected, learnt)
     table = (given[0], given[1], given[2] if biased else None)
     losses, *ours = training_kernels().cross_entropy(*table, targets, 0.1, price)
@@ -202,7 +202,7 @@ def test_a_product_is_torchs_however_its_factors_lie(
 def test_matrices_are_made_orthogonal_as_torch_makes_them(shape: tuple[int, int, int]) -> None:
     matrices = torch.randn(shape)
     ours = training_kernels().newton_schulz(matrices, QUINTIC, 5)
-    torch.testing.assert_close(ours, orthogonal(matrices, 5), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours, newton_schulz(matrices, 5), rtol=1e-4, atol=1e-5)
 
 
 def heads_of(

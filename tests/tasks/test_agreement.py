@@ -1,13 +1,13 @@
-"""R-Drop: nothing without dropout, and a price for every disagreement with it."""
+"""R-Drop: nothing without dropout, and a price for every symmetric_kl with it."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from tests.tasks import test_classify, test_translate
 
-from qkv.tasks.loss import agreeing, cross_entropy, disagreement, side_by_side, twice
-from qkv.tasks.text_tasks import ClassifyTask
-from qkv.tasks.token_tasks import TranslateTask
+from qkv.training.loss import cross_entropy, duplicate, interleave, r_drop_loss, symmetric_kl
+from qkv.training.tasks.classify import ClassifyTask
+from qkv.training.tasks.translate import TranslateTask
 
 TASKS = [(test_classify, ClassifyTask), (test_translate, TranslateTask)]
 
@@ -20,25 +20,25 @@ def test_it_is_the_mean_of_both_divergences() -> None:
     p, q = scores(0).log_softmax(dim=-1), scores(1).log_softmax(dim=-1)
     there = F.kl_div(q, p, reduction="none", log_target=True).sum(dim=-1)
     back = F.kl_div(p, q, reduction="none", log_target=True).sum(dim=-1)
-    torch.testing.assert_close(disagreement(scores(0), scores(1)), (there + back) / 2)
+    torch.testing.assert_close(symmetric_kl(scores(0), scores(1)), (there + back) / 2)
 
 
 def test_it_is_symmetric_positive_and_zero_only_between_equals() -> None:
     one, other = scores(0), scores(1)
-    apart = disagreement(one, other)
-    torch.testing.assert_close(apart, disagreement(other, one))
+    apart = symmetric_kl(one, other)
+    torch.testing.assert_close(apart, symmetric_kl(other, one))
     assert (apart > 0).all()
-    assert (disagreement(one, one + 3.0) < 1e-6).all()  # the same shares
+    assert (symmetric_kl(one, one + 3.0) < 1e-6).all()  # the same shares
 
 
 def test_twice_is_the_same_rows_below() -> None:
     rows = torch.arange(6).view(3, 2)
-    assert twice(rows).tolist() == [[0, 1], [2, 3], [4, 5], [0, 1], [2, 3], [4, 5]]
-    assert twice(None) is None
+    assert duplicate(rows).tolist() == [[0, 1], [2, 3], [4, 5], [0, 1], [2, 3], [4, 5]]
+    assert duplicate(None) is None
 
 
 def test_two_answers_to_each_question_become_neighbours() -> None:
-    assert side_by_side(torch.tensor([1, 2, 3, 10, 20, 30])).tolist() == [1, 10, 2, 20, 3, 30]
+    assert interleave(torch.tensor([1, 2, 3, 10, 20, 30])).tolist() == [1, 10, 2, 20, 3, 30]
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -47,14 +47,14 @@ def test_loss_and_slope_are_those_of_the_plain_way(smoothing: float, price: floa
     one, other = scores(0).requires_grad_(), scores(1).requires_grad_()
     targets = torch.tensor([0, 6, 3, 3, 1])
     mean = (cross_entropy(one, targets, smoothing) + cross_entropy(other, targets, smoothing)) / 2
-    want = mean + price * disagreement(one, other).sum()
+    want = mean + price * symmetric_kl(one, other).sum()
     want.backward()
-    answers = side_by_side(torch.cat((one, other))).detach()
-    got, slope = agreeing(price)(answers, targets.repeat_interleave(2), smoothing)
+    answers = interleave(torch.cat((one, other))).detach()
+    got, slope = r_drop_loss(price)(answers, targets.repeat_interleave(2), smoothing)
     torch.testing.assert_close(got, want.detach())
     assert one.grad is not None
     assert other.grad is not None
-    torch.testing.assert_close(slope, side_by_side(torch.cat((one.grad, other.grad))))
+    torch.testing.assert_close(slope, interleave(torch.cat((one.grad, other.grad))))
 
 
 @pytest.mark.parametrize(("case", "task"), TASKS)

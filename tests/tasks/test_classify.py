@@ -9,7 +9,12 @@ from torch import Tensor
 from qkv.engine.batching import PaddedBatch
 from qkv.errors import ConfigError
 from qkv.model import Classify, Encoder, build, preset
-from qkv.tasks.text_tasks import ClassifyTask, LabelledTexts, LabelledVectors, head
+from qkv.training.tasks.classify import (
+    ClassifyTask,
+    LabelledBatch,
+    VectorBatch,
+    classification_head,
+)
 
 LENGTHS = (5, 3, 11, 1, 7)
 LABELS = ("red", "green", "blue")
@@ -22,12 +27,12 @@ def model(dropout: float = 0.0) -> Encoder:
     return build(config.model_copy(update=changes), seed=1)  # type: ignore[return-value]
 
 
-def batch(rows: slice = slice(None), pad: int = 0) -> LabelledTexts:
+def batch(rows: slice = slice(None), pad: int = 0) -> LabelledBatch:
     draws = torch.Generator().manual_seed(0)
     texts = [torch.randint(5, 97, (n,), generator=draws).numpy() for n in LENGTHS]
     labels = torch.randint(len(LABELS), (len(LENGTHS),), generator=draws)
     weights = torch.rand(len(LENGTHS), generator=draws) + 0.5
-    return LabelledTexts(PaddedBatch.of(texts[rows], pad), labels[rows], weights[rows])
+    return LabelledBatch(PaddedBatch.of(texts[rows], pad), labels[rows], weights[rows])
 
 
 def gradients(network: Encoder) -> dict[str, Tensor]:
@@ -53,8 +58,8 @@ def test_what_stands_in_the_padding_does_not_matter() -> None:
 
 
 def test_a_batch_counts_its_real_tokens_and_a_target_each_text() -> None:
-    assert batch().tokens == sum(LENGTHS)
-    assert batch().targets == len(LENGTHS)
+    assert batch().num_tokens == sum(LENGTHS)
+    assert batch().num_targets == len(LENGTHS)
 
 
 @pytest.mark.parametrize("task", [ClassifyTask(), ClassifyTask(label_smoothing=0.1, r_drop=0.7)])
@@ -72,9 +77,11 @@ def test_the_gradients_of_parts_add_up_to_those_of_the_batch(task: ClassifyTask)
 
 def test_a_weight_is_how_often_a_text_counts() -> None:
     network, task, one = model().eval(), ClassifyTask(), batch(slice(2, 3))
-    twice = LabelledTexts(one.texts, one.labels, one.weights * 2)
+    doubled = LabelledBatch(one.texts, one.labels, one.weights * 2)
     with torch.no_grad():
-        assert float(task.loss(network, twice)) == pytest.approx(2 * float(task.loss(network, one)))
+        assert float(task.loss(network, doubled)) == pytest.approx(
+            2 * float(task.loss(network, one))
+        )
 
 
 def test_the_loss_is_minus_the_logarithm_of_the_labels_share() -> None:
@@ -92,8 +99,10 @@ def test_vectors_of_a_frozen_encoder_cost_what_their_texts_cost() -> None:
     network, said = model().eval(), batch()
     with torch.no_grad():
         lengths = torch.tensor(LENGTHS)
-        vectors = head(network).pooling.pool(network.encode(said.texts.ids, lengths), lengths)
-        frozen = LabelledVectors(vectors, said.labels, said.weights)
+        vectors = classification_head(network).pooling.pool(
+            network.encode(said.texts.ids, lengths), lengths
+        )
+        frozen = VectorBatch(vectors, said.labels, said.weights)
         losses = [float(ClassifyTask().loss(network, some)) for some in (said, frozen)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
@@ -104,12 +113,12 @@ def test_shares_stand_in_place_of_the_labels() -> None:
     others = [replace(said, labels=(said.labels + i) % len(LABELS)) for i in range(len(LABELS))]
     with torch.no_grad():
         plain = [float(task.loss(network, other)) for other in others]
-        same = float(task.loss(network, replace(others[1], shares=sure)))
-        spread = float(task.loss(network, replace(said, shares=torch.full_like(sure, 1 / 3))))
+        same = float(task.loss(network, replace(others[1], probs=sure)))
+        spread = float(task.loss(network, replace(said, probs=torch.full_like(sure, 1 / 3))))
     assert same == pytest.approx(plain[0], rel=1e-5)
     assert spread == pytest.approx(sum(plain) / 3, rel=1e-5)
 
 
 def test_a_model_without_labels_is_refused() -> None:
     with pytest.raises(ConfigError, match="needs the output Classify"):
-        head(build(preset("masked-tiny")))  # type: ignore[arg-type]
+        classification_head(build(preset("masked-tiny")))  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from qkv.engine.batching import PaddedBatch
 from qkv.model import Encoder, build, preset
-from qkv.tasks.text_tasks import EmbedTask, Twins, contrast, vectors
+from qkv.training.tasks.embed import ContrastiveBatch, EmbedTask, contrastive_loss, unit_vectors
 
 B, D = 5, 7
 LENGTHS, OTHERS = (5, 3, 11, 1, 7), (2, 13, 3, 5, 1)
@@ -48,29 +48,33 @@ def by_loop(one: Tensor, other: Tensor, temperature: float, labels: list[int] | 
 def test_contrast_is_what_a_plain_double_loop_says(labels: list[int] | None) -> None:
     one, other = directions(0), directions(1)
     given = None if labels is None else torch.tensor(labels)
-    found = float(contrast(one, other, 0.5, given))
+    found = float(contrastive_loss(one, other, 0.5, given))
     assert found == pytest.approx(by_loop(one, other, 0.5, labels), rel=1e-5, abs=1e-5)
 
 
 def test_texts_with_the_same_label_are_not_held_against_each_other() -> None:
     one, other = directions(0)[:2], directions(1)[:2]
     other[1] = one[0]  # a rival of row 0 that could not be nearer
-    assert float(contrast(one, other, 0.5, torch.tensor([7, 7]))) == 0.0
-    assert float(contrast(one, other, 0.5, torch.tensor([7, 8]))) > 0.5
+    assert float(contrastive_loss(one, other, 0.5, torch.tensor([7, 7]))) == 0.0
+    assert float(contrastive_loss(one, other, 0.5, torch.tensor([7, 8]))) > 0.5
 
 
 def test_equal_twins_far_from_all_others_cost_next_to_nothing() -> None:
     axes = torch.eye(5)
-    assert float(contrast(axes, axes, 0.05, None)) < 1e-6
-    assert float(contrast(axes, axes.roll(1, 0), 0.05, None)) > 50
+    assert float(contrastive_loss(axes, axes, 0.05, None)) < 1e-6
+    assert float(contrastive_loss(axes, axes.roll(1, 0), 0.05, None)) > 50
 
 
 def test_scored_pairs_cost_the_square_of_what_their_cosine_is_wrong_by() -> None:
     network, one, other = model(), some(LENGTHS, 0), some(OTHERS, 1)
     scores = torch.tensor([0.0, 1.0, 0.5, 0.25, 0.9])
     with torch.no_grad():
-        a, b = vectors(network, one), vectors(network, other)
-        loss = float(EmbedTask(supervision="scores").loss(network, Twins(one, other, None, scores)))
+        a, b = unit_vectors(network, one), unit_vectors(network, other)
+        loss = float(
+            EmbedTask(supervision="scores").loss(
+                network, ContrastiveBatch(one, other, None, scores)
+            )
+        )
     expected = sum(
         (float(torch.cosine_similarity(x, y, dim=0)) - s) ** 2
         for x, y, s in zip(a, b, scores.tolist(), strict=True)
@@ -81,11 +85,11 @@ def test_scored_pairs_cost_the_square_of_what_their_cosine_is_wrong_by() -> None
 def test_a_vector_has_length_one_and_does_not_depend_on_what_stands_beside_it() -> None:
     network = model()
     with torch.no_grad():
-        together = vectors(network, some(LENGTHS, 0))
+        together = unit_vectors(network, some(LENGTHS, 0))
         torch.testing.assert_close(together.norm(dim=-1), torch.ones(B))
         ids = some(LENGTHS, 0).ids
         for row, length in enumerate(LENGTHS):
-            alone = vectors(network, PaddedBatch.of([ids[row, :length].numpy()], 0))
+            alone = unit_vectors(network, PaddedBatch.of([ids[row, :length].numpy()], 0))
             torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=1e-5)
 
 
@@ -98,33 +102,33 @@ def test_padded_equals_unpadded(known: str) -> None:
         torch.rand(B, generator=torch.Generator().manual_seed(2)) if known == "scores" else None
     )
     task = EmbedTask(supervision=known)  # type: ignore[arg-type]
-    batch = Twins(some(LENGTHS, 0, pad=41), some(OTHERS, 1, pad=43), labels, scores)
+    batch = ContrastiveBatch(some(LENGTHS, 0, pad=41), some(OTHERS, 1, pad=43), labels, scores)
     with torch.no_grad():
         padded = float(task.loss(network, batch))
         sides = []
         for lengths, seed in ((LENGTHS, 0), (OTHERS, 1)):
             ids = some(lengths, seed).ids
             alone = [PaddedBatch.of([ids[i, :n].numpy()], 0) for i, n in enumerate(lengths)]
-            sides.append(torch.cat([vectors(network, text) for text in alone]))
+            sides.append(torch.cat([unit_vectors(network, text) for text in alone]))
         one, other = sides
         if scores is not None:
             unpadded = float(((one * other).sum(dim=-1) - scores).square().sum())
         else:
-            unpadded = float(contrast(one, other, task.temperature, labels))
+            unpadded = float(contrastive_loss(one, other, task.temperature, labels))
     assert padded == pytest.approx(unpadded, rel=1e-5)
 
 
 def test_a_batch_counts_the_real_tokens_of_both_sides() -> None:
-    twins = Twins(some(LENGTHS, 0), some(OTHERS, 1))
-    assert twins.tokens == sum(LENGTHS) + sum(OTHERS)
-    assert twins.targets == B
+    twins = ContrastiveBatch(some(LENGTHS, 0), some(OTHERS, 1))
+    assert twins.num_tokens == sum(LENGTHS) + sum(OTHERS)
+    assert twins.num_targets == B
 
 
 def test_a_texts_twin_is_itself_with_other_dropout() -> None:
     network = model().train()
     text = some(LENGTHS, 0)
     torch.manual_seed(3)
-    noisy = EmbedTask(supervision="texts").loss(network, Twins(text, text)).item()
+    noisy = EmbedTask(supervision="texts").loss(network, ContrastiveBatch(text, text)).item()
     network.eval()
-    calm = EmbedTask(supervision="texts").loss(network, Twins(text, text)).item()
+    calm = EmbedTask(supervision="texts").loss(network, ContrastiveBatch(text, text)).item()
     assert noisy != pytest.approx(calm, rel=1e-3)

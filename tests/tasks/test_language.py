@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from qkv.data import Encoded, encode
 from qkv.errors import ConfigError, DataError
 from qkv.model import Decoder, build, preset
-from qkv.tasks.loss import IGNORED
-from qkv.tasks.token_tasks import LanguageTask, in_order, window_starts, windows
 from qkv.text import Tokenizer
+from qkv.training.loss import IGNORED
+from qkv.training.tasks.language import LanguageTask
+from qkv.training.tasks.text_stream import window_starts, windows, windows_in_order
 
 END, VOCABULARY = 3, 97
 
@@ -41,12 +42,12 @@ def test_a_window_as_a_literal() -> None:
     packed = packed_of([7, 8], [9, 10, 11])
     batch = windows(packed, np.array([1]), 4)
     assert batch.ids.tolist() == [[8, END, 9, 10]]
-    assert batch.following.tolist() == [[END, IGNORED, 10, 11]]
+    assert batch.targets.tolist() == [[END, IGNORED, 10, 11]]
     assert batch.documents is not None
     assert batch.positions is not None
     assert batch.documents.tolist() == [[0, 0, 1, 1]]
     assert batch.positions.tolist() == [[0, 1, 0, 1]]
-    assert (batch.tokens, batch.targets) == (4, 3)
+    assert (batch.num_tokens, batch.num_targets) == (4, 3)
 
 
 def test_a_window_of_one_document_needs_no_mask() -> None:
@@ -59,7 +60,7 @@ def test_a_window_of_one_document_needs_no_mask() -> None:
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=6), st.integers(1, 9), st.integers(1, 5))
 def test_in_order_every_token_is_judged_once(lengths: list[int], length: int, batch: int) -> None:
     packed = stream(*lengths)
-    judged = [b.following[b.following != IGNORED] for b in in_order(packed, length, batch)]
+    judged = [b.targets[b.targets != IGNORED] for b in windows_in_order(packed, length, batch)]
     expected = [
         packed.ids[begin + 1 : stop]
         for begin, stop in zip(packed.starts, packed.starts[1:], strict=False)
@@ -123,9 +124,9 @@ def test_parts_of_a_batch_are_the_same_windows() -> None:
     pieces = [windows(packed, part, 9) for part in np.array_split(starts, 3)]
     assert [len(piece.ids) for piece in pieces] == [2, 2, 1]
     assert torch.equal(torch.cat([piece.ids for piece in pieces]), whole.ids)
-    assert torch.equal(torch.cat([piece.following for piece in pieces]), whole.following)
-    assert sum(piece.targets for piece in pieces) == whole.targets
-    assert sum(piece.tokens for piece in pieces) == whole.tokens
+    assert torch.equal(torch.cat([piece.targets for piece in pieces]), whole.targets)
+    assert sum(piece.num_targets for piece in pieces) == whole.num_targets
+    assert sum(piece.num_tokens for piece in pieces) == whole.num_tokens
 
 
 @pytest.mark.parametrize(("documents", "tokens"), [([5], 6), ([], 0), ([0], 1)])

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from qkv.model.output import LazyLogits
-from qkv.tasks.loss import IGNORED, cross_entropy, scored_cross_entropy
+from qkv.training.loss import IGNORED, cross_entropy, fused_cross_entropy
 
 N, D, V = 23, 11, 37
 
@@ -36,7 +36,7 @@ def test_in_chunks_equals_all_at_once(
         scores, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing
     )
     factors = LazyLogits(*mine, *([] if bias else [None]), cap)
-    ours = scored_cross_entropy(factors, targets, smoothing, chunk)
+    ours = fused_cross_entropy(factors, targets, smoothing, chunk)
     assert ours.item() == pytest.approx(plain.item(), rel=1e-6)
     (3.0 * plain).backward()
     (3.0 * ours).backward()
@@ -58,7 +58,7 @@ def test_the_plain_loss_is_a_sum_over_real_targets(smoothing: float) -> None:
 def test_a_batch_without_targets_costs_nothing() -> None:
     states, table, _, _ = problem(bias=False)
     states.requires_grad_()
-    loss = scored_cross_entropy(LazyLogits(states, table, None, None), torch.full((N,), IGNORED))
+    loss = fused_cross_entropy(LazyLogits(states, table, None, None), torch.full((N,), IGNORED))
     loss.backward()
     assert loss.item() == 0.0
     assert (states.grad == 0).all()
@@ -82,7 +82,7 @@ def test_no_tensor_is_as_large_as_all_scores() -> None:
     table = torch.randn(8000, 16, requires_grad=True)
     with Largest() as seen:
         factors = LazyLogits(states, table, None, None)
-        scored_cross_entropy(factors, torch.randint(8000, (2048,))).backward()
+        fused_cross_entropy(factors, torch.randint(8000, (2048,))).backward()
     assert seen.numel <= 0.25 * 2048 * 8000
 
 
@@ -90,7 +90,7 @@ def test_no_tensor_is_as_large_as_all_scores() -> None:
 def test_without_gradients_the_loss_is_the_same(chunk: int) -> None:
     states, table, shift, targets = problem(bias=True)
     factors = LazyLogits(states, table, shift, None)
-    learning = scored_cross_entropy(factors, targets, 0.1, chunk)
+    learning = fused_cross_entropy(factors, targets, 0.1, chunk)
     with torch.no_grad():
-        looking = scored_cross_entropy(factors, targets, 0.1, chunk)
+        looking = fused_cross_entropy(factors, targets, 0.1, chunk)
     assert looking.item() == pytest.approx(learning.item(), rel=1e-6)

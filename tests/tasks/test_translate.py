@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from qkv.model import Translator, build, preset
-from qkv.tasks.loss import IGNORED
-from qkv.tasks.token_tasks import PairBatch, TranslateTask
+from qkv.training.loss import IGNORED
+from qkv.training.tasks.translate import TranslateTask, TranslationBatch
 
 START, END, PAD = 2, 3, 0
 SIZES = ((5, 7), (3, 11), (11, 2), (1, 1), (7, 5))  # of each source and target
@@ -22,10 +22,10 @@ def model(dropout: float = 0.0) -> Translator:
     return build(config.model_copy(update=stacks), seed=1)  # type: ignore[return-value]
 
 
-def batch(rows: slice = slice(None), pad: int = PAD) -> PairBatch:
+def batch(rows: slice = slice(None), pad: int = PAD) -> TranslationBatch:
     draws = np.random.default_rng(0)
     sides = [[draws.integers(5, 97, n) for n in sizes] for sizes in zip(*SIZES, strict=True)]
-    return PairBatch.of(sides[0][rows], sides[1][rows], [START], END, pad)
+    return TranslationBatch.of(sides[0][rows], sides[1][rows], [START], END, pad)
 
 
 def gradients(network: Translator) -> dict[str, Tensor]:
@@ -35,18 +35,18 @@ def gradients(network: Translator) -> dict[str, Tensor]:
 
 
 def test_a_pair_as_a_literal() -> None:
-    made = PairBatch.of([[7, 8, END], [9, END]], [[10], [11, 12]], [START], END, PAD)
+    made = TranslationBatch.of([[7, 8, END], [9, END]], [[10], [11, 12]], [START], END, PAD)
     assert made.source.ids.tolist() == [[7, 8, END], [9, END, PAD]]
-    assert made.target.ids.tolist() == [[START, 10, PAD], [START, 11, 12]]
-    assert made.following.tolist() == [[10, END, IGNORED], [11, 12, END]]
-    assert (made.tokens, made.targets) == (5 + 5, 5)
+    assert made.decoder_input.ids.tolist() == [[START, 10, PAD], [START, 11, 12]]
+    assert made.targets.tolist() == [[10, END, IGNORED], [11, 12, END]]
+    assert (made.num_tokens, made.num_targets) == (5 + 5, 5)
 
 
 def test_of_two_start_marks_only_the_second_is_followed_by_what_is_learnt() -> None:
-    made = PairBatch.of([[7, END]], [[10, 11]], [START, 4], END, PAD)
-    assert made.target.ids.tolist() == [[START, 4, 10, 11]]
-    assert made.following.tolist() == [[IGNORED, 10, 11, END]]
-    assert made.targets == 3
+    made = TranslationBatch.of([[7, END]], [[10, 11]], [START, 4], END, PAD)
+    assert made.decoder_input.ids.tolist() == [[START, 4, 10, 11]]
+    assert made.targets.tolist() == [[IGNORED, 10, 11, END]]
+    assert made.num_targets == 3
 
 
 TASKS = [
@@ -88,9 +88,9 @@ def test_the_gradients_of_parts_add_up_to_those_of_the_batch(task: TranslateTask
 def test_the_loss_is_that_of_the_scores_the_model_gives() -> None:
     network, said = model().eval(), batch()
     with torch.no_grad():
-        scores = network(said.source.ids, said.target.ids, said.source.lengths)
+        scores = network(said.source.ids, said.decoder_input.ids, said.source.lengths)
         expected = torch.nn.functional.cross_entropy(
-            scores.flatten(0, 1), said.following.flatten(), ignore_index=IGNORED, reduction="sum"
+            scores.flatten(0, 1), said.targets.flatten(), ignore_index=IGNORED, reduction="sum"
         )
         loss = TranslateTask(label_smoothing=0.0).loss(network, said)
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)

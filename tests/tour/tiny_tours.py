@@ -8,8 +8,8 @@ from qkv.data.synthetic import reviews
 from qkv.tour import stages
 from qkv.tour.stages import ModelSpec, ProgressUpdate, TourPlan
 from qkv.tour.tour import TourFolder, tour
-from qkv.training.plan import TrainArgs
-from qkv.training.recipe import Data
+from qkv.training.prepare import TrainArgs
+from qkv.training.tasks import DataConfig
 
 STEPS = 6
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
@@ -32,18 +32,20 @@ def tiny_plan(folder: Path) -> TourPlan:
     for number in range(9):
         _write(folder / "docs" / f"{number}.txt", [f"{DOCS} See {NUMBERS[number % 7]}."] * 5)
     files = {name: (str(folder / name),) for name in ("reviews.csv", "docs", "pairs.csv")}
-    classify = Data(files=files["reviews.csv"], text="text", label="label", validation_fraction=0.2)
-    translate = Data(
+    classify = DataConfig(
+        files=files["reviews.csv"], text="text", label="label", validation_fraction=0.2
+    )
+    translate = DataConfig(
         files=files["pairs.csv"], source="source", target="target", validation_fraction=0.2
     )
     return TourPlan(
         name="quick",
         sentiment=stages.sentiment(_args("classify", classify), seconds=1),
         language=stages.language(
-            _args("language", Data(files=files["docs"], validation_fraction=0.3)), 1
+            _args("language", DataConfig(files=files["docs"], validation_fraction=0.3)), 1
         ),
         translation=stages.translation(
-            replace(_args("translate", translate), tokenizer="characters", context=256),
+            replace(_args("translate", translate), tokenizer="characters", context_length=256),
             seconds=1,
         ),
         max_tokens=11,
@@ -52,9 +54,9 @@ def tiny_plan(folder: Path) -> TourPlan:
     )
 
 
-def _args(job: str, data: Data) -> TrainArgs:
+def _args(job: str, data: DataConfig) -> TrainArgs:
     small = {"model": {"width": 16, "layers": 1, "dropout": 0.1}, "evaluate_every": 3}
-    args = TrainArgs(job, data, size="tiny", vocabulary=300, context=64, batch=128, seed=5)
+    args = TrainArgs(job, data, size="tiny", vocab_size=300, context_length=64, batch=128, seed=5)
     return replace(args, steps=STEPS, settings=small)
 
 

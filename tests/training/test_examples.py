@@ -17,16 +17,15 @@ from tests.training.tiny_runs import (
 
 from qkv.bundle import Bundle
 from qkv.errors import QkvError
-from qkv.training.jobs import find_job
-from qkv.training.plan import prepare
-from qkv.training.recipe import Data
+from qkv.training.prepare import prepare
+from qkv.training.tasks import DataConfig, find_task
 
 
-def remarks(job: str, data: Data, **changes: Any) -> list[str]:
+def remarks(job: str, data: DataConfig, **changes: Any) -> list[str]:
     return prepare(args_for(job, data, **changes)).data_module.remarks
 
 
-def columns(path: Path, *rows: str, title: str = "text,label") -> Data:
+def columns(path: Path, *rows: str, title: str = "text,label") -> DataConfig:
     return written(path, "\n".join([title, *rows, ""]))
 
 
@@ -37,7 +36,7 @@ def test_held_out_texts_that_training_has_seen_are_told(tmp_path: Path) -> None:
         data = columns(tmp_path / "train.csv", *seen, title=title)
         more = columns(tmp_path / "more.csv", *seen[:2], *new, title=title).files
         (said,) = remarks(job, data.model_copy(update={"validation": more}))
-        assert said.startswith("2 of 4 held-out texts also stand in the training part")
+        assert said.startswith("2 of 4 validation texts are also in the training split")
         assert sentences(6)[0][:20] in said
 
 
@@ -47,10 +46,10 @@ def test_texts_that_are_cut_short_are_counted(tmp_path: Path) -> None:
     data = columns(tmp_path / "train.csv", f"{long},a", f"{long} more,b", *rows)
     more = columns(tmp_path / "more.csv", "unseen text,a", "and another,b").files
     data = data.model_copy(update={"validation": more})
-    (said,) = remarks("classify", data, context=24)
+    (said,) = remarks("classify", data, context_length=24)
     assert said == "2 of 22 training texts have more than 24 tokens; only their beginnings are read"
     (said,) = remarks(
-        "embed", data.model_copy(update={"text": "text", "label": "label"}), context=24
+        "embed", data.model_copy(update={"text": "text", "label": "label"}), context_length=24
     )
     assert said.startswith("2 of 22 training texts have more than 24 tokens")
 
@@ -60,27 +59,27 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path: Path) -> Non
     path = tmp_path / "pairs.csv"
     path.write_text(pairs(20) + f"short,{long}\n{long} ,short\n")
     more = written(tmp_path / "more.csv", "source,target\nunseen,nesnu\n").files
-    data = Data(files=(str(path),), validation=more)
-    prepared = prepare(args_for("translate", data, vocabulary=400, context=30))
+    data = DataConfig(files=(str(path),), validation=more)
+    prepared = prepare(args_for("translate", data, vocab_size=400, context_length=30))
     (said,) = prepared.data_module.remarks
     assert said == (
-        "2 of 22 training pairs have a side of more than 30 tokens, marks included, "
+        "2 of 22 training pairs have a side of more than 30 tokens, special tokens included, "
         "and are left out"
     )
-    read = sorted(int(i) for batch in prepared.data_module.order(0) for i in batch)
+    read = sorted(int(i) for batch in prepared.data_module.batch_indices(0) for i in batch)
     assert read == list(range(20))
 
 
 def test_if_no_pair_is_short_enough_that_is_said(tmp_path: Path) -> None:
     data = written(tmp_path / "pairs.csv", pairs(20))
     with pytest.raises(QkvError, match="no training pair fits into 2 tokens; raise"):
-        prepare(args_for("translate", data, context=2))
+        prepare(args_for("translate", data, context_length=2))
 
 
 def test_pairs_can_be_learnt_both_ways(tmp_path: Path) -> None:
     data = written(tmp_path / "pairs.csv", pairs(20)).model_copy(update={"bidirectional": True})
     one_way = data.model_copy(update={"bidirectional": False})
-    job = find_job("translate")
+    job = find_task("translate")
     both, plain = job.load(data, 5), job.load(one_way, 5)
     for part in ("train", "validation"):
         turned = [(p.target, p.source) for p in getattr(plain, part)]
@@ -127,19 +126,19 @@ MISTAKES: dict[str, tuple[str, str, dict[str, str], str]] = {
         "classify",
         "text,label\none,a\ntwo,b\n",
         {},
-        "every label has a single text; nothing can be held out",
+        "every label has a single text; nothing can be split off for validation",
     ),
     "a role of another job": (
         "classify",
         "text,label\none,a\ntwo,b\n",
         {"source": "text"},
-        "--source is not for classify; it reads text and label",
+        "source='text' is not for classify; it reads text and label",
     ),
     "a score for pairs": (
         "translate",
         "source,target\none,a\ntwo,b\n",
         {"score": "2"},
-        "--score is not for translate; it reads source and target",
+        "score='2' is not for translate; it reads source and target",
     ),
     "an unknown source": (
         "translate",
@@ -164,7 +163,7 @@ MISTAKES: dict[str, tuple[str, str, dict[str, str], str]] = {
         "embed",
         "one,two\nthree,four\nfive,two\n",
         {},
-        "give --text and --label, or --source and --target",
+        "text= and label=, or source= and target=",
     ),
     "no text at all": ("language", "  \n\n", {}, "is empty; it holds no text"),
 }
@@ -192,20 +191,20 @@ def test_parallel_files_are_validated_with_two_more(tmp_path: Path) -> None:
     for name in ("a.en", "a.de", "b.en", "b.de"):
         sides[name] = str(tmp_path / name)
         Path(sides[name]).write_text("\n".join(sentences(12, seed=len(sides))) + "\n")
-    data = Data(source=sides["a.en"], target=sides["a.de"], validation=(sides["b.en"],))
-    with pytest.raises(QkvError, match="--validation SOURCE --validation TARGET"):
+    data = DataConfig(source=sides["a.en"], target=sides["a.de"], validation=(sides["b.en"],))
+    with pytest.raises(QkvError, match="pass a source and a target as validation=, not 1 files"):
         prepare(args_for("translate", data))
     both = data.model_copy(update={"validation": (sides["b.en"], sides["b.de"])})
     for job in ("translate", "embed"):
         facts = dict(prepare(args_for(job, both)).data_module.facts)
-        assert (facts["training examples"], facts["held-out examples"]) == ("12", "12")
+        assert (facts["training examples"], facts["validation examples"]) == ("12", "12")
 
 
 def test_a_label_the_model_does_not_know_is_named_when_it_is_measured(tmp_path: Path) -> None:
     place = trained(tmp_path / "run", args_for("classify", data_for("classify", tmp_path), 1))
     other = written(tmp_path / "other.csv", labelled(6, "az"))
     with pytest.raises(QkvError, match='the label "z" is none of the model\'s: a, b'):
-        find_job("classify").evaluate(Bundle.load(place), other, None)
+        find_task("classify").evaluate(Bundle.load(place), other, None)
 
 
 def test_a_classifier_is_measured_without_its_training_data(tmp_path: Path) -> None:
@@ -214,7 +213,7 @@ def test_a_classifier_is_measured_without_its_training_data(tmp_path: Path) -> N
     args = args_for("classify", data, 1)
     place, recipe = trained(tmp_path / "run", args), prepare(args).recipe
     test = written(tmp_path / "test.csv", labelled(8, seed=3))
-    job, bundle = find_job("classify"), Bundle.load(place)
+    job, bundle = find_task("classify"), Bundle.load(place)
     assert job.evaluate(bundle, test, recipe).baseline.keys() == {"accuracy", "macro_f1"}
     (path,) = data.files
     Path(path).write_text(labelled(40, seed=4))
@@ -254,7 +253,7 @@ def test_vectors_are_learnt_from_whatever_is_known_of_the_texts(name: str, tmp_p
     place = trained(tmp_path / "run", args)
     last = json.loads((place / "metrics.jsonl").read_text().splitlines()[-1])
     assert WATCHED[kind] in last["summary"]["validation"]
-    judged = find_job("embed").evaluate(Bundle.load(place), data, recipe)
+    judged = find_task("embed").evaluate(Bundle.load(place), data, recipe)
     assert WATCHED[kind] in judged.scores
     assert judged.baseline.keys() == judged.scores.keys()
     assert judged.examples == len(rows)
@@ -266,7 +265,7 @@ def test_vectors_are_learnt_from_lines_alone_and_measured_with_pairs(tmp_path: P
     recipe = prepare(args).recipe
     assert recipe.task.supervision == "texts"  # type: ignore[union-attr]
     bundle = Bundle.load(trained(tmp_path / "run", args))
-    job = find_job("embed")
+    job = find_task("embed")
     with pytest.raises(QkvError, match="texts alone cannot be measured"):
         job.evaluate(bundle, lines, recipe)
     known = written(tmp_path / "pairs.csv", pairs(20), source="source", target="target")
@@ -279,7 +278,7 @@ def test_with_labels_a_texts_twin_has_its_label_and_is_another_text(tmp_path: Pa
     labels = data_module.labels  # type: ignore[attr-defined]
     epochs = []
     for epoch in (0, 0, 1):
-        rows = {int(a): int(b) for batch in data_module.order(epoch) for a, b in batch}
+        rows = {int(a): int(b) for batch in data_module.batch_indices(epoch) for a, b in batch}
         assert len(rows) == len(labels)
         assert all(labels[a] == labels[b] and a != b for a, b in rows.items())
         epochs.append(rows)
@@ -297,20 +296,20 @@ def test_scores_of_any_range_are_brought_between_0_and_1(tmp_path: Path) -> None
 
 
 def test_titles_say_what_two_columns_hold(tmp_path: Path) -> None:
-    from qkv.training.jobs.embed import kind_of
+    from qkv.training.tasks.embed import supervision_of
 
     rows = [f"text {i},other {i % 3}" for i in range(9)]
-    assert kind_of(columns(tmp_path / "a.csv", *rows, title="text,label")) == "labels"
-    assert kind_of(columns(tmp_path / "b.csv", *rows, title="source,target")) == "pairs"
-    with pytest.raises(QkvError, match=r"what do the columns of .*c\.csv say"):
-        kind_of(columns(tmp_path / "c.csv", *rows, title="text 9,other 0"))
+    assert supervision_of(columns(tmp_path / "a.csv", *rows, title="text,label")) == "labels"
+    assert supervision_of(columns(tmp_path / "b.csv", *rows, title="source,target")) == "pairs"
+    with pytest.raises(QkvError, match=r"the columns of .*c\.csv could be several things"):
+        supervision_of(columns(tmp_path / "c.csv", *rows, title="text 9,other 0"))
 
 
 def test_texts_that_are_cut_while_measuring_are_counted_too(tmp_path: Path) -> None:
     place = trained(tmp_path / "run", args_for("classify", data_for("classify", tmp_path), 2))
     long = " ".join(["the cat"] * 20)
     data = columns(tmp_path / "test.csv", f"{long},a", "the cat,b")
-    judged = find_job("classify").evaluate(Bundle.load(place), data, None)
+    judged = find_task("classify").evaluate(Bundle.load(place), data, None)
     assert judged.remarks == (
         "1 of 2 measured texts have more than 16 tokens; only their beginnings are read",
     )
@@ -319,4 +318,4 @@ def test_texts_that_are_cut_while_measuring_are_counted_too(tmp_path: Path) -> N
 def test_texts_of_a_single_label_can_be_measured(tmp_path: Path) -> None:
     place = trained(tmp_path / "run", args_for("classify", data_for("classify", tmp_path), 2))
     data = columns(tmp_path / "test.csv", "the cat,a", "the dog,a")
-    assert find_job("classify").evaluate(Bundle.load(place), data, None).examples == 2
+    assert find_task("classify").evaluate(Bundle.load(place), data, None).examples == 2

@@ -117,7 +117,7 @@ def test_every_file_a_job_takes_trains_and_measures_it(job, made, qkv, tmp_path:
         data += ["--text", "text", "--label", "label"]
     code, out, errors = qkv("train", job, *data, "-o", str(place), *SMALL.split(), *NARROW)
     assert code == 0, errors
-    assert out.startswith(f"{place}: held-out ")
+    assert out.startswith(f"{place}: validation ")
     assert (place / "report.html").is_file()
     code, out, errors = qkv("evaluate", str(place), *data, "--json", "--device", "cpu")
     if job == "embed" and made in (txt_file, folder_of_texts):

@@ -14,7 +14,7 @@ from qkv.machine import resources as compiler
 from qkv.model import Model
 from qkv.text import Tokenizer
 from qkv.training.fused_model import VarlenLayers
-from qkv.training.plan import TrainArgs, prepare_again
+from qkv.training.prepare import TrainArgs, prepare_again
 from qkv.training.recipe import read_recipe
 from qkv.training.run import RECIPE, Evaluation, Run
 
@@ -164,7 +164,7 @@ def test_layers_that_are_computed_again_learn_the_same(tmp_path: Path) -> None:
         run = start(tmp_path / f"{again}", asked)
         if again:
             run.recipe = run.recipe.model_copy(update={"activation_checkpointing": True})
-            run.trainer = run._trainer(run.model, run.recipe.steps)
+            run.trainer = run._make_trainer(run.model, run.recipe.steps)
         torch.manual_seed(1)
         ends.append(grads(run, run.trainer.model, next(run._batches(0))))
     assert ends[0][0] == ends[1][0]

@@ -7,7 +7,6 @@ import torch
 from qkv.data import Encoded
 from qkv.errors import TrainingError
 from qkv.model import build, preset
-from qkv.tasks.token_tasks import LanguageTask, Windows, window_starts, windows
 from qkv.training.optimizer import (
     AdamW,
     Constant,
@@ -16,8 +15,10 @@ from qkv.training.optimizer import (
     Linear,
     Muon,
     MuonAdamW,
-    orthogonal,
+    newton_schulz,
 )
+from qkv.training.tasks.language import LanguageTask
+from qkv.training.tasks.text_stream import Windows, window_starts, windows
 from qkv.training.trainer import Trainer
 
 TEXT = Encoded.of([np.random.default_rng(0).integers(5, 60, 900).tolist()], 60)
@@ -86,7 +87,7 @@ def test_a_run_ends_at_its_total() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 5, 7), (2, 7, 5), (3, 11, 4)])
 def test_orthogonal_matrices_have_singular_values_near_one(shape: tuple[int, ...]) -> None:
-    turned = orthogonal(torch.randn(*shape, generator=torch.Generator().manual_seed(0)), 5)
+    turned = newton_schulz(torch.randn(*shape, generator=torch.Generator().manual_seed(0)), 5)
     values = torch.linalg.svdvals(turned)
     assert values.min() > 0.6
     assert values.max() < 1.3
@@ -98,7 +99,7 @@ def test_orthogonal_follows_the_quintic_as_it_is_written() -> None:
     for _ in range(5):
         a = x @ x.mT
         x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
-    torch.testing.assert_close(orthogonal(matrix, 5), x, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(newton_schulz(matrix, 5), x, rtol=1e-4, atol=1e-5)
 
 
 def test_muon_in_a_batch_equals_muon_one_by_one() -> None:
@@ -131,12 +132,12 @@ def test_every_parameter_has_exactly_one_optimiser_and_norms_do_not_decay() -> N
 
 
 def test_schedules_as_literals() -> None:
-    assert [round(Linear(warmup=0, hold=0.5).share(i, 4), 3) for i in range(4)] == [1, 1, 1, 0.5]
-    assert Cosine(warmup=0, floor=0.1).share(0, 10) == pytest.approx(1.0)
-    assert Cosine(warmup=0, floor=0.1).share(5, 10) == pytest.approx(0.55)
-    assert Constant(warmup=0).share(99, 100) == 1.0
+    assert [round(Linear(warmup=0, hold=0.5).scale(i, 4), 3) for i in range(4)] == [1, 1, 1, 0.5]
+    assert Cosine(warmup=0, floor=0.1).scale(0, 10) == pytest.approx(1.0)
+    assert Cosine(warmup=0, floor=0.1).scale(5, 10) == pytest.approx(0.55)
+    assert Constant(warmup=0).scale(99, 100) == 1.0
     inverse = InverseSqrt(warmup=100)
-    assert inverse.share(399, 1000) == pytest.approx(0.5)
-    warming = [Linear(warmup=3).share(i, 100) for i in range(4)]
+    assert inverse.scale(399, 1000) == pytest.approx(0.5)
+    warming = [Linear(warmup=3).scale(i, 100) for i in range(4)]
     assert warming == pytest.approx([0.25, 0.5, 0.75, 1.0])
     assert warming == sorted(warming)

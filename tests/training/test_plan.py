@@ -21,11 +21,11 @@ from tests.training.tiny_runs import (
 
 from qkv.errors import QkvError
 from qkv.model import preset
-from qkv.training.jobs.base import DataModule
-from qkv.training.jobs.text_data import Corpus, Streams
-from qkv.training.plan import TrainArgs, prepare
-from qkv.training.recipe import evaluations, read_toml
+from qkv.training.prepare import TrainArgs, prepare
+from qkv.training.recipe import evaluation_interval, read_toml
 from qkv.training.run import METRICS, RECIPE
+from qkv.training.tasks.task import DataModule
+from qkv.training.tasks.text_stream import Corpus, TokenStreams
 
 
 def repeated(place: Path, **said: object) -> TrainArgs:
@@ -56,7 +56,7 @@ def test_the_recipe_of_a_model_that_is_not_ours_repeats_it_too(tmp_path: Path) -
 def test_the_recipe_of_a_run_that_went_on_from_another_repeats_it(tmp_path: Path) -> None:
     data = data_for("classify", tmp_path)
     origin = trained(tmp_path / "origin", args_for("classify", data, 2))
-    args = args_for("classify", data, 3, vocabulary=None, origin=origin, freeze=True)
+    args = args_for("classify", data, 3, vocab_size=None, from_=origin, freeze=True)
     first = whole(tmp_path / "first", args)
     second = whole(tmp_path / "second", repeated(tmp_path / "first"))
     assert second.recipe == first.recipe
@@ -97,26 +97,26 @@ def test_another_share_held_out_is_another_run_though_the_cache_is_the_same(
 ) -> None:
     """Bytes are the same tokens whatever they are learnt from."""
     data = data_for(job, tmp_path).model_copy(update={"validation_fraction": share})
-    data_module = prepare(args_for(job, data, tokenizer="bytes", context=90)).data_module
+    data_module = prepare(args_for(job, data, tokenizer="bytes", context_length=90)).data_module
     facts = dict(data_module.facts)
     if job in ("language", "masked"):
         held_out, training = (
-            int(facts[f"{part} tokens"].replace(",", "")) for part in ("held-out", "training")
+            int(facts[f"{part} tokens"].replace(",", "")) for part in ("validation", "training")
         )
         assert held_out / (held_out + training) == pytest.approx(share, abs=0.05)
     else:
-        assert int(facts["held-out examples"]) == pytest.approx(47 * share, abs=1)
-        in_epoch = sum(len(batch) for batch in data_module.order(0))
-        assert in_epoch == int(facts["training examples"]) == 47 - int(facts["held-out examples"])
+        assert int(facts["validation examples"]) == pytest.approx(47 * share, abs=1)
+        in_epoch = sum(len(batch) for batch in data_module.batch_indices(0))
+        assert in_epoch == int(facts["training examples"]) == 47 - int(facts["validation examples"])
 
 
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("epochs", [0.5, 1.0, 3.0])
 def test_epochs_become_steps(job: str, epochs: float, tmp_path: Path) -> None:
     prepared = prepare(args_for(job, data_for(job, tmp_path), None, epochs=epochs))
-    steps = round(epochs * len(prepared.data_module.order(0)))
+    steps = round(epochs * len(prepared.data_module.batch_indices(0)))
     assert prepared.recipe.steps == steps
-    assert prepared.recipe.evaluate_every == evaluations(steps)
+    assert prepared.recipe.evaluate_every == evaluation_interval(steps)
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -125,7 +125,7 @@ def test_in_one_epoch_every_example_is_read_once(job: str, tmp_path: Path) -> No
     data_module = prepare(args_for(job, data_for(job, tmp_path))).data_module
     read = [
         int(number)
-        for batch in data_module.order(0)
+        for batch in data_module.batch_indices(0)
         for number in batch.reshape(len(batch), -1)[:, 0]
     ]
     assert len(set(read)) == len(read)
@@ -141,19 +141,19 @@ def test_a_budget_of_tokens_is_about_what_is_read(job: str, tmp_path: Path) -> N
 
 
 def test_steps_are_ten_evaluations_apart() -> None:
-    assert [evaluations(steps) for steps in (1, 9, 10, 19, 1000)] == [1, 1, 1, 1, 100]
+    assert [evaluation_interval(steps) for steps in (1, 9, 10, 19, 1000)] == [1, 1, 1, 1, 100]
 
 
 def test_batches_of_windows_are_whole_unless_there_is_only_one(tmp_path: Path) -> None:
     data = data_for("language", tmp_path)
     prepared = prepare(args_for("language", data, batch=16 * 7))
-    order = prepared.data_module.order(0)
+    order = prepared.data_module.batch_indices(0)
     assert {len(batch) for batch in order} == {7}
-    few = Streams(Corpus(data, 5), prepared.tokenizer, prepared.recipe.model_copy(
+    few = TokenStreams(Corpus(data, 5), prepared.tokenizer, prepared.recipe.model_copy(
         update={"batch": 16 * 10_000}
     ))  # fmt: skip
-    assert len(few.order(0)) == 1
-    assert len(few.order(0)[0]) == (len(few.train.ids) - 1) // 16
+    assert len(few.batch_indices(0)) == 1
+    assert len(few.batch_indices(0)[0]) == (len(few.train.ids) - 1) // 16
 
 
 def test_what_is_not_said_is_the_jobs_own_choice(tmp_path: Path) -> None:
@@ -169,7 +169,9 @@ def test_what_is_not_said_is_the_jobs_own_choice(tmp_path: Path) -> None:
 def test_a_model_of_letters_sees_few_of_them_unless_it_is_told(tmp_path: Path) -> None:
     data = data_for("language", tmp_path)
     for context, length in ((None, 128), (37, 37)):
-        args = TrainArgs("language", data, size="tiny", tokenizer="characters", context=context)
+        args = TrainArgs(
+            "language", data, size="tiny", tokenizer="characters", context_length=context
+        )
         assert prepare(args).recipe.model.length == length
 
 
@@ -181,10 +183,10 @@ def test_a_model_of_letters_sees_few_of_them_unless_it_is_told(tmp_path: Path) -
         ({"preset": "classify-tiny"}, "language needs a decoder"),
         ({"tokenizer": "bpee"}, 'unknown tokenizer "bpee"; did you mean "bpe"?'),
         ({"optimizer": "sgd"}, 'unknown optimizer "sgd"'),
-        ({"freeze": True}, "--freeze is for classify, not for language"),
+        ({"freeze": True}, "freeze=True is for classify, not for language"),
         ({"job": "langauge"}, 'unknown job "langauge"; did you mean "language"?'),
-        ({"vocabulary": 7}, "vocabulary=7 is too small"),
-        ({"context": 10_000}, "one window needs 10001"),
+        ({"vocab_size": 7}, "vocab_size=7 is too small"),
+        ({"context_length": 10_000}, "one window needs 10001"),
     ],
 )
 def test_a_wish_that_cannot_be_is_one_clear_line(
@@ -232,7 +234,7 @@ def test_balance_makes_rare_labels_count_for_more(tmp_path: Path) -> None:
 def test_blanked_texts_are_hidden_in_part_and_drawn_from_the_step(tmp_path: Path) -> None:
     settings = {"task": {"word_dropout": 0.5}}
     prepared = prepare(args_for("classify", data_for("classify", tmp_path), settings=settings))
-    numbers = prepared.data_module.order(0)[0]
+    numbers = prepared.data_module.batch_indices(0)[0]
     one, same, other = (
         prepared.data_module.batch(numbers, np.random.default_rng(seed)).texts.ids  # type: ignore[attr-defined]
         for seed in (0, 0, 1)
@@ -249,7 +251,7 @@ def test_with_noise_an_epoch_has_tokens_and_batches_of_its_own(
 ) -> None:
     """Two lessons are asked for the epochs in another order; what they say is the same."""
     noisy, data = {"tokens": {"bpe_dropout": 0.5}}, data_for(job, tmp_path)
-    args = args_for(job, data, tokenizer=kind, vocabulary=320, settings=noisy)
+    args = args_for(job, data, tokenizer=kind, vocab_size=320, settings=noisy)
     one, other, plain = (prepare(w).data_module for w in (args, args, replace(args, settings={})))
     ways = [_texts(one, epoch) for epoch in (0, 1)]
     assert ways[0] != ways[1]
@@ -258,16 +260,16 @@ def test_with_noise_an_epoch_has_tokens_and_batches_of_its_own(
     assert _texts(plain, 0) == _texts(plain, 1) != ways[0]
     told, before = dict(one.facts), dict(plain.facts)  # what the first epoch reads is counted
     assert told["training examples"] == before["training examples"]
-    assert int(told["steps in one epoch"]) == len(one.order(0))
-    assert int(told["tokens in one epoch"]) > int(before["tokens in one epoch"])
+    assert int(told["steps per epoch"]) == len(one.batch_indices(0))
+    assert int(told["tokens per epoch"]) > int(before["tokens per epoch"])
 
 
 def _texts(data_module: DataModule, epoch: int) -> dict[int, tuple[tuple[int, ...], ...]]:
     """Every training example of that epoch, on all its sides, without the padding."""
     found = {}
-    for numbers in data_module.order(epoch):
+    for numbers in data_module.batch_indices(epoch):
         batch: Any = data_module.batch(numbers, np.random.default_rng(0), epoch)
-        sides = [batch.texts] if hasattr(batch, "texts") else [batch.source, batch.target]
+        sides = [batch.texts] if hasattr(batch, "texts") else [batch.source, batch.decoder_input]
         rows = [[tuple(filter(None, row)) for row in side.ids.tolist()] for side in sides]  # 0: pad
         found |= dict(zip(numbers.tolist(), zip(*rows, strict=True), strict=True))
     return found
@@ -307,13 +309,13 @@ def test_noise_where_there_can_be_none_is_one_clear_line(
 def test_a_model_that_goes_on_learning_can_have_noise_unless_it_is_frozen(tmp_path: Path) -> None:
     data, noisy = data_for("classify", tmp_path), {"tokens": {"bpe_dropout": 0.3}}
     origin = trained(tmp_path / "origin", args_for("classify", data, 2))
-    args = args_for("classify", data, 3, vocabulary=None, origin=origin, settings=noisy)
+    args = args_for("classify", data, 3, vocab_size=None, from_=origin, settings=noisy)
     first = whole(tmp_path / "first", args)
     second = whole(tmp_path / "second", repeated(tmp_path / "first"))
     assert second.recipe == first.recipe
     assert first.recipe.bpe_dropout == 0.3
     assert fingerprint(second) == fingerprint(first)
-    with pytest.raises(QkvError, match=r"tokens\.bpe_dropout is not for --freeze"):
+    with pytest.raises(QkvError, match=r"tokens\.bpe_dropout is not for freeze=True"):
         prepare(replace(args, freeze=True))
     with pytest.raises(QkvError, match="the tokenizer is that of the bundle"):
         prepare(replace(args, settings={"tokens": {"bpe_dropout": 0.3, "kind": "bpe"}}))
@@ -329,7 +331,7 @@ def test_labels_have_the_order_of_numbers_and_then_of_words(tmp_path: Path) -> N
 
 def test_every_label_is_held_out_in_proportion_and_none_is_lost(tmp_path: Path) -> None:
     from qkv.data import read_labelled
-    from qkv.training.jobs.classify import split_by_label
+    from qkv.training.tasks.classify import split_by_label
 
     data = written(tmp_path / "texts.csv", labelled(60, "aaab") + "one of a kind,c\n")
     examples = read_labelled([Path(data.files[0])])
@@ -364,8 +366,8 @@ def test_a_size_beside_a_whole_model_is_refused(option: str, tmp_path: Path) -> 
     data = data_for("classify", tmp_path)
     place = trained(tmp_path / "run", args_for("classify", data, 2))
     asked = {option: "tiny" if option == "size" else "classify-tiny"}
-    with pytest.raises(QkvError, match=f"that of the bundle; leave --{option} out"):
-        prepare(replace(TrainArgs("classify", data, origin=place), **asked))
+    with pytest.raises(QkvError, match=f"that of the bundle; leave {option}={asked[option]!r} out"):
+        prepare(replace(TrainArgs("classify", data, from_=place), **asked))
     with pytest.raises(QkvError, match=f"a whole model; leave --{option} out"):
         prepare(replace(repeated(place), **asked))
 

@@ -26,7 +26,7 @@ from qkv.bundle import Bundle
 from qkv.errors import QkvError, TrainingError
 from qkv.text import Tokenizer
 from qkv.training.checkpoint import load_newest
-from qkv.training.plan import TrainArgs, prepare_again
+from qkv.training.prepare import TrainArgs, prepare_again
 from qkv.training.recipe import read_recipe
 from qkv.training.run import CHECKPOINTS, METRICS, RECIPE, Evaluation, Run
 
@@ -148,7 +148,7 @@ def test_noise_gives_other_bits_and_an_epoch_is_over_before_the_run_is(
     job: str, bpe_dropout: float, tmp_path: Path, uninterrupted: Whole
 ) -> None:
     run = begun(tmp_path, job, bpe_dropout)
-    assert len(run.data_module.order(0)) + len(run.data_module.order(1)) < STEPS
+    assert len(run.data_module.batch_indices(0)) + len(run.data_module.batch_indices(1)) < STEPS
     plain = replace(args(job, tmp_path, bpe_dropout), settings=args(job, tmp_path).settings)
     assert fingerprint(whole(tmp_path / "plain", plain)) != uninterrupted.of(job, bpe_dropout)
 
@@ -205,7 +205,7 @@ def test_without_a_healthy_checkpoint_there_is_one_clear_line(tmp_path: Path) ->
             break
     for state in (tmp_path / "run" / CHECKPOINTS).rglob("state.safetensors"):
         state.unlink()
-    with pytest.raises(TrainingError, match="no healthy checkpoint"):
+    with pytest.raises(TrainingError, match="no undamaged checkpoint"):
         load_newest(tmp_path / "run" / CHECKPOINTS, run.trainer, print)
 
 
@@ -253,7 +253,8 @@ def test_a_run_that_lost_its_patience_does_not_go_on_when_resumed(tmp_path: Path
 def test_the_directory_becomes_a_bundle_with_all_that_led_to_it(job: str, tmp_path: Path) -> None:
     run = begun(tmp_path, job)
     events = list(run.events())
-    place, judged = run.finish()
+    judged = run.finish()
+    place = run.directory
     bundle = Bundle.load(place)
     assert bundle.tokenizer is not None
     assert bundle.tokenizer.encode("the cat") == run.tokenizer.encode("the cat")
@@ -307,8 +308,8 @@ def test_the_time_a_step_takes_is_measured_without_a_trace(tmp_path: Path) -> No
     wished = args_for("language", data_for("language", tmp_path), settings=settings)
     plain, timed = (start(tmp_path / name, wished) for name in ("plain", "timed"))
     before = {name: t.clone() for name, t in timed.model.state_dict().items()}
-    assert timed.seconds_a_step(3) > 0
-    assert timed.seconds_an_evaluation() > 0
+    assert timed.seconds_per_step(3) > 0
+    assert timed.seconds_per_evaluation() > 0
     assert all(torch.equal(t, before[name]) for name, t in timed.model.state_dict().items())
     assert all(parameter.grad is None for parameter in timed.model.parameters())
     results = []

@@ -6,15 +6,15 @@ import pytest
 from tests.training.tiny_runs import args_for, data_for
 
 from qkv.errors import QkvError
-from qkv.training.plan import prepare
+from qkv.training.prepare import prepare
 from qkv.training.recipe import (
     Recipe,
     check_names,
-    in_every_stack,
-    laid_over,
     make_recipe,
+    overlay,
     read_recipe,
     read_settings,
+    spread_to_stacks,
 )
 
 
@@ -55,7 +55,7 @@ def test_a_value_and_a_group_of_the_same_name_are_refused(said: list[str]) -> No
 
 def test_what_is_laid_over_takes_its_place_and_the_rest_stays() -> None:
     base = {"steps": 5, "optimizer": {"kind": "muon", "lr": 1.0, "weight_decay": 2.0}}
-    over = laid_over(base, {"optimizer": {"lr": 3.0}, "seed": 4})
+    over = overlay(base, {"optimizer": {"lr": 3.0}, "seed": 4})
     assert over == {
         "steps": 5,
         "optimizer": {"kind": "muon", "lr": 3.0, "weight_decay": 2.0},
@@ -66,32 +66,32 @@ def test_what_is_laid_over_takes_its_place_and_the_rest_stays() -> None:
 
 def test_another_kind_replaces_the_old_one_whole() -> None:
     base = {"optimizer": {"kind": "muon", "matrix_lr": 1.0}}
-    assert laid_over(base, {"optimizer": {"kind": "adamw"}}) == {"optimizer": {"kind": "adamw"}}
-    same = laid_over(base, {"optimizer": {"kind": "muon", "lr": 2.0}})
+    assert overlay(base, {"optimizer": {"kind": "adamw"}}) == {"optimizer": {"kind": "adamw"}}
+    same = overlay(base, {"optimizer": {"kind": "muon", "lr": 2.0}})
     assert same == {"optimizer": {"kind": "muon", "matrix_lr": 1.0, "lr": 2.0}}
 
 
 def test_a_group_is_not_replaced_by_a_single_value() -> None:
     with pytest.raises(QkvError, match="optimizer"):
-        laid_over({"optimizer": {"kind": "muon"}}, {"optimizer": "adamw"})
+        overlay({"optimizer": {"kind": "muon"}}, {"optimizer": "adamw"})
 
 
 def test_what_is_said_of_the_model_is_said_of_every_stack() -> None:
     both = {"kind": "encoder_decoder", "encoder": {}, "decoder": {}, "length": 5}
     said = {"width": 32, "length": 7, "decoder": {"layers": 3}}
-    assert in_every_stack(both, said) == {
+    assert spread_to_stacks(both, said) == {
         "encoder": {"width": 32},
         "decoder": {"width": 32, "layers": 3},
         "length": 7,
     }
-    assert in_every_stack({"encoder": {}}, {"width": 32}) == {"encoder": {"width": 32}}
+    assert spread_to_stacks({"encoder": {}}, {"width": 32}) == {"encoder": {"width": 32}}
 
 
 def test_what_is_said_last_of_a_stack_counts() -> None:
     both, all_of_it, one = {"encoder": {}, "decoder": {}}, {"width": 32}, {"decoder": {"width": 16}}
-    found = in_every_stack(both, {**all_of_it, **one})
+    found = spread_to_stacks(both, {**all_of_it, **one})
     assert found == {"encoder": {"width": 32}, "decoder": {"width": 16}}
-    found = in_every_stack(both, {**one, **all_of_it})
+    found = spread_to_stacks(both, {**one, **all_of_it})
     assert found == {"encoder": {"width": 32}, "decoder": {"width": 32}}
 
 
@@ -100,7 +100,7 @@ def test_one_setting_of_a_part_leaves_the_others_of_that_part() -> None:
         "encoder": {"attention": {"kind": "multi_head", "bias": True}},
         "attention": {"heads": 3},
     }
-    found = in_every_stack({"encoder": {}}, said)
+    found = spread_to_stacks({"encoder": {}}, said)
     assert found == {"encoder": {"attention": {"kind": "multi_head", "bias": True, "heads": 3}}}
 
 
@@ -147,7 +147,7 @@ def test_the_width_of_a_model_is_that_of_its_stacks(
         ("data=3", "data"),
         ("data.txet=body", 'did you mean "text"?'),
         ("data.validation_fraction=2", "validation_fraction"),
-        ("origin=somewhere", "origin"),
+        ("from_=somewhere", "from_"),
         ("steps=many", "steps"),
         ("steps=0", "steps"),
         ("steps.x=1", "steps"),
@@ -161,7 +161,7 @@ def test_the_width_of_a_model_is_that_of_its_stacks(
 )
 def test_a_setting_that_cannot_be_is_one_clear_line(said: str, answer: str, tmp_path: Path) -> None:
     data, settings = data_for("language", tmp_path), read_settings([said])
-    args = args_for("language", data, None, vocabulary=None, settings=settings)
+    args = args_for("language", data, None, vocab_size=None, settings=settings)
     with pytest.raises(QkvError) as caught:
         prepare(args)
     says = str(caught.value)
@@ -207,7 +207,7 @@ def test_every_part_of_a_recipe_can_be_set(tmp_path: Path) -> None:
         "data.validation_fraction=0.2",
         "tokens.kind=characters",
     ]
-    args = args_for("language", data, None, vocabulary=None, settings=read_settings(said))
+    args = args_for("language", data, None, vocab_size=None, settings=read_settings(said))
     recipe = prepare(args).recipe
     assert isinstance(recipe, Recipe)
     assert make_recipe(recipe.model_dump()) == recipe

@@ -8,9 +8,9 @@ import torch
 from tests.training.tiny_runs import CPU, args_for, data_for, fingerprint, start, trained, whole
 
 from qkv.errors import ConfigError
-from qkv.training.jobs.classify import ClassifyData
-from qkv.training.plan import TrainArgs, prepare
+from qkv.training.prepare import TrainArgs, prepare
 from qkv.training.run import Evaluation, reopen
+from qkv.training.tasks.classify_data import ClassifyData
 
 TAUGHT = {"task": {"distillation_weight": 0.5, "cutmix": 1.5}}
 
@@ -27,9 +27,9 @@ def data_module(folder: Path, **changes: object) -> ClassifyData:
 
 def test_each_begins_as_one_text_and_ends_as_another(tmp_path: Path) -> None:
     taught = data_module(tmp_path)
-    assert taught.spliced is not None
-    texts = [example.text.split() for example in taught.parts.train]
-    made = [text.split() for text in taught.spliced.texts(epoch=2)]
+    assert taught.cutmix is not None
+    texts = [example.text.split() for example in taught.split.train]
+    made = [text.split() for text in taught.cutmix.texts(epoch=2)]
     assert len(made) == round(1.5 * len(texts))
     for words in made:
         assert any(
@@ -43,34 +43,34 @@ def test_each_begins_as_one_text_and_ends_as_another(tmp_path: Path) -> None:
 
 def test_every_epoch_reads_each_text_once_beside_texts_of_its_own(tmp_path: Path) -> None:
     taught = data_module(tmp_path)
-    assert taught.spliced is not None
-    own, new = len(taught.train), taught.spliced.number
-    assert ("spliced texts beside them", f"{new} an epoch") in taught.facts
+    assert taught.cutmix is not None
+    own, new = len(taught.train), taught.cutmix.count
+    assert ("CutMix texts", f"{new} per epoch") in taught.facts
     for epoch in (0, 3):
-        numbers = np.sort(np.concatenate(taught.order(epoch)))
+        numbers = np.sort(np.concatenate(taught.batch_indices(epoch)))
         assert numbers.tolist() == [*range(own + new)]
-    assert taught.spliced.texts(0) == taught.spliced.texts(0) != taught.spliced.texts(3)
+    assert taught.cutmix.texts(0) == taught.cutmix.texts(0) != taught.cutmix.texts(3)
 
 
 def test_a_batch_is_the_same_whatever_was_asked_before(tmp_path: Path) -> None:
     one, other = data_module(tmp_path), data_module(tmp_path)
-    numbers = max(one.order(4), key=len)
-    other.order(0)
+    numbers = max(one.batch_indices(4), key=len)
+    other.batch_indices(0)
     first, second = (
         some.batch(numbers, np.random.default_rng(0), epoch=4) for some in (one, other)
     )
     assert torch.equal(first.texts.ids, second.texts.ids)  # type: ignore[union-attr]
-    assert first.shares is not None
-    assert second.shares is not None
-    assert torch.equal(first.shares, second.shares)
-    assert len(first.shares) == len(numbers)
-    torch.testing.assert_close(first.shares.sum(dim=1), torch.ones(len(numbers)))
+    assert first.probs is not None
+    assert second.probs is not None
+    assert torch.equal(first.probs, second.probs)
+    assert len(first.probs) == len(numbers)
+    torch.testing.assert_close(first.probs.sum(dim=1), torch.ones(len(numbers)))
 
 
 def test_half_of_a_texts_target_is_its_label(tmp_path: Path) -> None:
     taught = data_module(tmp_path)
-    assert taught.shares is not None
-    own = taught.shares.gather(1, taught.labels[:, None])
+    assert taught.probs is not None
+    own = taught.probs.gather(1, taught.labels[:, None])
     assert float(own.min()) >= 0.5
     assert float(own.max()) < 1.0
 
@@ -94,4 +94,4 @@ def test_a_frozen_encoder_has_no_new_texts_to_read(tmp_path: Path) -> None:
     plain = args_for("classify", data_for("classify", tmp_path / "plain"), 2)
     origin = trained(tmp_path / "origin", plain)
     with pytest.raises(ConfigError, match=r"set task\.cutmix=0"):
-        data_module(tmp_path, origin=origin, vocabulary=None, freeze=True)
+        data_module(tmp_path, from_=origin, vocab_size=None, freeze=True)

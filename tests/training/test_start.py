@@ -21,8 +21,8 @@ from torch import Tensor
 from qkv.bundle import Bundle
 from qkv.errors import QkvError
 from qkv.model import build
-from qkv.training.plan import TrainArgs, prepare
-from qkv.training.recipe import Data
+from qkv.training.prepare import TrainArgs, prepare
+from qkv.training.tasks import DataConfig
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +35,11 @@ def origins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-def onward(job: str, origin: Path, data: Data, steps: int = 2, **changes: object) -> TrainArgs:
+def onward(
+    job: str, origin: Path, data: DataConfig, steps: int = 2, **changes: object
+) -> TrainArgs:
     """Further training of what stands there: its shape and its tokenizer stay."""
-    args = args_for(job, data, steps, vocabulary=None, context=None, origin=origin, **changes)
+    args = args_for(job, data, steps, vocab_size=None, context_length=None, from_=origin, **changes)
     return replace(args, settings={n: v for n, v in args.settings.items() if n != "model"})
 
 
@@ -124,8 +126,8 @@ def test_a_frozen_encoder_reads_every_text_once_and_learns_as_from_the_texts(
     data, calm = data_for("classify", tmp_path), {"model": {"dropout": 0.0}}
     losses = []
     for frozen in (True, False):
-        args = args_for("classify", data, 1, vocabulary=None, context=None, freeze=frozen)
-        args = replace(args, size=None, origin=origins["masked"], settings=calm)
+        args = args_for("classify", data, 1, vocab_size=None, context_length=None, freeze=frozen)
+        args = replace(args, size=None, from_=origins["masked"], settings=calm)
         run = start(tmp_path / str(frozen), args)
         losses.append(next(iter(run.events())).loss)  # type: ignore[union-attr]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
@@ -146,7 +148,7 @@ MISTAKES = {
     "of another family": ("language", "classify", {}, "language needs a decoder"),
     "a translator for labels": ("classify", "translate", {}, "classify needs an encoder"),
     "another tokenizer": ("language", "language", {"tokenizer": "bpe"}, "that of the bundle"),
-    "another vocabulary": ("language", "language", {"vocabulary": 300}, "that of the bundle"),
+    "another vocabulary": ("language", "language", {"vocab_size": 300}, "that of the bundle"),
     "a set tokenizer": (
         "language",
         "language",
@@ -154,7 +156,7 @@ MISTAKES = {
         "that of the bundle",
     ),
     "another width": ("language", "language", {"settings": {"model": {"width": 8}}}, "fit"),
-    "another preset": ("language", "language", {"preset": "gpt2"}, "--preset"),
+    "another preset": ("language", "language", {"preset": "gpt2"}, "leave preset='gpt2' out"),
 }
 
 
@@ -171,12 +173,12 @@ def test_what_does_not_go_together_is_one_clear_line(
 
 
 def test_freezing_needs_something_to_freeze(tmp_path: Path) -> None:
-    with pytest.raises(QkvError, match="--freeze needs --from DIR"):
+    with pytest.raises(QkvError, match="freeze=True needs from_"):
         prepare(args_for("classify", data_for("classify", tmp_path), freeze=True))
 
 
 def test_an_origin_that_is_no_bundle_is_named(tmp_path: Path) -> None:
-    args = args_for("language", data_for("language", tmp_path), origin=tmp_path / "nowhere")
+    args = args_for("language", data_for("language", tmp_path), from_=tmp_path / "nowhere")
     with pytest.raises(QkvError, match=r"nowhere is not a directory"):
         prepare(args)
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from qkv.bundle.bundle import TOKENIZER
-from qkv.training.plan import TrainArgs, prepare
-from qkv.training.recipe import Data
+from qkv.training.prepare import TrainArgs, prepare
 from qkv.training.run import RECIPE, Run
+from qkv.training.tasks import DataConfig
 
 CPU = torch.device("cpu")
 JOBS = ("language", "masked", "classify", "translate", "embed")
@@ -41,7 +41,7 @@ def pairs(count: int, seed: int = 0) -> str:
     return "\n".join(["source,target", *rows, ""])
 
 
-def data_for(job: str, folder: Path) -> Data:
+def data_for(job: str, folder: Path) -> DataConfig:
     """A file of examples for that job, written into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     if job in ("language", "masked"):
@@ -51,16 +51,16 @@ def data_for(job: str, folder: Path) -> Data:
     return written(folder / "texts.csv", labelled(47), text="text", label="label")
 
 
-def written(path: Path, content: str, **columns: str) -> Data:
+def written(path: Path, content: str, **columns: str) -> DataConfig:
     path.write_text(content, encoding="utf-8")
-    return Data(files=(str(path),), **columns)
+    return DataConfig(files=(str(path),), **columns)
 
 
-def args_for(job: str, data: Data, steps: int | None = 6, **changes: Any) -> TrainArgs:
+def args_for(job: str, data: DataConfig, steps: int | None = 6, **changes: Any) -> TrainArgs:
     """A tiny model for these data; `changes` are of the args, but `settings` are added."""
     settings = {"model": NARROW, **changes.pop("settings", {})}
-    small = TrainArgs(job, data, size="tiny", vocabulary=300, context=16, batch=64, seed=5)
-    if changes.get("origin") is not None:
+    small = TrainArgs(job, data, size="tiny", vocab_size=300, context_length=16, batch=64, seed=5)
+    if changes.get("from_") is not None:
         small = replace(small, size=None)
     return replace(small, steps=steps, settings=settings, **changes)
 
@@ -84,7 +84,8 @@ def whole(folder: Path, args: TrainArgs) -> Run:
 
 def trained(folder: Path, args: TrainArgs) -> Path:
     """The finished bundle."""
-    return whole(folder, args).finish()[0]
+    whole(folder, args).finish()
+    return folder
 
 
 def fingerprint(run: Run) -> str:

@@ -32,19 +32,14 @@ from qkv.model import (
 )
 from qkv.model.norm import Dropout
 from qkv.model.position.rope import RopePosition
-from qkv.tasks.text_tasks import ClassifyTask, EmbedTask, LabelledTexts, Twins
-from qkv.tasks.token_tasks import (
-    Batch,
-    Hidden,
-    LanguageTask,
-    MaskedTask,
-    PairBatch,
-    Task,
-    TranslateTask,
-    Windows,
-    windows,
-)
 from qkv.training.optimizer import Constant
+from qkv.training.tasks.classify import ClassifyTask, LabelledBatch
+from qkv.training.tasks.embed import ContrastiveBatch, EmbedTask
+from qkv.training.tasks.language import LanguageTask
+from qkv.training.tasks.masked import MaskedBatch, MaskedTask
+from qkv.training.tasks.task import Batch, Task
+from qkv.training.tasks.text_stream import Windows, windows
+from qkv.training.tasks.translate import TranslateTask, TranslationBatch
 from qkv.training.trainer import Trainer
 
 ROWS = 3  # windows of text, of which the first is a micro-batch of its own
@@ -125,26 +120,26 @@ def _split(inputs: Sequence[Any]) -> list[Sequence[Any]]:
     return [inputs, inputs[:1], inputs[1:]]
 
 
-def _pair_batch(inputs: Sequence[ProbeInput], start: Sequence[int]) -> PairBatch:
+def _pair_batch(inputs: Sequence[ProbeInput], start: Sequence[int]) -> TranslationBatch:
     sources = [text.source for text in inputs]
     targets = [text.ids[1:] for text in inputs]
-    return PairBatch.of(sources, targets, start, end=0, pad=0)
+    return TranslationBatch.of(sources, targets, start, end=0, pad=0)
 
 
-def _labelled_batch(group: Sequence[tuple[int, ProbeInput]], labels: Tensor) -> LabelledTexts:
+def _labelled_batch(group: Sequence[tuple[int, ProbeInput]], labels: Tensor) -> LabelledBatch:
     numbers = torch.tensor([number for number, _ in group])
     texts = PaddedBatch.of([text.ids for _, text in group], 0)
-    return LabelledTexts(texts, labels[numbers], 0.5 + numbers.float())
+    return LabelledBatch(texts, labels[numbers], 0.5 + numbers.float())
 
 
 def _similarity_batch(
     group: Sequence[tuple[int, ProbeInput]], inputs: Sequence[ProbeInput]
-) -> Twins:
+) -> ContrastiveBatch:
     """Each text and the next one, with an arbitrary similarity as the target."""
     texts = PaddedBatch.of([text.ids for _, text in group], 0)
     neighbours = [inputs[(number + 1) % len(inputs)].ids for number, _ in group]
     similarities = torch.tensor([(7 * number % 10) / 10 for number, _ in group])
-    return Twins(texts, PaddedBatch.of(neighbours, 0), scores=similarities)
+    return ContrastiveBatch(texts, PaddedBatch.of(neighbours, 0), scores=similarities)
 
 
 def _pack_windows(model: Model, inputs: Sequence[ProbeInput]) -> Windows:
@@ -160,14 +155,14 @@ def _pack_windows(model: Model, inputs: Sequence[ProbeInput]) -> Windows:
 def _select_rows(batch: Windows, rows: slice) -> Windows:
     documents = None if batch.documents is None else batch.documents[rows]
     positions = None if batch.positions is None else batch.positions[rows]
-    return Windows(batch.ids[rows], batch.following[rows], documents, positions)
+    return Windows(batch.ids[rows], batch.targets[rows], documents, positions)
 
 
-def _masked_batch(batch: Windows) -> Hidden:
+def _masked_batch(batch: Windows) -> MaskedBatch:
     """Every third token of each row is a target; it is not masked, only predicted."""
     flat = torch.arange(batch.ids.numel())
     positions = flat[flat % batch.ids.shape[1] % 3 == 0]
-    return Hidden(batch, positions, batch.ids.flatten()[positions])
+    return MaskedBatch(batch, positions, batch.ids.flatten()[positions])
 
 
 def measure_accumulation(subject: ModelUnderTest, tolerance: float) -> Finding:
@@ -189,7 +184,7 @@ def measure_accumulation(subject: ModelUnderTest, tolerance: float) -> Finding:
         min_scale = largest if name in exempt else largest * MIN_SCALE
         scale = max(float(gradient.abs().max()), min_scale) or 1.0
         tracker.add(float((gradient - other).abs().max()) / scale, name)
-    sizes = " + ".join(str(part.targets) for part in batch.micro_batches)
+    sizes = " + ".join(str(part.num_targets) for part in batch.micro_batches)
     return tracker.finding(", ".join(filter(None, (f"{sizes} targets", batch.remark))))
 
 

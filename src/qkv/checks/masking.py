@@ -26,7 +26,7 @@ from qkv.data.encoded import Encoded
 from qkv.engine.batching import batched_outputs, inference
 from qkv.model import Decoder, Encoder, Model, Translator
 from qkv.model.output import PooledOutput
-from qkv.tasks.token_tasks import windows
+from qkv.training.tasks.text_stream import windows
 
 CUTS = 6  # positions per text after which all tokens are replaced
 QUICK_CUTS = 2

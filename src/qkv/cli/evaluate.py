@@ -1,15 +1,17 @@
-"""`qkv evaluate`: how well a model does on text it has not seen."""
+"""`qkv evaluate`: the metrics of a model on text it was not trained on."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qkv.cli.progress import say
-from qkv.cli.train_args import Device, Label, Score, Source, Target, Text
+from qkv.cli.train_args import Device, Label, Score, Source, Target, Text, flags_in_errors
 
 if TYPE_CHECKING:
-    from qkv.training.jobs.base import EvalResult
+    from qkv.training.tasks import EvalResult
+
+MAX_CONFUSION_LABELS = 12  # of a matrix that fits on a terminal
 
 
 def evaluate(
@@ -23,13 +25,13 @@ def evaluate(
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     device: Device = "auto",
 ) -> None:
-    """Measure a model on other data, beside a baseline.
+    """Measure a model on other data, next to a baseline.
 
     \b
     language    loss per token, character and byte, each document's end included; letter
                 frequencies
-    masked      loss and accuracy on hidden tokens; token frequencies
-    classify    accuracy, macro-F1; TF-IDF and logistic regression on the same training part
+    masked      loss and accuracy on masked tokens; token frequencies
+    classify    accuracy, macro-F1; TF-IDF and logistic regression on the same training split
     translate   BLEU and chrF by sacreBLEU; copying the source
     embed       rank correlation, clusters or retrieval; cosines of TF-IDF vectors
 
@@ -41,77 +43,82 @@ def evaluate(
     """
     from json import dumps
 
+    columns = {"text": text, "label": label, "source": source, "target": target, "score": score}
+    with flags_in_errors():
+        result = _evaluate(model, data or [], columns, device)
+    for remark in result.remarks:
+        say(f"note: {remark}")
+    if not json:
+        _print_result(result)
+        return
+    fields = {**result.scores, "examples": result.examples, "baseline": dict(result.baseline)}
+    if result.baseline_name:
+        fields["baseline_is"] = result.baseline_name
+    if result.signatures:
+        fields["signatures"] = dict(result.signatures)
+    typer.echo(dumps(fields))
+
+
+def _evaluate(
+    path: Path, files: list[Path], columns: dict[str, str | None], device: str
+) -> "EvalResult":
     from qkv.bundle import Bundle
     from qkv.errors import UsageError
-    from qkv.training.jobs import job_of
-    from qkv.training.jobs.base import refuse_roles
-    from qkv.training.recipe import Data, read_recipe
-    from qkv.training.run import RECIPE, USE
+    from qkv.training.recipe import read_recipe
+    from qkv.training.run import RECIPE
+    from qkv.training.tasks import DataConfig, check_columns, task_for
 
-    bundle = Bundle.load(model, device)
+    bundle = Bundle.load(path, device)
     if bundle.tokenizer is None:
         raise UsageError(
-            f"{model} has no tokenizer, so it cannot read text; put the tokenizer.json it came "
+            f"{path} has no tokenizer, so it cannot read text; put the tokenizer.json it came "
             "with into its directory, or save it with one"
         )
-    job = job_of(bundle.model)
-    if not data and not (source and target):
-        example = USE[job.name][0].format(model)
-        raise UsageError(f"name the files to measure with, as in: {example}")
-    said: dict[str, Any] = {
-        "text": text,
-        "label": label,
-        "source": source,
-        "target": target,
-        "score": score,
-    }
-    given = Data(
-        files=tuple(map(str, data or ())), **{name: v for name, v in said.items() if v is not None}
+    task = task_for(bundle.model)
+    if not files and not (columns["source"] and columns["target"]):
+        raise UsageError(f"name the files to measure with, as in: {task.usage[0].format(path)}")
+    data = DataConfig(
+        files=tuple(map(str, files)),
+        text=columns["text"],
+        label=columns["label"],
+        source=columns["source"],
+        target=columns["target"],
+        score=columns["score"],
     )
-    refuse_roles(job, given)
-    recipe = model / RECIPE
-    judged = job.evaluate(
-        bundle, given, read_recipe(recipe.read_text("utf-8")) if recipe.exists() else None
-    )
-    for remark in judged.remarks:
-        say(f"note: {remark}")
-    if json:
-        fields = {**judged.scores, "examples": judged.examples, "baseline": dict(judged.baseline)}
-        extra = {"baseline_is": judged.baseline_is, "signatures": dict(judged.signatures)}
-        typer.echo(dumps({**fields, **{name: v for name, v in extra.items() if v}}))
-    else:
-        _show(judged)
+    check_columns(task, data)
+    recipe = None
+    if (path / RECIPE).exists():
+        recipe = read_recipe((path / RECIPE).read_text("utf-8"))
+    return task.evaluate(bundle, data, recipe)
 
 
-def _show(judged: "EvalResult") -> None:
-    """A table for people: each metric, and the baseline's where it has one."""
-    width = max(map(len, judged.scores))
-    for name, value in judged.scores.items():
-        beside = judged.baseline.get(name)
-        if beside is None:
-            other = ""
-        else:
-            other = f"   {judged.baseline_is}: {_figure(beside)}"
-        typer.echo(f"{name.replace('_', ' '):<{width}}  {_figure(value)}{other}")
-    typer.echo(f"{'examples':<{width}}  {judged.examples:,}")
-    for name, value in judged.baseline.items():
-        if name not in judged.scores:
-            typer.echo(f"{judged.baseline_is}: {name} {_figure(value)}")
-    if judged.confusion and len(judged.labels) <= 12:
-        _show_confusion(judged)
-    for name, signature in judged.signatures.items():
+def _print_result(result: "EvalResult") -> None:
+    """Each metric, and the baseline's where it has one."""
+    width = max(map(len, result.scores))
+    for name, value in result.scores.items():
+        line = f"{name.replace('_', ' '):<{width}}  {_number(value)}"
+        if name in result.baseline:
+            line += f"   {result.baseline_name}: {_number(result.baseline[name])}"
+        typer.echo(line)
+    typer.echo(f"{'examples':<{width}}  {result.examples:,}")
+    for name, value in result.baseline.items():
+        if name not in result.scores:
+            typer.echo(f"{result.baseline_name}: {name} {_number(value)}")
+    if result.confusion and len(result.labels) <= MAX_CONFUSION_LABELS:
+        _print_confusion(result)
+    for name, signature in result.signatures.items():
         typer.echo(f"{name}: {signature}")
 
 
-def _show_confusion(judged: "EvalResult") -> None:
-    typer.echo("rows are the truth, columns the answers")
-    room = max(6, *map(len, judged.labels))
-    typer.echo(" " * room + "".join(f"  {label:>{room}}" for label in judged.labels))
-    for label, row in zip(judged.labels, judged.confusion, strict=True):
-        typer.echo(f"{label:>{room}}" + "".join(f"  {count:>{room},}" for count in row))
+def _print_confusion(result: "EvalResult") -> None:
+    typer.echo("rows are the true labels, columns the predictions")
+    width = max(6, *map(len, result.labels))
+    typer.echo(" " * width + "".join(f"  {label:>{width}}" for label in result.labels))
+    for label, row in zip(result.labels, result.confusion, strict=True):
+        typer.echo(f"{label:>{width}}" + "".join(f"  {count:>{width},}" for count in row))
 
 
-def _figure(value: float) -> str:
+def _number(value: float) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.4f}"

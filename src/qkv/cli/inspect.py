@@ -105,7 +105,7 @@ def _heads(model: Path, texts: list[str] | None, file: Path | None, json: bool) 
 def _training(model: Path) -> dict[str, Any]:
     """What it was trained for, with what, from what, and how well it did; nothing if it was not."""
     from qkv.training.recipe import read_recipe
-    from qkv.training.run import METRICS, RECIPE, last_summary
+    from qkv.training.run import METRICS, RECIPE, read_summary
 
     if not (model / RECIPE).is_file():
         return {}
@@ -118,5 +118,5 @@ def _training(model: Path) -> dict[str, Any]:
     }
     if recipe.origin is not None:
         found["began_as"] = recipe.origin.path
-    scores = last_summary(model / METRICS).get("validation", {})
+    scores = read_summary(model / METRICS).get("validation", {})
     return found | {f"held_out_{name}": value for name, value in dict(scores).items()}

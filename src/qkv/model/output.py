@@ -265,7 +265,7 @@ class LazyLogits(NamedTuple):
     """What logits are made of, for a loss that multiplies them chunk by chunk.
 
     fused_loss: a faster way to the summed cross-entropy of targets (N,), all real, with label
-    smoothing and an R-Drop weight, and its gradients; see `qkv.tasks.loss`.
+    smoothing and an R-Drop weight, and its gradients; see `qkv.training.loss`.
     """
 
     states: Tensor

@@ -21,9 +21,9 @@ from qkv.interpret.attribution import LabelAttribution, TranslationAttribution, 
 from qkv.interpret.glass_box import GlassBox
 from qkv.model import Translator
 from qkv.tour.stages import ModelSpec
-from qkv.training.jobs import find_job
 from qkv.training.recipe import Recipe, read_recipe
-from qkv.training.run import METRICS, RECIPE, last_summary
+from qkv.training.run import METRICS, RECIPE, read_summary
+from qkv.training.tasks import find_task
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class TrainedModel:
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
-        return last_summary(self.path / METRICS)
+        return read_summary(self.path / METRICS)
 
     @cached_property
     def metrics(self) -> Sequence[Mapping[str, Any]]:
@@ -55,7 +55,7 @@ class TrainedModel:
     @cached_property
     def examples(self) -> Any:
         """The training and validation examples."""
-        return find_job(self.recipe.task.kind).load(self.recipe.data, self.recipe.seed)
+        return find_task(self.recipe.task.kind).load(self.recipe.data, self.recipe.seed)
 
     @property
     def validation_reviews(self) -> Sequence[Labelled]:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from qkv.training.plan import TrainArgs
-from qkv.training.recipe import Data
+from qkv.training.prepare import TrainArgs
+from qkv.training.tasks import DataConfig
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ STANDARD = TourPlan(
     language=language(
         TrainArgs(
             "language",
-            data=Data(validation_fraction=0.03),
+            data=DataConfig(validation_fraction=0.03),
             size="tiny",
-            vocabulary=2_000,
-            context=128,
+            vocab_size=2_000,
+            context_length=128,
             batch=1024,
             steps=900,
             settings={"evaluate_every": 300},
@@ -125,7 +125,7 @@ STANDARD = TourPlan(
     translation=translation(
         TrainArgs(
             "translate",
-            data=Data(validation_fraction=0.03),
+            data=DataConfig(validation_fraction=0.03),
             size="tiny",
             steps=500,
             settings={"evaluate_every": 250},
@@ -145,8 +145,8 @@ FULL = TourPlan(
         TrainArgs(
             "language",
             size="small",
-            vocabulary=3_000,
-            context=256,
+            vocab_size=3_000,
+            context_length=256,
             batch=1024,
             steps=1_600,
             settings={"evaluate_every": 320},
@@ -168,10 +168,10 @@ QUICK = TourPlan(
     language=language(
         TrainArgs(
             "language",
-            data=Data(validation_fraction=0.03),
+            data=DataConfig(validation_fraction=0.03),
             size="tiny",
-            vocabulary=1_500,
-            context=128,
+            vocab_size=1_500,
+            context_length=128,
             batch=1024,
             steps=300,
             settings={"evaluate_every": 150},
@@ -181,7 +181,7 @@ QUICK = TourPlan(
     translation=translation(
         TrainArgs(
             "translate",
-            data=Data(validation_fraction=0.03),
+            data=DataConfig(validation_fraction=0.03),
             size="tiny",
             steps=300,
             settings={"evaluate_every": 100},

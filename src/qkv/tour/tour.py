@@ -34,7 +34,7 @@ from qkv.tour.results import (
 )
 from qkv.tour.stages import ModelSpec, OnProgress, ProgressUpdate, StageClock, TourPlan
 from qkv.tour.tour_page import page
-from qkv.training.plan import prepare
+from qkv.training.prepare import prepare
 from qkv.training.run import RECIPE, Evaluation, Event, Run, begin, reopen
 
 CPU = torch.device("cpu")

@@ -1,9 +1,9 @@
-"""Where training stands, on disk: whole or not there, the newest healthy one found again.
+"""The state of a training run on disk: complete or absent, and the newest undamaged one is used.
 
     checkpoints/step-00000400/  state.safetensors  progress.json  MANIFEST.json
 
-Resuming is bit-exact on the same machine and number of threads: weights, optimizers, the position
-in the data and the random numbers all go on where they were.
+Resuming is bit-exact on the same machine and number of threads: weights, optimizers, moving
+average, the position in the data and the random number generator continue where they were.
 """
 
 import json
@@ -23,99 +23,109 @@ from qkv.files import read_json
 from qkv.legacy import upgrade
 from qkv.training.trainer import Trainer
 
-STATE, PROGRESS = "state.safetensors", "progress.json"
-KEEP = 2  # the newest ones, beside the best
+STATE = "state.safetensors"
+PROGRESS = "progress.json"
+MAX_CHECKPOINTS = 2  # the newest ones; the best is kept in any case
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far it is, and how good it was."""
+    """How far a run is, and how good its best evaluation was."""
 
     step: int = 0
     tokens: int = 0
-    best: float | None = None  # of the watched metric on the held-out part
+    best: float | None = None  # of the validation metric
     best_step: int | None = None
-    last_evaluation: int = 0  # the last step after which the held-out part was looked at
+    last_evaluation: int = 0  # step
     seconds: float = 0.0
 
 
+def checkpoint_path(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08d}"
+
+
 def save_checkpoint(folder: Path, trainer: Trainer, progress: Progress) -> Path:
-    """Write where training stands; then drop older ones, but never the best."""
-    target = folder / f"step-{progress.step:08d}"
+    """Writes the state of the run, then deletes older checkpoints, but never the best."""
+    target = checkpoint_path(folder, progress.step)
 
     def write(staging: Path) -> None:
-        save_file(_tensors(trainer), staging / STATE)
+        save_file(_state(trainer), staging / STATE)
         (staging / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
 
     publish(target, write)
-    kept = {target.name, f"step-{progress.best_step or 0:08d}"}
-    for old in _newest_first(folder)[KEEP:]:
-        if old.name not in kept:
+    best = checkpoint_path(folder, progress.best_step or 0)
+    for old in _newest_first(folder)[MAX_CHECKPOINTS:]:
+        if old not in (target, best):
             shutil.rmtree(old)
     return target
 
 
-def load_newest(folder: Path, trainer: Trainer, say: Callable[[str], None]) -> Progress:
-    """Fill the trainer from the newest healthy checkpoint; `say` tells of damaged ones."""
-    for place in _newest_first(folder):
+def load_newest(folder: Path, trainer: Trainer, warn: Callable[[str], None]) -> Progress:
+    """Loads the newest undamaged checkpoint; `warn` is called for each damaged one."""
+    for path in _newest_first(folder):
         try:
-            return load_checkpoint(place, trainer)
+            return load_checkpoint(path, trainer)
         except (BundleError, TrainingError) as error:
-            say(f"{error}; going back to the checkpoint before it")
-    raise TrainingError(f"there is no healthy checkpoint in {folder}; start again without --resume")
+            warn(f"{error}; going back to the checkpoint before it")
+    raise TrainingError(
+        f"there is no undamaged checkpoint in {folder}; start again without resume=True"
+    )
 
 
-def load_checkpoint(place: Path, trainer: Trainer) -> Progress:
-    """Check every file first, then fill the trainer."""
-    verify(place)
-    progress = Progress(**upgrade(PROGRESS, read_json(place / PROGRESS)))
-    with safe_open(place / STATE, framework="pt") as file:
-        tensors = {_new_name(name): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    wanted = {name: t.shape for name, t in _weights(trainer).items()}
-    found = {name: t.shape for name, t in tensors.items() if name.startswith("model.")}
-    if wanted != found:
-        raise TrainingError(f"{place} belongs to a model of another shape")
-    _fill(trainer, tensors)
+def load_checkpoint(path: Path, trainer: Trainer) -> Progress:
+    """Verifies every file first, then loads the state into the trainer."""
+    verify(path)
+    progress = Progress(**upgrade(PROGRESS, read_json(path / PROGRESS)))
+    tensors: dict[str, Tensor] = {}
+    with safe_open(path / STATE, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118
+            tensors[_upgrade_name(name)] = file.get_tensor(name)
+    expected = {name: tensor.shape for name, tensor in _weights(trainer).items()}
+    shapes = {name: t.shape for name, t in tensors.items() if name.startswith("model.")}
+    if shapes != expected:
+        raise TrainingError(f"{path} belongs to a model of another shape")
+    _load_state(trainer, tensors)
     trainer.step = progress.step
     return progress
 
 
 def _weights(trainer: Trainer) -> dict[str, Tensor]:
-    return {f"model.{name}": t for name, t in trainer.model.state_dict().items()}
+    return {f"model.{name}": tensor for name, tensor in trainer.model.state_dict().items()}
 
 
-def _tensors(trainer: Trainer) -> dict[str, Tensor]:
-    tensors = {name: t.detach().contiguous() for name, t in _weights(trainer).items()}
+def _state(trainer: Trainer) -> dict[str, Tensor]:
+    tensors = {name: tensor.detach().contiguous() for name, tensor in _weights(trainer).items()}
     for i, optimizer in enumerate(trainer.optimizers):
         for parameter, state in optimizer.state_dict()["state"].items():
             for name, value in state.items():
                 tensors[f"optimizer.{i}.{parameter}.{name}"] = torch.as_tensor(value).clone()
     if trainer.ema is not None:
-        tensors |= {f"ema.{name}": t for name, t in trainer.ema.weights.items()}
+        tensors |= {f"ema.{name}": tensor for name, tensor in trainer.ema.weights.items()}
     tensors["rng.cpu"] = torch.get_rng_state()
     return tensors
 
 
-def _fill(trainer: Trainer, tensors: dict[str, Tensor]) -> None:
-    prefix = "model."
-    weights = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+def _load_state(trainer: Trainer, tensors: dict[str, Tensor]) -> None:
+    weights: dict[str, Tensor] = {}
+    states: list[dict[int, dict[str, Tensor]]] = [{} for _ in trainer.optimizers]
+    for name, tensor in tensors.items():
+        group, _, rest = name.partition(".")
+        if group == "model":
+            weights[rest] = tensor
+        elif group == "optimizer":
+            number, parameter, key = rest.split(".", 2)
+            states[int(number)].setdefault(int(parameter), {})[key] = tensor
     trainer.model.load_state_dict(weights)
-    for i, optimizer in enumerate(trainer.optimizers):
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, value in tensors.items():
-            kind, _, rest = name.partition(".")
-            index, _, rest = rest.partition(".")
-            if kind == "optimizer" and index == str(i):
-                parameter, _, key = rest.partition(".")
-                state.setdefault(int(parameter), {})[key] = value
+    for optimizer, state in zip(trainer.optimizers, states, strict=True):
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
     if trainer.ema is not None:
-        for name, mean in trainer.ema.weights.items():
-            mean.copy_(tensors[f"ema.{name}"])
-    torch.set_rng_state(tensors["rng.cpu"])
+        for name, average in trainer.ema.weights.items():
+            average.copy_(tensors[f"ema.{name}"])
+    torch.set_rng_state(tensors["rng.cpu"])  # last: what is above may draw random numbers
 
 
-def _new_name(tensor: str) -> str:
+def _upgrade_name(tensor: str) -> str:
+    """The tensor's name in this version; an older one may have named its group otherwise."""
     group, _, rest = tensor.partition(".")
     (group,) = upgrade(STATE, {group: None})
     return f"{group}.{rest}"

@@ -392,7 +392,7 @@ def fuse_muon(optimizers: Iterable[torch.optim.Optimizer]) -> None:
     """Lets every Muon among them orthogonalize through the kernel, where that is faster."""
     for optimizer in optimizers:
         if isinstance(optimizer, Muon) and training_kernels().newton_schulz_is_faster:
-            optimizer.turn = newton_schulz
+            optimizer.orthogonalize = newton_schulz
 
 
 def newton_schulz(matrices: Tensor, steps: int) -> Tensor:

@@ -12,8 +12,8 @@ from qkv.engine.embed import Embedder, embed, portions
 from qkv.errors import DataError, QkvError, UsageError
 from qkv.model import Classify, First, Last, MaskedToken, Max, TextVector, build, preset
 from qkv.text import TOKENIZER_KINDS
-from qkv.training.jobs.embed import embed_texts
-from qkv.training.jobs.text_data import cut_texts
+from qkv.training.tasks.embed_data import embed_texts
+from qkv.training.tasks.encoded_texts import encode_texts
 
 TEXTS = sentences(41)
 LONG = " ".join(WORDS * 5 + WORDS[:7])  # longer than any of the models reads
@@ -58,7 +58,7 @@ def test_raw_vectors_leave_the_model_as_it_was_and_copy_no_weights() -> None:
 def test_texts_are_read_as_training_and_evaluation_read_them(kind: str, marked: bool) -> None:
     reader = tokenizer(kind, marked)
     texts = [*TEXTS, "", " ", LONG]
-    cut = cut_texts(texts, reader, MODEL.config.context_length)
+    cut = encode_texts(texts, reader, MODEL.config.context_length)
     found = embed(MODEL, reader, texts, long="truncate")
     assert found.vectors == pytest.approx(embed_texts(MODEL, cut), abs=1e-6)
     assert found.long == cut.long >= 1
@@ -125,7 +125,7 @@ def test_an_unknown_way_with_long_texts_is_named() -> None:
 
 def test_a_classifier_gives_the_states_its_labels_are_read_from() -> None:
     model = encoder(Classify(labels=("a", "b", "c"), pooling=Max(), hidden=7))
-    cut = cut_texts(TEXTS, MARKED, model.config.context_length)
+    cut = encode_texts(TEXTS, MARKED, model.config.context_length)
     found = embed(model, MARKED, TEXTS, raw=True).vectors
     assert found == pytest.approx(pooled_states(model, cut).numpy(), abs=1e-6)
 

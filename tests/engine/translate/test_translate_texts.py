@@ -13,7 +13,7 @@ from qkv.engine.beam.search import beam_search
 from qkv.engine.translate import Alternative, Marking, Translation, translate
 from qkv.errors import DataError, UsageError
 from qkv.model import Translator
-from qkv.training.jobs.translate import translate_texts
+from qkv.training.tasks.translate_data import translate_texts
 
 SEEDS = st.integers(0, 10_000)
 

@@ -1,0 +1,272 @@
+"""`qkv train embed`: vectors that are close where texts mean the same (contrastive learning)."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import PositiveFloat
+from torch import Tensor
+
+from qkv.bundle import Bundle
+from qkv.data import (
+    ScoredPair,
+    built_in,
+    read_labelled,
+    read_lines,
+    read_pairs,
+    read_scored,
+    split,
+)
+from qkv.data.files import is_table
+from qkv.data.table import is_titled
+from qkv.engine.batching import PaddedBatch
+from qkv.errors import DataError, UsageError
+from qkv.model import Encoder, Model, ModelConfig, TextVector
+from qkv.text import Tokenizer
+from qkv.training.tasks.task import (
+    DataConfig,
+    DataModule,
+    EvalResult,
+    Split,
+    Task,
+    fingerprint,
+    paths,
+)
+from qkv.training.tasks.translate import validation_pairs
+
+if TYPE_CHECKING:
+    from qkv.training.recipe import Recipe
+
+Supervision = Literal["pairs", "labels", "texts", "scores"]
+
+# How a table is read for each kind of supervision, and the titles of its columns.
+READERS: dict[Supervision, tuple[Callable[[list[Path]], Sequence[Any]], tuple[str, ...]]] = {
+    "scores": (read_scored, ("source", "target", "score")),
+    "labels": (read_labelled, ("text", "label")),
+    "pairs": (read_pairs, ("source", "target")),
+}
+
+
+@dataclass(frozen=True)
+class RelatedTexts:
+    """Two texts and what is known about them; a single text is paired with itself."""
+
+    first: str
+    second: str
+    label: str | None = None
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class ContrastiveBatch:
+    """Anchors and their positives, row by row.
+
+    labels (B,): rows with the same label are not negatives of each other. scores (B,): the target
+    similarity of each pair, from 0 to 1.
+    """
+
+    anchors: PaddedBatch
+    positives: PaddedBatch
+    labels: Tensor | None = None
+    scores: Tensor | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        return self.anchors.tokens + self.positives.tokens
+
+    @property
+    def num_targets(self) -> int:
+        return len(self.anchors)
+
+    def to(self, device: torch.device) -> "ContrastiveBatch":
+        labels = None if self.labels is None else self.labels.to(device)
+        scores = None if self.scores is None else self.scores.to(device)
+        return ContrastiveBatch(self.anchors.to(device), self.positives.to(device), labels, scores)
+
+
+class EmbedTask(Task):
+    """A contrastive loss, or a regression on similarity scores, by the kind of supervision.
+
+    pairs: the positive of a text is closer than all other texts of the batch (InfoNCE, van den
+    Oord et al. 2018). labels: its positive is another text with the same label. texts: its
+    positive is the text itself with other dropout (SimCSE, Gao et al. 2021). scores: the cosine of
+    a pair equals its score.
+    """
+
+    kind: Literal["embed"] = "embed"
+    supervision: Supervision
+    temperature: PositiveFloat = 0.05
+
+    title = "An embedding model"
+    summary = "vectors: texts with labels, pairs, scored pairs, or texts alone"
+    measures = "rank correlation, clusters or retrieval; cosines of TF-IDF vectors"
+    usage = ("qkv evaluate {0} test.csv",)
+    columns = ("text", "label", "source", "target", "score")
+    architecture = "encoder_only"
+    presets = "embed"
+    tokenizer_kind = "wordpiece"
+    max_vocab_size = 10_000
+    max_batch = 3000
+    max_steps = 2000
+    epochs = 10
+
+    def loss(self, model: Encoder, batch: ContrastiveBatch) -> Tensor:
+        anchors = unit_vectors(model, batch.anchors)
+        positives = unit_vectors(model, batch.positives)
+        if batch.scores is not None:
+            cosines = (anchors * positives).sum(dim=-1)
+            return (cosines - batch.scores).square().sum()
+        return contrastive_loss(anchors, positives, self.temperature, batch.labels)
+
+    @classmethod
+    def load(cls, data: DataConfig, seed: int) -> Split[RelatedTexts]:
+        supervision = supervision_of(data)
+        examples = _read(supervision, data.files, data)
+        everything = examples
+        if data.validation:
+            train = examples
+            validation = _read_validation(supervision, data)
+            everything = examples + validation
+        else:
+            train, validation = split(examples, seed, data.validation_fraction)
+        if supervision == "labels" and len({e.label for e in train}) == len(train):
+            raise DataError("every text has a label of its own; some texts must share a label")
+        lines = (f"{e.first}\0{e.second}\0{e.label}\0{e.score}" for e in everything)
+        return Split(train, validation, fingerprint(lines))
+
+    @classmethod
+    def texts(cls, split: Split[RelatedTexts]) -> Iterable[str]:
+        for example in split.train:
+            yield example.first
+            if example.second != example.first:
+                yield example.second
+
+    @classmethod
+    def for_data(cls, split: Split[RelatedTexts]) -> "EmbedTask":
+        return cls(supervision=_supervision_of_examples(split.train))
+
+    @classmethod
+    def output(cls, config: ModelConfig, split: Split[RelatedTexts]) -> TextVector:
+        if isinstance(config.output, TextVector):
+            return config.output
+        return TextVector()
+
+    def data_module(
+        self, split: Split[RelatedTexts], tokenizer: Tokenizer, recipe: "Recipe"
+    ) -> DataModule:
+        from qkv.training.tasks.embed_data import EmbedData
+
+        return EmbedData(self, split, tokenizer, recipe)
+
+    @classmethod
+    def matches(cls, model: Model) -> bool:
+        return isinstance(model, Encoder) and isinstance(model.config.output, TextVector)
+
+    @classmethod
+    def evaluate(cls, bundle: Bundle, data: DataConfig, recipe: "Recipe | None") -> EvalResult:
+        from qkv.training.tasks.embed_data import evaluate_embeddings
+
+        assert isinstance(bundle.model, Encoder)
+        assert bundle.tokenizer is not None
+        supervision = supervision_of(data)
+        examples = _read(supervision, data.files, data)
+        return evaluate_embeddings(bundle.model, bundle.tokenizer, supervision, examples)
+
+
+def contrastive_loss(
+    anchors: Tensor, positives: Tensor, temperature: float, labels: Tensor | None
+) -> Tensor:
+    """InfoNCE with in-batch negatives in both directions, (B, D) twice -> a sum over rows."""
+    logits = anchors @ positives.T / temperature  # (B, B)
+    if labels is not None:
+        same = labels[:, None] == labels
+        same.fill_diagonal_(False)
+        logits = logits.masked_fill(same, -torch.inf)
+    targets = torch.arange(len(logits), device=logits.device)
+    forward = F.cross_entropy(logits, targets, reduction="sum")
+    backward = F.cross_entropy(logits.T, targets, reduction="sum")
+    return (forward + backward) / 2
+
+
+def unit_vectors(model: Encoder, texts: PaddedBatch) -> Tensor:
+    """One L2-normalized vector for each text, (B, D)."""
+    return F.normalize(model(texts.ids, texts.lengths).float(), dim=-1)
+
+
+def supervision_of(data: DataConfig) -> Supervision:
+    """What is known about the texts: by the columns asked for, else by what is in the file."""
+    if data.score is not None:
+        return "scores"
+    if data.source is not None or data.target is not None:
+        return "pairs"
+    if data.label is not None or not data.files:
+        return "labels"
+    if data.text is not None or not all(is_table(Path(file)) for file in data.files):
+        return "texts"
+    options = [supervision for supervision in READERS if _is_readable(supervision, data.files)]
+    if len(options) > 1:  # two columns may be anything, unless their titles say what they are
+        first = Path(data.files[0])
+        options = [each for each in options if is_titled(first, READERS[each][1])]
+    if len(options) == 1:
+        return options[0]
+    raise UsageError(
+        f"the columns of {data.files[0]} could be several things; name them with text= and label=, "
+        "or source= and target= (with score= if there is one), or text= alone"
+    )
+
+
+def _supervision_of_examples(examples: Sequence[RelatedTexts]) -> Supervision:
+    if examples[0].score is not None:
+        return "scores"
+    if examples[0].label is not None:
+        return "labels"
+    if all(e.first == e.second for e in examples):
+        return "texts"
+    return "pairs"
+
+
+def _is_readable(supervision: Supervision, files: Sequence[str]) -> bool:
+    read, _ = READERS[supervision]
+    try:
+        read(paths(files))
+    except DataError:
+        return False
+    return True
+
+
+def _read(supervision: Supervision, files: Sequence[str], data: DataConfig) -> list[RelatedTexts]:
+    match supervision:
+        case "labels" if files:
+            labelled = read_labelled(paths(files), data.text, data.label)
+            return [RelatedTexts(e.text, e.text, e.label) for e in labelled]
+        case "labels":
+            return [RelatedTexts(e.text, e.text, e.label) for e in built_in("embed")]
+        case "texts":
+            return [RelatedTexts(text, text) for text in read_lines(paths(files), data.text)]
+        case "scores":
+            return _rescale(read_scored(paths(files), data.source, data.target, data.score))
+        case "pairs":
+            pairs = read_pairs(paths(files), data.source, data.target)
+            return [RelatedTexts(pair.source, pair.target) for pair in pairs]
+
+
+def _read_validation(supervision: Supervision, data: DataConfig) -> list[RelatedTexts]:
+    if supervision == "pairs":
+        return [RelatedTexts(pair.source, pair.target) for pair in validation_pairs(data)]
+    return _read(supervision, data.validation, data)
+
+
+def _rescale(pairs: Sequence[ScoredPair]) -> list[RelatedTexts]:
+    """Scores rescaled linearly to 0…1, whatever their range."""
+    low = min(pair.score for pair in pairs)
+    high = max(pair.score for pair in pairs)
+    if low == high:
+        raise DataError(f"every pair has the score {low:g}; there is nothing to learn from that")
+    examples = []
+    for pair in pairs:
+        score = (pair.score - low) / (high - low)
+        examples.append(RelatedTexts(pair.source, pair.target, score=score))
+    return examples

@@ -1,0 +1,225 @@
+"""Batches of text pairs for contrastive learning, and metrics of text vectors."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from qkv.data.encoded import encode, near_length
+from qkv.engine.batching import PaddedBatch, batched_outputs
+from qkv.errors import DataError
+from qkv.metrics.text_scores import bag_of_words_vectors, score_clusters, spearman
+from qkv.model import Encoder, EncoderOnly
+from qkv.report import Table
+from qkv.text import Tokenizer
+from qkv.training.tasks.embed import (
+    ContrastiveBatch,
+    EmbedTask,
+    RelatedTexts,
+    Supervision,
+    contrastive_loss,
+    unit_vectors,
+)
+from qkv.training.tasks.encoded_texts import (
+    TruncatedTexts,
+    data_facts,
+    encode_texts,
+    leakage_remarks,
+)
+from qkv.training.tasks.task import DataModule, EvalResult, Ids, Metric, Split, cache_key
+
+if TYPE_CHECKING:
+    from qkv.training.recipe import Recipe
+
+METRICS: dict[Supervision, Metric] = {
+    "pairs": Metric("retrieval", higher_is_better=True),
+    "labels": Metric("v_measure", higher_is_better=True),
+    "texts": Metric("loss", higher_is_better=False),
+    "scores": Metric("spearman", higher_is_better=True),
+}
+MAX_VALIDATION_TEXTS = 1000  # looked at in each evaluation
+MAX_SAMPLE_TEXTS = 200
+MAX_SAMPLES = 8
+
+
+class EmbedData(DataModule):
+    """Anchors and positives in batches in which both have similar lengths."""
+
+    def __init__(
+        self, task: EmbedTask, split: Split[RelatedTexts], tokenizer: Tokenizer, recipe: "Recipe"
+    ) -> None:
+        self.task = task
+        self.split = split
+        self.tokenizer = tokenizer
+        self.seed = recipe.seed
+        self.batch_tokens = recipe.batch
+        self.metric = METRICS[task.supervision]
+        self.anchors = self._encode((e.first for e in split.train), "train-one", recipe)
+        self.positives = self.anchors  # for labels and texts, positives are among the anchors
+        if task.supervision in ("pairs", "scores"):
+            self.positives = self._encode((e.second for e in split.train), "train-other", recipe)
+        self.remarks = self.anchors.remarks("training")
+        train_texts = [e.first for e in split.train]
+        self.remarks += leakage_remarks(train_texts, [e.first for e in split.validation])
+        names = sorted({e.label for e in split.train if e.label is not None})
+        index = {name: i for i, name in enumerate(names)}
+        self.labels = np.array([index[e.label] for e in split.train if e.label is not None])
+        self.scores = np.array([e.score for e in split.train if e.score is not None])
+        lengths = self._pair_lengths(self._positive_indices(0))
+        self.lengths = lengths.sum(axis=1)
+        self.facts = data_facts(lengths, len(split.validation), self.batch_tokens, self.seed)
+        if names:
+            self.facts.append(("labels", f"{len(names)}"))
+
+    def batch_indices(self, epoch: int) -> list[Ids]:
+        """Each batch (n, 2): indices of anchors and of their positives."""
+        positives = self._positive_indices(epoch)
+        rng = np.random.default_rng((self.seed, epoch))
+        batches = near_length(self._pair_lengths(positives), self.batch_tokens, rng)
+        return [np.stack([batch, positives[batch]], axis=1) for batch in batches]
+
+    def batch(self, indices: Ids, rng: np.random.Generator, epoch: int = 0) -> ContrastiveBatch:
+        pad = self.tokenizer.pad_id
+        anchor_indices = indices[:, 0]
+        anchors = PaddedBatch.of([self.anchors[i] for i in anchor_indices], pad)
+        positives = PaddedBatch.of([self.positives[i] for i in indices[:, 1]], pad)
+        labels = None
+        scores = None
+        if len(self.labels):
+            labels = torch.from_numpy(self.labels[anchor_indices])
+        if len(self.scores):
+            scores = torch.from_numpy(self.scores[anchor_indices]).float()
+        return ContrastiveBatch(anchors, positives, labels, scores)
+
+    def validate(self, model: Encoder) -> dict[str, float]:
+        supervision = self.task.supervision
+        if supervision == "texts":
+            return {"loss": self._loss(model)}
+        examples = self.split.validation[:MAX_VALIDATION_TEXTS]
+        result = evaluate_embeddings(model, self.tokenizer, supervision, examples, baseline=False)
+        return dict(result.scores)
+
+    def sample(self, model: Encoder) -> str:
+        """A validation text and its nearest neighbour."""
+        examples = self.split.validation[:MAX_SAMPLE_TEXTS]
+        texts = list(dict.fromkeys(e.first for e in examples))
+        if len(texts) < 2:
+            return ""
+        encoded = encode_texts(texts, self.tokenizer, model.config.context_length)
+        vectors = embed_texts(model, encoded)
+        cosines = vectors @ vectors[0]
+        cosines[0] = -np.inf
+        return f"{texts[0][:50]} ~ {texts[int(cosines.argmax())][:50]}"
+
+    def evaluate(self, model: Encoder) -> EvalResult:
+        supervision = self.task.supervision
+        if supervision == "texts":
+            return EvalResult({"loss": self._loss(model)}, len(self.split.validation))
+        return evaluate_embeddings(model, self.tokenizer, supervision, self.split.validation)
+
+    def _encode(self, texts: Iterable[str], part: str, recipe: "Recipe") -> TruncatedTexts:
+        assert isinstance(recipe.model, EncoderOnly)
+        encoded = encode(texts, self.tokenizer, cache_key(self.split.sha256, part, recipe))
+        return TruncatedTexts(encoded, self.tokenizer, recipe.model.context_length)
+
+    def _pair_lengths(self, positives: Ids) -> Ids:
+        lengths = [self.anchors.lengths, self.positives.lengths[positives]]
+        return np.maximum(1, np.stack(lengths, axis=1))
+
+    def _positive_indices(self, epoch: int) -> Ids:
+        """The positive of each anchor: with labels, another text with the same label."""
+        positives = np.arange(len(self.split.train))
+        if self.task.supervision != "labels":
+            return positives
+        rng = np.random.default_rng((self.seed, epoch, 1))
+        members: dict[int, list[int]] = defaultdict(list)
+        for i, label in enumerate(self.labels.tolist()):
+            members[label].append(i)
+        for group in members.values():
+            shuffled = rng.permutation(group)
+            # A cycle: no text is its own positive, unless it is the only one of its label.
+            positives[shuffled] = np.roll(shuffled, 1)
+        return positives
+
+    @torch.no_grad()
+    def _loss(self, model: Encoder) -> float:
+        """The SimCSE loss of the validation texts, with dropout from a fixed seed."""
+        texts = [e.first for e in self.split.validation[:MAX_VALIDATION_TEXTS]]
+        encoded = encode_texts(texts, self.tokenizer, self.anchors.length)
+        device = model.embedding.weight.device
+        lengths = np.maximum(1, encoded.lengths[:, None])
+        was_training = model.training
+        model.train()
+        total = 0.0
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            for indices in near_length(lengths, self.batch_tokens, np.random.default_rng(0)):
+                batch = PaddedBatch.of([encoded[i] for i in indices], self.tokenizer.pad_id)
+                batch = batch.to(device)
+                anchors = unit_vectors(model, batch)
+                positives = unit_vectors(model, batch)
+                total += float(contrastive_loss(anchors, positives, self.task.temperature, None))
+        model.train(was_training)
+        return total / len(texts)
+
+
+def evaluate_embeddings(
+    model: Encoder,
+    tokenizer: Tokenizer,
+    supervision: Supervision,
+    examples: Sequence[RelatedTexts],
+    baseline: bool = True,
+) -> EvalResult:
+    """Scored pairs: rank correlation. Labels: k-means clusters. Pairs: top-1 retrieval."""
+    if supervision == "texts":
+        raise DataError("texts alone cannot be measured; give labels, pairs, or pairs with scores")
+    texts = [e.first for e in examples]
+    if supervision == "labels":
+        columns = ("text", "label")
+        rows = tuple((e.first, str(e.label)) for e in examples[:MAX_SAMPLES])
+    else:
+        texts += [e.second for e in examples]
+        columns = ("text", "positive")
+        rows = tuple((e.first, e.second) for e in examples[:MAX_SAMPLES])
+    encoded = encode_texts(texts, tokenizer, model.config.context_length)
+    scores = _scores(supervision, examples, embed_texts(model, encoded))
+    baseline_scores: dict[str, float] = {}
+    baseline_name = ""
+    if baseline:
+        baseline_scores = _scores(supervision, examples, bag_of_words_vectors(texts))
+        baseline_name = "cosines of TF-IDF vectors"
+    return EvalResult(
+        scores=scores,
+        examples=len(examples),
+        baseline=baseline_scores,
+        baseline_name=baseline_name,
+        samples=(Table("Validation examples", columns, rows),),
+        remarks=tuple(encoded.remarks("measured")),
+    )
+
+
+def _scores(
+    supervision: Supervision, examples: Sequence[RelatedTexts], vectors: Any
+) -> dict[str, float]:
+    if supervision == "labels":
+        clusters = score_clusters(vectors, [str(e.label) for e in examples], seed=0)
+        return {
+            "v_measure": clusters.v_measure,
+            "adjusted_rand": clusters.adjusted_rand,
+            "accuracy": clusters.accuracy,
+        }
+    count = len(examples)
+    cosines = vectors[:count] @ vectors[count:].T  # (N, N), sparse if the vectors are
+    if supervision == "scores":
+        truth = [0.0 if e.score is None else e.score for e in examples]
+        return {"spearman": spearman(cosines.diagonal().tolist(), truth)}
+    nearest = np.asarray(cosines.argmax(axis=1)).ravel()
+    return {"retrieval": float((nearest == np.arange(count)).mean())}
+
+
+def embed_texts(model: Encoder, texts: Sequence[Ids]) -> Any:
+    """An L2-normalized vector for each text, (N, D) NumPy."""
+    return F.normalize(batched_outputs(model, texts), dim=-1).numpy()

@@ -1,0 +1,328 @@
+"""What a model is trained for: a task reads its data, computes its loss and measures the result.
+
+One task is one file. A subclass of `Task` registers itself under its `kind`, in this package or in
+a notebook, and can then be trained by that name:
+
+    class Reverse(Task):
+        kind: Literal["reverse"] = "reverse"
+        ...
+
+    qkv.train("reverse", "words.csv", output="runs/reverse")
+
+The fields of a task are its hyperparameters, the [task] table of a recipe. Its class attributes
+describe the job: which columns it reads, which presets it offers, what is printed about it.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from qkv.bundle import Bundle
+from qkv.errors import DataError, TrainingError, UsageError, unknown
+from qkv.model import Model, ModelConfig
+from qkv.model.config import Config
+from qkv.report import Table
+from qkv.text import Tokenizer
+from qkv.training.optimizer import AdamW, Linear, MuonAdamW, Schedule
+
+if TYPE_CHECKING:
+    from qkv.training.recipe import Recipe
+
+Ids = NDArray[np.int64]
+Names = Annotated[tuple[str, ...], Field(strict=False)]  # TOML has lists, not tuples
+
+COLUMNS = ("text", "label", "source", "target", "score")
+
+CHARACTERS_PER_TOKEN = 4  # roughly, for English
+MIN_STEPS_PER_EPOCH = 16
+MIN_BATCH_TOKENS = 128
+
+
+class DataConfig(Config):
+    """Which examples: a built-in corpus or files, and what they held when the recipe was made.
+
+    A column is a name or a number from 1. Without files, source and target are two parallel files.
+    """
+
+    files: Names = ()  # none: the built-in corpus
+    text: str | None = None
+    label: str | None = None
+    source: str | None = None
+    target: str | None = None
+    score: str | None = None
+    validation: Names = ()  # files; none: a fraction of the training files is split off
+    validation_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
+    bidirectional: bool = False  # each pair also in the other direction; for translate
+    sha256: str = ""  # of the examples; empty: not read yet
+
+
+class Batch(Protocol):
+    """The tensors of one step, or of one micro-batch of it."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens the model reads, padding excluded."""
+        ...
+
+    @property
+    def num_targets(self) -> int:
+        """Targets the loss is summed over, and divided by."""
+        ...
+
+    def to(self, device: torch.device) -> Self: ...
+
+
+E_ = TypeVar("E_")
+
+
+@dataclass(frozen=True)
+class Split(Generic[E_]):
+    """Training and validation examples, and the hash of all of them."""
+
+    train: Sequence[E_]
+    validation: Sequence[E_]
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The validation metric by which the best checkpoint is chosen."""
+
+    name: str
+    higher_is_better: bool
+
+    def better(self, new: float, old: float | None) -> bool:
+        if old is None:
+            return True
+        if self.higher_is_better:
+            return new > old
+        return new < old
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """The metrics of a model on some examples, with those of a baseline where there is one."""
+
+    scores: Mapping[str, float]
+    examples: int
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    baseline_name: str = ""
+    labels: tuple[str, ...] = ()
+    confusion: Sequence[Sequence[int]] = ()
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    samples: tuple[Table, ...] = ()
+    remarks: tuple[str, ...] = ()  # such as texts that were truncated
+
+
+class DataModule(ABC):
+    """The examples of a run: batches to train on, and the validation of the model."""
+
+    metric: Metric
+    lengths: Ids  # tokens of each training example, or of each document
+    facts: list[tuple[str, str]]  # about the data, for the report
+    remarks: list[str]  # worth knowing: texts truncated or left out, duplicates in validation
+
+    def prepare_model(self, model: Any) -> None:  # noqa: B027
+        """Called once before the first step, for example to freeze some of the weights."""
+
+    @abstractmethod
+    def batch_indices(self, epoch: int) -> list[Ids]:
+        """The example indices of each batch of an epoch; a pure function of seed and epoch."""
+
+    @abstractmethod
+    def batch(self, indices: Ids, rng: np.random.Generator, epoch: int = 0) -> Batch:
+        """The tensors of these examples in that epoch; a pure function of its arguments."""
+
+    @abstractmethod
+    def validate(self, model: Any) -> dict[str, float]:
+        """The validation metrics, computed fast; `metric.name` is one of them."""
+
+    def warm_up(self, model: Any) -> None:
+        """About as much work as `validate` will be on a trained model, to time it."""
+        self.validate(model)
+
+    @abstractmethod
+    def sample(self, model: Any) -> str:
+        """Some output of the model at this point, so that people can watch it learn."""
+
+    @abstractmethod
+    def evaluate(self, model: Any) -> EvalResult:
+        """All validation examples, with the baseline and samples, for the report."""
+
+
+TASKS: dict[str, type["Task"]] = {}  # by kind, in the order of definition
+
+
+class Task(Config):
+    """The base of all tasks. A subclass with a default `kind` is registered under it."""
+
+    kind: str
+
+    # What the command line, the report and `qkv plan` print.
+    title: ClassVar[str]  # of the report, as in "A text classifier"
+    summary: ClassVar[str]  # the line in `qkv train --help`
+    measures: ClassVar[str]  # the line in `qkv evaluate --help`: metrics; baseline
+    usage: ClassVar[tuple[str, ...]]  # commands to try with the model, {0} is its directory
+    columns: ClassVar[tuple[str, ...]]  # that it reads from a table
+    synthetic_corpus: ClassVar[bool] = False  # whether the built-in corpus is made by a grammar
+
+    # The model.
+    architecture: ClassVar[str]  # the `kind` of model config it needs
+    presets: ClassVar[str]  # sizes are presets: classify-tiny, classify-small, classify-medium
+
+    # What it can do besides.
+    supports_bpe_dropout: ClassVar[bool] = False
+    supports_bidirectional: ClassVar[bool] = False
+
+    # Defaults of a recipe.
+    tokenizer_kind: ClassVar[str] = "bpe"
+    max_vocab_size: ClassVar[int | None] = None  # none: that of the preset
+    max_batch: ClassVar[int] = 2048  # tokens per step
+    max_steps: ClassVar[int] = 1000
+    epochs: ClassVar[float | None] = None  # none: max_steps
+    ema: ClassVar[float] = 0.0
+    patience: ClassVar[int] = 0
+    finetune_lr: ClassVar[float] = 0.04  # of AdamW, divided by the width of the model
+    finetune_ema: ClassVar[float] = 0.0
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        kind = cls.model_fields["kind"].default
+        if isinstance(kind, str):
+            TASKS[kind] = cls
+
+    @classmethod
+    def name(cls) -> str:
+        return str(cls.model_fields["kind"].default)
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Any) -> Tensor:
+        """The loss summed over all targets of the batch."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, data: DataConfig, seed: int) -> Any:
+        """The examples of the data, split into training and validation; has a `sha256`."""
+
+    @classmethod
+    @abstractmethod
+    def texts(cls, split: Any) -> Iterable[str]:
+        """The texts a tokenizer is trained on: those of the training examples."""
+
+    @classmethod
+    def for_data(cls, split: Any) -> Self:
+        """The task with default hyperparameters for these examples."""
+        return cls()  # type: ignore[call-arg]
+
+    @abstractmethod
+    def data_module(self, split: Any, tokenizer: Tokenizer, recipe: "Recipe") -> DataModule:
+        """The examples, tokenized and ready to train on."""
+
+    @classmethod
+    @abstractmethod
+    def evaluate(cls, bundle: Bundle, data: DataConfig, recipe: "Recipe | None") -> EvalResult:
+        """The metrics of a trained model on other data; the recipe says how it was trained."""
+
+    @classmethod
+    @abstractmethod
+    def matches(cls, model: Model) -> bool:
+        """Whether the model was made for this task."""
+
+    @classmethod
+    def output(cls, config: ModelConfig, split: Any) -> Any:
+        """The config of the output layer for these examples."""
+        return config.output
+
+    @classmethod
+    def fit_config(cls, config: ModelConfig, vocab_size: int, split: Any) -> ModelConfig:
+        """The model config with the vocabulary and output layer these examples need."""
+        if config.kind != cls.architecture:
+            raise _wrong_architecture(cls, config)
+        embedding = config.embedding.model_copy(update={"vocabulary": vocab_size})
+        output = cls.output(config, split)
+        return config.model_copy(update={"embedding": embedding, "output": output})
+
+    @classmethod
+    def default_batch(cls, split: Any) -> int:
+        """Tokens per step: fewer for small data, so that an epoch has several steps."""
+        tokens = sum(map(len, cls.texts(split))) // CHARACTERS_PER_TOKEN
+        return max(MIN_BATCH_TOKENS, min(cls.max_batch, tokens // MIN_STEPS_PER_EPOCH))
+
+    @classmethod
+    def default_optimizer(cls) -> AdamW | MuonAdamW:
+        return MuonAdamW()
+
+    @classmethod
+    def default_schedule(cls) -> Schedule:
+        return Linear()
+
+
+def find_task(name: str) -> type[Task]:
+    """The task of that name; raises a UsageError with the closest one."""
+    if name not in TASKS:
+        raise UsageError(unknown("job", name, TASKS))
+    return TASKS[name]
+
+
+def task_for(model: Model) -> type[Task]:
+    """The task the model was made for, by its output layer."""
+    for task in TASKS.values():
+        if task.matches(model):
+            return task
+    raise TrainingError(f"this model was made for none of the tasks {', '.join(TASKS)}")
+
+
+ARCHITECTURES = {
+    "encoder_only": "an encoder",
+    "decoder_only": "a decoder",
+    "encoder_decoder": "an encoder–decoder",
+}
+
+
+def _wrong_architecture(task: type[Task], config: ModelConfig) -> TrainingError:
+    suitable = [name for name, other in TASKS.items() if other.architecture == config.kind]
+    *rest, last = suitable or ["nothing"]
+    options = f"{', '.join(rest)} or {last}" if rest else last
+    return TrainingError(
+        f"{task.name()} needs {ARCHITECTURES[task.architecture]}, but this model is "
+        f"{ARCHITECTURES[config.kind]}; it can learn {options}"
+    )
+
+
+def check_columns(task: type[Task], data: DataConfig) -> None:
+    """Raises a DataError if a column is named that the task does not read."""
+    for column in COLUMNS:
+        if getattr(data, column) is not None and column not in task.columns:
+            raise DataError(
+                f"{column}={getattr(data, column)!r} is not for {task.name()}; "
+                f"it reads {' and '.join(task.columns)}"
+            )
+
+
+def fingerprint(texts: Iterable[str]) -> str:
+    """A SHA-256 that is the same for the same texts in the same order."""
+    digest = hashlib.sha256()
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        # The length keeps ("ab", "c") and ("a", "bc") apart.
+        digest.update(len(content).to_bytes(8, "big") + content)
+    return digest.hexdigest()
+
+
+def cache_key(sha256: str, part: str, recipe: "Recipe") -> str:
+    """Names a part of the examples in the token cache: seed and fraction decide what is in it."""
+    return f"{sha256}-{part}-{recipe.seed}-{recipe.data.validation_fraction}"
+
+
+def paths(files: Sequence[str]) -> list[Path]:
+    return [Path(file) for file in files]
