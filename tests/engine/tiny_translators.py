@@ -21,7 +21,7 @@ from qkv.model import (
     Translator,
     build,
 )
-from qkv.model.position import PositionChoice
+from qkv.model.position import PositionConfig
 
 START, END, LENGTH = 1, 2, 19
 POSITIONS = (Sinusoidal(), Learned(), Rope(), Alibi())
@@ -30,7 +30,7 @@ POSITIONS = (Sinusoidal(), Learned(), Rope(), Alibi())
 def translator(
     seed: int = 0,
     vocabulary: int = 13,
-    position: PositionChoice = POSITIONS[0],
+    position: PositionConfig = POSITIONS[0],
     ending: float = 0.0,
     **changes: object,
 ) -> Translator:
