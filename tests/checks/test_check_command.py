@@ -11,7 +11,7 @@ from tests.kernels.native import needs_int8
 
 from qkv.bundle import Bundle
 from qkv.checks import CHECKS, check
-from qkv.checks.batching import BATCH
+from qkv.checks.batch_checks import BATCH
 from qkv.checks.model_under_test import MAX_TEXTS, ModelUnderTest
 from qkv.checks.optimized import INT8
 from qkv.cli.check import quick_check

@@ -20,8 +20,8 @@ from qkv.attention.mask import Documents, Packed, Padding
 from qkv.bundle import Bundle
 from qkv.checks import CHECKS, check
 from qkv.checks.attention_checks import FUSED, SOFTMAX
-from qkv.checks.batching import BATCH, CACHED
-from qkv.checks.gradients import ACCUMULATED, GRADIENTS
+from qkv.checks.batch_checks import BATCH, CACHED
+from qkv.checks.gradient_checks import ACCUMULATED, GRADIENTS
 from qkv.checks.masking import CAUSAL, PACKED, PADDING
 from qkv.checks.optimized import INT8, OPTIMIZED
 from qkv.checks.storage import ROUND_TRIP, SAVED

@@ -89,6 +89,7 @@ class ForwardRecorder:
         )  # with a cache: the new ones
 
     def _record(self, location: str, value: object) -> None:
+        # The first output counts; masks, positions and other one-dimensional values do not.
         if isinstance(value, Tensor) and value.dim() > 1 and location not in self.activations:
             self.activations[location] = value.detach().clone()
 
@@ -141,7 +142,10 @@ def concat_steps(steps: list[Activations]) -> Activations:
                 break
             parts.append(step[location])
         axis = POSITION_AXES.get(first.dim())
-        activations[location] = first if axis is None else torch.cat(parts, dim=axis)
+        if axis is None:
+            activations[location] = first
+        else:
+            activations[location] = torch.cat(parts, dim=axis)
     return activations
 
 
@@ -196,6 +200,7 @@ def first_divergence(
     for location, value in expected.items():
         if location not in actual:
             continue
+        # Paddings and chunks differ between the two, so only what both have is compared.
         a, b = align(value, actual[location])
         if a.shape != b.shape or not a.numel():
             continue
@@ -220,6 +225,8 @@ def _difference(expected: Tensor, actual: Tensor, tolerance: float) -> tuple[flo
     """And the first position beyond the tolerance, else the one with the largest difference."""
     if torch.equal(expected, actual):  # also for infinities, whose difference is NaN
         return 0.0, None
+    # Relative to the largest number, not element by element: rounding errors of a sum are of the
+    # size of its largest terms, however small the sum itself.
     scale = float(expected.float().abs().max()) or 1.0
     difference = ((expected.float() - actual.float()).abs() / scale).nan_to_num(nan=math.inf)
     axis = POSITION_AXES.get(difference.dim())

@@ -92,6 +92,7 @@ CAUSAL = Check(
 def measure_padding(subject: ModelUnderTest, tolerance: float) -> Finding:
     tracker = DeviationTracker(tolerance)
     for variant, model in subject.models():
+        # Two padding tokens: an output that depends on padding may by chance ignore one of them.
         pad_ids = (0, _last_token(model))
         for number, text in enumerate(subject.inputs, start=1):
             free = model.config.length - max(len(text.ids), len(text.source))
@@ -168,6 +169,7 @@ def pack_texts(inputs: list[ProbeInput]) -> PackedInput:
 
 def pack_documents(model: Encoder | Decoder, inputs: list[ProbeInput]) -> PackedInput:
     """All texts in one window, as training packs documents, with another one after them."""
+    # The last document makes sure that the window ends inside the stream, as most do.
     stream = Encoded.of([*(text.ids for text in inputs), (0, 0)], model.config.embedding.vocabulary)
     window = windows(stream, np.array([0]), len(stream.ids) - 2)
     assert window.documents is not None
@@ -199,7 +201,9 @@ def _compare_batched_outputs(
 def skip_packed(subject: ModelUnderTest) -> str:
     if isinstance(subject.model, Translator):
         return "pairs of texts are never packed, but padded"
-    return "there is only one text" if len(subject.inputs) < 2 else ""
+    if len(subject.inputs) < 2:
+        return "there is only one text"
+    return ""
 
 
 PACKED = Check(

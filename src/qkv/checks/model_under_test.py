@@ -205,7 +205,9 @@ class ModelUnderTest:
         """The texts as input ids; in the quick form only a few."""
         tokenizer = self.engine.bundle.tokenizer
         inputs = probe_inputs(self.model, tokenizer, self.texts, self.max_tokens)
-        return inputs[:QUICK_TEXTS] if self.quick else inputs
+        if self.quick:
+            inputs = inputs[:QUICK_TEXTS]
+        return inputs
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
@@ -221,6 +223,7 @@ def _numbers_per_token(model: Model) -> int:
     for name in ("encoder", "decoder"):
         stack = getattr(model.config, name, None)
         if isinstance(stack, Stack):
+            # Projections, residual sums and norms, and both sides of the feed-forward.
             numbers += stack.layers * (16 * stack.width + 4 * stack.feed_forward.width)
     if not isinstance(model.config.output, TextVector | Classify):
         numbers += model.config.embedding.vocabulary  # logits
@@ -290,6 +293,9 @@ class IncrementalDecoder:
 def pooled(model: Encoder | Decoder, text: ProbeInput) -> Tensor:
     """The pooled states of a text, before the output layer: (1, D)."""
     ids = id_row(model, text.ids)
-    states = model.encode(ids) if isinstance(model, Encoder) else model.states(ids)
+    if isinstance(model, Encoder):
+        states = model.encode(ids)
+    else:
+        states = model.states(ids)
     assert isinstance(model.output, PooledOutput)
     return model.output.pool(states, torch.tensor([ids.shape[1]], device=ids.device))

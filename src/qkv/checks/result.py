@@ -110,6 +110,7 @@ class DeviationTracker:
     failed: bool = field(default=False, init=False)
 
     def add(self, deviation: float, location: str, remark: str = "") -> None:
+        # NaN compares false with everything, so it would pass unnoticed.
         if math.isnan(deviation):
             deviation = math.inf
         beyond = deviation > self.tolerance
@@ -121,4 +122,11 @@ class DeviationTracker:
 
     def finding(self, remark: str = "") -> Finding:
         """The result; `remark` is used if nothing failed."""
-        return Finding(self.worst, self.location, self.remark if self.failed else remark)
+        if self.failed:
+            remark = self.remark
+        return Finding(self.worst, self.location, remark)
+
+
+def first_or_empty(locations: list[str]) -> str:
+    """The first location, or an empty one if there is none."""
+    return locations[0] if locations else ""

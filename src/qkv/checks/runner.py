@@ -7,8 +7,8 @@ import torch
 
 from qkv.bundle import Bundle
 from qkv.checks.attention_checks import FUSED, SOFTMAX
-from qkv.checks.batching import BATCH, CACHED
-from qkv.checks.gradients import ACCUMULATED, GRADIENTS
+from qkv.checks.batch_checks import BATCH, CACHED
+from qkv.checks.gradient_checks import ACCUMULATED, GRADIENTS
 from qkv.checks.masking import CAUSAL, PACKED, PADDING
 from qkv.checks.model_under_test import ModelUnderTest
 from qkv.checks.optimized import INT8, OPTIMIZED

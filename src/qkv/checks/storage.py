@@ -9,7 +9,7 @@ import torch
 
 from qkv.bundle import Bundle
 from qkv.checks.model_under_test import ModelUnderTest, forward
-from qkv.checks.result import Check, Finding
+from qkv.checks.result import Check, Finding, first_or_empty
 from qkv.engine.batching import inference
 from qkv.errors import QkvError
 from qkv.files import one_line
@@ -33,7 +33,7 @@ def measure_saved(subject: ModelUnderTest, tolerance: float) -> Finding:
             del reloaded  # its weights are mapped from the folder that is about to be deleted
         except QkvError as error:
             return Finding(1.0, one_line(error).replace(folder, "…"))
-    return Finding(float(len(differences)), differences[0] if differences else "")
+    return Finding(float(len(differences)), first_or_empty(differences))
 
 
 def _differences(subject: ModelUnderTest, bundle: Bundle, reloaded: Bundle) -> list[str]:
@@ -75,6 +75,7 @@ def _bits_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether all bits are equal: NaN equals NaN, and 0 is not −0."""
     if a.shape != b.shape:
         return False
+    # Compared as integers: floating-point equality does not see the sign of 0 or a NaN payload.
     integer = INTEGERS[a.element_size()]
     return torch.equal(a.contiguous().view(integer), b.contiguous().view(integer))
 
@@ -113,8 +114,11 @@ def measure_round_trip(subject: ModelUnderTest, tolerance: float) -> Finding:
             unknown += 1
             continue
         decoded = tokenizer.decode(ids)
-        expected = text if lossless else normalized(text)
-        actual = decoded if lossless else normalized(decoded)
+        expected = text
+        actual = decoded
+        if not lossless:
+            expected = normalized(text)
+            actual = normalized(decoded)
         if actual != expected:
             failures.append(f"text {number}, character {_first_difference(expected, actual)}")
         elif not lossless and tokenizer.encode(decoded, target=True) != ids:
@@ -124,7 +128,7 @@ def measure_round_trip(subject: ModelUnderTest, tolerance: float) -> Finding:
         remarks.append("except for case, accents and whitespace")
     if unknown:
         remarks.append(f"{unknown} of {len(subject.texts)} texts have unknown characters")
-    return Finding(float(len(failures)), failures[0] if failures else "", "; ".join(remarks))
+    return Finding(float(len(failures)), first_or_empty(failures), "; ".join(remarks))
 
 
 def normalized(text: str) -> str:

@@ -102,7 +102,7 @@ def arabic(shared: Path) -> Arabic:
         for name in ("source", "target")
     )
     learned = Tokenizer.train("characters", ["".join(source[3:] + target[3:])], 1000)
-    tokenizer = Tokenizer(learned._backend, replace(learned.special_tokens, bare=True))
+    tokenizer = Tokenizer(learned._backend, replace(learned.special_tokens, omit_source_eos=True))
     tables = {
         "source": Embedding(vocabulary=tokenizer.vocab_size, scaled=True),
         "embedding": Embedding(vocabulary=tokenizer.vocab_size, scaled=True),

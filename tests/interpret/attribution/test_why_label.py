@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.interpret.attribution.known_reasons import TEXT, bytewise, glad_of_g
+from tests.interpret.attribution.known_attributions import TEXT, bytewise, glad_of_g
 from tests.model.odd_models import DECODERS, ENCODERS
 
 from qkv.bundle import Bundle

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from tests.engine.translate.letter_models import aligned, arabic, letters
-from tests.interpret.attribution.known_reasons import (
+from tests.interpret.attribution.known_attributions import (
     ALWAYS,
     UNSAID,
     ideographs,

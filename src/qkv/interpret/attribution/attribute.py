@@ -121,6 +121,7 @@ def why_similar(
     vectors_b = DeletionCache(EncoderProbe(encoder, text_b, occlusion).outputs)
     split = len(text_a.words)  # words from here on are those of b
 
+    # Each text is evaluated by itself, so a set of words is split into those of a and of b.
     def cosines(sets: Sequence[WordSet]) -> list[float]:
         without_a = vectors_a([frozenset(w for w in words if w < split) for words in sets])
         without_b = vectors_b([frozenset(w - split for w in words if w >= split) for words in sets])

@@ -152,10 +152,12 @@ def faithfulness(
         return None
     counts = deletion_counts(n)
     rng = np.random.default_rng(seed)
+    # Rows: the ranking, the reversed ranking, then the random ones.
     orders = [list(ranking), list(ranking)[::-1]]
     orders += [rng.permutation(n).tolist() for _ in range(draws)]
     top_sets = [frozenset(order[:k]) for order in orders for k in counts]
     complements = [frozenset(ranking[k:]) for k in counts]
+    # One call, so that all texts without words are evaluated in large batches.
     full, *outputs = evaluate([frozenset(), *top_sets, *complements])
     drops = full - np.array(outputs).reshape(-1, len(counts))  # (orders + 1, counts)
     top = drops[0]

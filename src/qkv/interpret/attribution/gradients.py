@@ -83,6 +83,7 @@ def gradients_enabled(model: nn.Module) -> Iterator[None]:
         raise UsageError(
             "int8 weights have no gradients; load the model with int8=False to explain it"
         )
+    # eval() would leave training mode for good; each module gets its own mode back.
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -95,7 +96,7 @@ def gradients_enabled(model: nn.Module) -> Iterator[None]:
 
 def _integrate(objective: Objective, x: Tensor, baseline: Tensor, steps: int) -> FloatArray:
     points, weights = np.polynomial.legendre.leggauss(steps)  # on [-1, 1]
-    path = x - baseline
+    path = x - baseline  # points and weights are mapped to [0, 1] below
     total = torch.zeros_like(x, dtype=torch.float64)
     batch_size = max(1, MAX_BATCH_TOKENS // max(1, len(x)))
     for i in range(0, steps, batch_size):

@@ -83,6 +83,7 @@ class DeletionCache(Generic[Output]):
         self.outputs: dict[WordSet, Output] = {}
 
     def __call__(self, sets: Sequence[WordSet]) -> list[Output]:
+        # All at once, so that the model runs them in large batches.
         missing = [words for words in dict.fromkeys(sets) if words not in self.outputs]
         if missing:
             self.outputs.update(zip(missing, self.evaluate(missing), strict=True))
@@ -131,6 +132,7 @@ class EncoderProbe:
 
 def log_odds(logits: Tensor, label: int) -> Tensor:
     """log p − log (1 − p) of one label, from the logits (..., labels) of all."""
+    # log p − log (1 − p): the normalizer of softmax cancels.
     others = [i for i in range(logits.shape[-1]) if i != label]
     return logits[..., label] - logits[..., others].logsumexp(dim=-1)
 

@@ -211,6 +211,7 @@ def attention_received(model: Encoder, ids: tuple[int, ...]) -> FloatArray:
     def record(tap: object, args: object, steps: AttentionSteps) -> None:
         layers.append(np.asarray(steps.weights[0].double().mean(dim=(0, 1)).cpu().numpy()))
 
+    # Hooking them makes attention use the reference kernel, which has the weights.
     blocks = {id(block): block for block in model.encoder.blocks()}.values()
     taps = [block.get_submodule("attention.core.hook_point") for block in blocks]
     hooks = [tap.register_forward_hook(record) for tap in taps]

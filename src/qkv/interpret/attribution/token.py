@@ -185,7 +185,7 @@ def why_token(
         raise UsageError(f"token and against are both “{tokenizer.token(token_id)}”; name two")
     occlusion = RemoveTokens(_empty_prompt(tokenizer, tokenized))
     contrast = Contrast(model, tokenized, occlusion, token_id, against_id)
-    deletions = DeletionCache(contrast.logit_differences)
+    deletions = DeletionCache(contrast.logit_differences)  # shared by attribution and tests
     words, special_tokens = _attribute(contrast, deletions)
     probs = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
     this, that = (

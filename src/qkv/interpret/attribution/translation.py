@@ -159,6 +159,7 @@ def why_translation(
     pair = tokenize_pair(model, tokenizer, source, target, marking, beams)
     sources = pair.source.words
     deletions = DeletionCache(ForcedDecoding(model, marking, pair).word_log_probs)
+    # Log-probabilities of the target words with the full source, and with no source word at all.
     full, empty = deletions([frozenset(), frozenset(range(len(sources)))])
     occluded = np.array(deletions.leave_one_out(len(sources))).T  # (targets, sources)
     effects = full[:, None] - occluded

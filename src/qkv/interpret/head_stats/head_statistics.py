@@ -114,6 +114,7 @@ class HeadAccumulator:
         self.compared_queries += rows.shape[1]
         for i, j in combinations(range(self.heads), 2):
             mean_entropy = entropy_bits((rows[i].double() + rows[j].double()) / 2)
+            # JSD(P, Q) = H((P + Q) / 2) − (H(P) + H(Q)) / 2; rounding may make it negative.
             divergence = mean_entropy - (entropy[i] + entropy[j]) / 2
             self.js_distance[i, j] += divergence.clamp(min=0.0).sqrt().sum()
 
@@ -133,6 +134,7 @@ def _head_entropies(rows: Tensor) -> Tensor:
 
 def output_norms(trace: Trace, attention: str) -> Tensor:
     """The length of the vector each head adds, summed over positions: (H,)."""
+    # The output projection is linear, so each head adds its own block of columns of it.
     outputs = trace[f"{attention}.mixed"][0].double()  # (H, T, E)
     H, _, E = outputs.shape
     name = f"{attention}.output"
@@ -158,7 +160,9 @@ def ablation_effects(
 
 
 def _output(output: Tensor, is_distribution: bool) -> Tensor:
-    return output.float().softmax(dim=-1) if is_distribution else output.float()
+    if is_distribution:
+        return output.float().softmax(dim=-1)
+    return output.float()
 
 
 def _output_change(before: Tensor, after: Tensor, is_distribution: bool) -> Tensor:
@@ -294,7 +298,9 @@ def classify_head(scores: dict[str, PatternScore], offset: int | None, evenness:
     strong_repeats = {name: score for name, score in strong.items() if name in (INDUCTION, SAME)}
     best = _strongest(strong_repeats or scores)
     score = scores[best]
-    best_offset = offset if best == POSITION else None
+    best_offset = None
+    if best == POSITION:
+        best_offset = offset
     if best in strong:
         return HeadKind(best, best, score, best_offset)
     if evenness >= BROAD_EVENNESS:

@@ -80,7 +80,7 @@ def repeat_patterns(context: AttentionContext) -> dict[str, Tensor]:
         return {SAME: same} if context.shared_vocabulary else {}
     same &= context.distance != 0
     earlier = same & (context.distance < 0)
-    after = torch.zeros_like(same)
+    after = torch.zeros_like(same)  # one key to the right of an earlier occurrence
     after[:, 1:] = earlier[:, :-1]
     return {SAME: same, INDUCTION: after & (context.distance != 0)}
 
@@ -180,9 +180,8 @@ def head_table(reports: Sequence[HeadReport], vectors: bool = False) -> Iterator
         for report in group:
             yield _row(report).rstrip()
         yield ""
-    output = "vector" if vectors else "probability"
     for line in LEGEND:
-        yield line.format(output=output)
+        yield line.format(output="vector" if vectors else "probability")
     yield WARNING
 
 
@@ -191,7 +190,9 @@ def pattern_name(report: HeadReport) -> str:
     pattern = report.pattern
     if pattern == POSITION and report.offset is not None:
         pattern = _distance_name(report.offset)
-    return f"{MIXED}: {pattern}" if report.kind == MIXED else pattern
+    if report.kind == MIXED:
+        return f"{MIXED}: {pattern}"
+    return pattern
 
 
 def _row(report: HeadReport) -> str:

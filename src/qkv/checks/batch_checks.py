@@ -62,6 +62,7 @@ def _compare_generation(
     if not texts:
         return
     prompts = [torch.tensor(text.ids[:-1]).numpy() for text in texts]
+    # An empty prefix cache: every token of the prompts is computed.
     prefill = Prefill(model, prompts, PrefixCache(0))
     (prefilled,) = record_forwards(model, partial(prefill.step, model.config.embedding.vocabulary))
     cache = RaggedCache(model.empty_cache(1, 0))
@@ -97,7 +98,9 @@ def _hidden_states(activations: Activations) -> Activations:
 
 
 def skip_batch(subject: ModelUnderTest) -> str:
-    return "there is only one text" if len(subject.inputs) < 2 else ""
+    if len(subject.inputs) < 2:
+        return "there is only one text"
+    return ""
 
 
 BATCH = Check(
@@ -112,7 +115,9 @@ BATCH = Check(
 
 def measure_cached(subject: ModelUnderTest, tolerance: float) -> Finding:
     tracker = DeviationTracker(tolerance)
-    inputs = subject.inputs[:QUICK_CACHED_TEXTS] if subject.quick else subject.inputs
+    inputs = subject.inputs
+    if subject.quick:
+        inputs = inputs[:QUICK_CACHED_TEXTS]
     for variant, model in subject.models():
         assert not isinstance(model, Encoder)
         for number, text in enumerate(inputs, start=1):
@@ -142,6 +147,7 @@ def _decode_in_chunks(
         partial(decoder.decode_span, start, stop, cache) for start, stop in _chunks(sizes, length)
     ]
     activations = concat_steps(record_forwards(decoder.model, *runs))
+    # A later step may overwrite a key of an earlier one, so what the cache holds at the end counts.
     for i, layer in enumerate(cache.layers):
         activations[f"decoder.{i}.attention.key_rotated"] = layer.k[:, :, : layer.length]
     return activations
@@ -155,6 +161,7 @@ def _decode_reordered(decoder: IncrementalDecoder, half: int) -> Activations:
     beams = torch.cat((decoder.ids, other))
     cache = decoder.empty_cache(rows=2)
     record_forwards(decoder.model, partial(decoder.decode, beams[:, :half], cache))
+    # Beam search keeps the best beams by reordering rows; here the two rows change places.
     cache.reorder(torch.tensor([1, 0], device=beams.device))
     rest = beams.flip(0)[:, half:length]
     (activations,) = record_forwards(decoder.model, partial(decoder.decode, rest, cache))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from qkv.checks.model_under_test import ModelUnderTest, ProbeInput
-from qkv.checks.result import Check, DeviationTracker, Finding
+from qkv.checks.result import Check, DeviationTracker, Finding, first_or_empty
 from qkv.data.encoded import Encoded
 from qkv.engine.batching import PaddedBatch
 from qkv.model import (
@@ -129,7 +129,8 @@ def _pair_batch(inputs: Sequence[ProbeInput], start: Sequence[int]) -> Translati
 def _labelled_batch(group: Sequence[tuple[int, ProbeInput]], labels: Tensor) -> LabelledBatch:
     numbers = torch.tensor([number for number, _ in group])
     texts = PaddedBatch.of([text.ids for _, text in group], 0)
-    return LabelledBatch(texts, labels[numbers], 0.5 + numbers.float())
+    weights = 0.5 + numbers.float()  # all different: an unweighted mean would be noticed
+    return LabelledBatch(texts, labels[numbers], weights)
 
 
 def _similarity_batch(
@@ -145,6 +146,7 @@ def _similarity_batch(
 def _pack_windows(model: Model, inputs: Sequence[ProbeInput]) -> Windows:
     """The texts packed into windows of equal length."""
     ids = [text.ids for text in inputs]
+    # Every window needs a few tokens, and the stream one more, the target of the last.
     while sum(map(len, ids)) < 4 * ROWS:
         ids = ids * 2
     stream = Encoded.of(ids, model.config.embedding.vocabulary)
@@ -179,9 +181,13 @@ def measure_accumulation(subject: ModelUnderTest, tolerance: float) -> Finding:
     for name, gradient in full.items():
         other = accumulated[name]
         if gradient is None or other is None:
-            tracker.add(0.0 if gradient is other else math.inf, name)
+            if gradient is not other:  # one of them is missing
+                tracker.add(math.inf, name)
             continue
-        min_scale = largest if name in exempt else largest * MIN_SCALE
+        # Tiny gradients are mostly rounding error, so these are not compared with themselves.
+        min_scale = largest * MIN_SCALE
+        if name in exempt:
+            min_scale = largest
         scale = max(float(gradient.abs().max()), min_scale) or 1.0
         tracker.add(float((gradient - other).abs().max()) / scale, name)
     sizes = " + ".join(str(part.num_targets) for part in batch.micro_batches)
@@ -205,7 +211,7 @@ def measure_missing(subject: ModelUnderTest, tolerance: float) -> Finding:
         remarks.append(KEY_BIAS_EXEMPTION)
     if missing:
         remarks.append(f"{len(missing)} of {len(gradients)} tensors have none")
-    return Finding(float(len(missing)), missing[0] if missing else "", "; ".join(remarks))
+    return Finding(float(len(missing)), first_or_empty(missing), "; ".join(remarks))
 
 
 def _gradients(model: Model, task: Task, batches: Sequence[Batch]) -> Gradients:
@@ -213,6 +219,7 @@ def _gradients(model: Model, task: Task, batches: Sequence[Batch]) -> Gradients:
     device = model.embedding.weight.device
     with _training_without_dropout(model):
         capture = GradientCapture(model)
+        # clip=inf: gradients are measured, but not scaled down.
         trainer = Trainer(model, task.loss, [capture], Constant(), total=1, clip=math.inf)
         for _ in trainer.steps([[batch.to(device) for batch in batches]]):
             pass
