@@ -32,8 +32,8 @@ READER = Tokenizer.train("bytes", ["a"], 300)
 TABLE = Embedding(vocabulary=READER.vocab_size)
 
 
-def stack(**given: object) -> Stack:
-    usual: dict[str, object] = {
+def stack(**overrides: object) -> Stack:
+    defaults: dict[str, object] = {
         "layers": LAYERS,
         "width": WIDTH,
         "attention": MultiHead(heads=4),
@@ -41,7 +41,7 @@ def stack(**given: object) -> Stack:
         "position": Learned(),
         "dropout": 0.1,
     }
-    return Stack(**usual | given)
+    return Stack(**defaults | overrides)
 
 
 LLAMA = {
@@ -90,7 +90,7 @@ def result_of(each: Check, model: Model, tokenizer: Tokenizer | None = READER) -
 
 
 def assert_red(each: Check, model: Model, *where: str) -> CheckResult:
-    """The check fails, and its place holds all these words."""
+    """The check fails, and its location contains all these words."""
     result = result_of(each, model)
     assert not result.ok, result
     for words in where:

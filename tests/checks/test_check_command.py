@@ -26,9 +26,9 @@ NO_INT8 = not int8_supported()  # the check of it does not apply
 
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("models") / "gpt"
-    Bundle(sound("gpt"), READER).save(place)
-    return place
+    path = tmp_path_factory.mktemp("models") / "gpt"
+    Bundle(sound("gpt"), READER).save(path)
+    return path
 
 
 @pytest.fixture
@@ -36,9 +36,11 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions are off by one in every cache."""
     plain = Layers._positions
 
-    def late(self: Layers, x: torch.Tensor, given: torch.Tensor | None, start: int) -> torch.Tensor:
-        found = plain(self, x, given, start)
-        return found + 1 if start and given is None else found
+    def late(
+        self: Layers, x: torch.Tensor, explicit: torch.Tensor | None, start: int
+    ) -> torch.Tensor:
+        positions = plain(self, x, explicit, start)
+        return positions + 1 if start and explicit is None else positions
 
     monkeypatch.setattr(Layers, "_positions", late)
 
@@ -85,10 +87,10 @@ def test_the_guide_lists_every_check_with_what_it_proves_and_allows() -> None:
 def test_json_has_the_fields_of_the_design(qkv: Qkv, writer: Path) -> None:
     code, out, _ = qkv("check", writer, "--quick", "--json")
     (line,) = out.splitlines()
-    told = json.loads(line)
+    report = json.loads(line)
     assert code == 0
-    assert told["ok"] is True
-    for result, each in zip(told["checks"], CHECKS, strict=True):
+    assert report["ok"] is True
+    for result, each in zip(report["checks"], CHECKS, strict=True):
         assert result["name"] == each.name
         assert result["ok"] is True
         if NO_INT8 and each is INT8:
@@ -127,8 +129,12 @@ def test_what_is_no_model_and_what_is_no_text_are_bad_input(
 ) -> None:
     empty = tmp_path / "empty.txt"
     empty.write_text("\n\n", "utf-8")
-    for given in ((tmp_path,), (writer, "--file", empty), (writer, "--file", tmp_path / "none")):
-        code, out, err = qkv("check", *given)
+    for arguments in (
+        (tmp_path,),
+        (writer, "--file", empty),
+        (writer, "--file", tmp_path / "none"),
+    ):
+        code, out, err = qkv("check", *arguments)
         assert (code, out) == (2, "")
         assert err.startswith("qkv: ")
         assert err.count("\n") == 1
@@ -149,9 +155,9 @@ def test_at_the_end_of_another_command_it_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert quick_check(engine(sound("labels")))
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err == f"checked: all {11 - NO_INT8} checks that apply hold\n"
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == f"checked: all {11 - NO_INT8} checks that apply hold\n"
 
 
 @pytest.mark.usefixtures("broken")
@@ -159,9 +165,9 @@ def test_at_the_end_of_another_command_a_violation_is_a_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert not quick_check(engine(sound("gpt")))
-    said = capsys.readouterr().err
-    assert said.startswith("warning: cached = uncached does not hold, first at decoder.position")
-    assert said.count("\n") == 1
+    warning = capsys.readouterr().err
+    assert warning.startswith("warning: cached = uncached does not hold, first at decoder.position")
+    assert warning.count("\n") == 1
 
 
 def test_of_a_large_model_the_quick_form_makes_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:

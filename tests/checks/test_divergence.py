@@ -29,7 +29,7 @@ T = len(TEXT.ids)
 def test_layers_that_share_a_block_are_numbered_as_they_are_computed() -> None:
     model = build(ENCODERS["albert"]).eval()
     (values,) = record_forwards(model, partial(forward, model, [TEXT]))
-    layers = [place.split(".")[1] for place in values if place.endswith(".attention.core")]
+    layers = [location.split(".")[1] for location in values if location.endswith(".attention.core")]
     assert layers == ["0", "1", "2", "3", "4", "5"]
     assert not torch.equal(values["encoder.0.attention.core"], values["encoder.1.attention.core"])
 
@@ -47,7 +47,7 @@ def test_places_come_in_the_order_of_computation(config: object, stacks: list[st
     model = build(config).eval()
     text = ProbeInput(TEXT.ids, TEXT.ids[:5])
     (values,) = record_forwards(model, partial(forward, model, [text]))
-    places = list(values)
+    locations = list(values)
     for stack in stacks:
         order = [
             f"{stack}.position",
@@ -59,8 +59,8 @@ def test_places_come_in_the_order_of_computation(config: object, stacks: list[st
             f"{stack}.0",
             f"{stack}.1.attention.query",
         ]
-        assert [place for place in places if place in order] == order
-    assert places[-1] == "output"
+        assert [location for location in locations if location in order] == order
+    assert locations[-1] == "output"
 
 
 def test_a_watched_pass_takes_the_kernel_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,22 +79,23 @@ def test_a_change_in_any_part_at_any_position_is_found_there(
     layer: int, part: str, position: int
 ) -> None:
     model = SOUND
-    ((right,), place) = record_forwards(model, RUN), f"decoder.{layer}.{part}"
+    (right,) = record_forwards(model, RUN)
+    location = f"decoder.{layer}.{part}"
     axis = 2 if part in ("attention.query", "attention.core") else 1
 
-    def touched(module: object, given: object, value: torch.Tensor) -> torch.Tensor:
+    def touched(module: object, args: object, value: torch.Tensor) -> torch.Tensor:
         value = value.clone()
         value.select(axis, position).add_(0.5)
         return value
 
-    hook = model.get_submodule(place).register_forward_hook(touched)
+    hook = model.get_submodule(location).register_forward_hook(touched)
     try:
         (other,) = record_forwards(model, RUN)
     finally:
         hook.remove()
-    found = first_divergence(right, other, 1e-4)
-    assert (found.location, found.position) == (place, position)
-    assert found.worst > 1e-4
+    divergence = first_divergence(right, other, 1e-4)
+    assert (divergence.location, divergence.position) == (location, position)
+    assert divergence.worst > 1e-4
     assert first_divergence(right, right, 1e-4).worst == 0.0
 
 
@@ -103,35 +104,42 @@ RUN = partial(forward, SOUND, [TEXT])
 
 
 def test_passes_are_cut_joined_and_aligned_by_their_positions() -> None:
-    whole = {"a": torch.arange(2 * 5 * 3.0).view(2, 5, 3), "pooled": torch.ones(2, 3)}
-    assert slice_positions(whole, 1, 4)["a"].equal(whole["a"][:, 1:4])
-    assert "pooled" not in slice_positions(whole, 1, 4)
-    assert select_row(whole, 1)["a"].equal(whole["a"][1:])
-    parts = [{"a": whole["a"][:, :2]}, {"a": whole["a"][:, 2:3]}, {}, {"a": whole["a"][:, 4:]}]
-    assert concat_steps(parts)["a"].equal(whole["a"][:, :3])  # what is missing is not closed up
+    activations = {"a": torch.arange(2 * 5 * 3.0).view(2, 5, 3), "pooled": torch.ones(2, 3)}
+    assert slice_positions(activations, 1, 4)["a"].equal(activations["a"][:, 1:4])
+    assert "pooled" not in slice_positions(activations, 1, 4)
+    assert select_row(activations, 1)["a"].equal(activations["a"][1:])
+    parts = [
+        {"a": activations["a"][:, :2]},
+        {"a": activations["a"][:, 2:3]},
+        {},
+        {"a": activations["a"][:, 4:]},
+    ]
+    assert concat_steps(parts)["a"].equal(
+        activations["a"][:, :3]
+    )  # what is missing is not closed up
     longer = torch.zeros(2, 7, 3)
-    assert [t.shape[1] for t in align_starts(whole["a"], longer)] == [5, 5]
-    assert align_ends(whole["a"], longer)[0].equal(whole["a"][:, 4:])
+    assert [t.shape[1] for t in align_starts(activations["a"], longer)] == [5, 5]
+    assert align_ends(activations["a"], longer)[0].equal(activations["a"][:, 4:])
 
 
 def test_where_nothing_can_be_compared_nothing_is_proved() -> None:
-    found = first_divergence({"a": torch.ones(1, 2, 3)}, {"b": torch.ones(1, 2, 3)}, 1.0)
-    assert found.worst == float("inf")
+    divergence = first_divergence({"a": torch.ones(1, 2, 3)}, {"b": torch.ones(1, 2, 3)}, 1.0)
+    assert divergence.worst == float("inf")
 
 
 def test_numbers_that_are_none_are_infinitely_far_apart() -> None:
     right, wrong = torch.ones(1, 4, 3), torch.ones(1, 4, 3)
     wrong[0, 2, 1] = torch.nan
-    found = first_divergence({"a": right}, {"a": wrong}, 1e-4)
-    assert (found.worst, found.position) == (float("inf"), 2)
+    divergence = first_divergence({"a": right}, {"a": wrong}, 1e-4)
+    assert (divergence.worst, divergence.position) == (float("inf"), 2)
     assert first_divergence({"a": wrong}, {"a": wrong}, 1e-4).worst == float("inf")
 
 
 def test_a_tally_keeps_the_largest_and_the_first_beyond_the_tolerance() -> None:
-    tally = DeviationTracker(0.1)
-    for value, place in ((0.01, "a"), (0.2, "b"), (0.7, "c"), (0.3, "d")):
-        tally.add(value, place, f"at {place}")
-    assert tally.finding("unsaid") == Finding(0.7, "b", "at b")
+    tracker = DeviationTracker(0.1)
+    for value, location in ((0.01, "a"), (0.2, "b"), (0.7, "c"), (0.3, "d")):
+        tracker.add(value, location, f"at {location}")
+    assert tracker.finding("unsaid") == Finding(0.7, "b", "at b")
     quiet = DeviationTracker(0.1)
     quiet.add(0.05, "a", "at a")
     assert quiet.finding("said") == Finding(0.05, "a", "said")

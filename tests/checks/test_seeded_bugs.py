@@ -105,11 +105,11 @@ def test_texts_padded_on_the_wrong_side_are_told_from_the_embedding_on(monkeypat
     right = PaddedBatch.of.__func__  # type: ignore[attr-defined]
 
     def left(cls: type[PaddedBatch], texts: Any, pad: int) -> PaddedBatch:
-        found = right(cls, texts, pad)
+        batch = right(cls, texts, pad)
         ids = [
-            row.roll(found.ids.shape[1] - len(t)) for row, t in zip(found.ids, texts, strict=True)
+            row.roll(batch.ids.shape[1] - len(t)) for row, t in zip(batch.ids, texts, strict=True)
         ]
-        return replace(found, ids=torch.stack(ids))
+        return replace(batch, ids=torch.stack(ids))
 
     monkeypatch.setattr(PaddedBatch, "of", classmethod(left))
     assert_red(BATCH, sound("masked"), "embedding", "text 2 of 3", "position 0")
@@ -138,7 +138,7 @@ def test_pooling_over_padding_shows_in_the_output(monkeypatch: Patch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "place"),
+    ("name", "location"),
     [
         ("gpt", "decoder.position"),
         ("translator", "decoder.position"),
@@ -146,16 +146,16 @@ def test_pooling_over_padding_shows_in_the_output(monkeypatch: Patch) -> None:
     ],
 )
 def test_a_position_off_by_one_in_the_cache_is_named(
-    name: str, place: str, monkeypatch: Patch
+    name: str, location: str, monkeypatch: Patch
 ) -> None:
     plain = Layers._positions
 
-    def late(self: Layers, x: Tensor, given: Tensor | None, start: int) -> Tensor:
-        found = plain(self, x, given, start)
-        return found + 1 if start else found
+    def late(self: Layers, x: Tensor, explicit: Tensor | None, start: int) -> Tensor:
+        positions = plain(self, x, explicit, start)
+        return positions + 1 if start else positions
 
     monkeypatch.setattr(Layers, "_positions", late)
-    assert_red(CACHED, sound(name), place, "token by token", "position 1")
+    assert_red(CACHED, sound(name), location, "token by token", "position 1")
     assert result_of(CAUSAL, sound(name)).ok
 
 
@@ -184,8 +184,8 @@ def test_the_short_way_of_the_twin_is_checked_too(monkeypatch: Patch) -> None:
         lambda line, x: x + 0.1 * x.mean(),
     )
     # The first layer is computed wrongly, so the second keeps wrong keys: after 16 tokens.
-    place = "decoder.1.attention.key_rotated"
-    assert_red(CACHED, sound("llama"), place, "in the optimized model", "position 16")
+    location = "decoder.1.attention.key_rotated"
+    assert_red(CACHED, sound("llama"), location, "in the optimized model", "position 16")
 
 
 def test_rows_of_a_batch_at_wrong_positions_are_told(monkeypatch: Patch) -> None:
@@ -242,7 +242,7 @@ def test_rows_that_do_not_sum_to_one_are_told(monkeypatch: Patch) -> None:
 def test_a_kernel_that_averages_over_all_heads_is_no_reference(monkeypatch: Patch) -> None:
     monkeypatch.setattr(
         "qkv.model.attention.attend",
-        lambda *given: attend(*given).mean(dim=1, keepdim=True).expand_as(given[0]),
+        lambda *args: attend(*args).mean(dim=1, keepdim=True).expand_as(args[0]),
     )
     assert_red(FUSED, sound("labels"), "encoder.0.attention.core")
 
@@ -298,9 +298,9 @@ def test_biases_of_keys_are_excused_and_said_to_be() -> None:
 def test_a_tensor_that_is_rounded_when_it_is_saved_is_named(monkeypatch: Patch) -> None:
     plain = bundle_file.save_file
 
-    def rounding(weights: dict[str, Tensor], *given: Any, **more: Any) -> None:
+    def rounding(weights: dict[str, Tensor], *args: Any, **kwargs: Any) -> None:
         name = "decoder.1.attention.value.weight"
-        plain(weights | {name: weights[name].bfloat16().float()}, *given, **more)
+        plain(weights | {name: weights[name].bfloat16().float()}, *args, **kwargs)
 
     monkeypatch.setattr(bundle_file, "save_file", rounding)
     result = assert_red(SAVED, sound("gpt"), "decoder.1.attention.value.weight")
@@ -359,9 +359,9 @@ def test_a_lossy_tokenizer_that_drops_a_letter_is_told_too() -> None:
 
 def test_a_twin_with_another_weight_is_told_with_its_layer() -> None:
     model = sound("vectors")
-    made = engine(model)
-    made.optimized.get_submodule("encoder.1.attention.project").weight.mul_(1.01)
-    (result,) = check(made, quick=True, checks=[OPTIMIZED]).checks
+    loaded = engine(model)
+    loaded.optimized.get_submodule("encoder.1.attention.project").weight.mul_(1.01)
+    (result,) = check(loaded, quick=True, checks=[OPTIMIZED]).checks
     assert not result.ok
     assert result.location.startswith("encoder.1.attention.")
 

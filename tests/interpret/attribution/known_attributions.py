@@ -46,21 +46,21 @@ def glad_of_g(pooling: Mean | Last = Mean()) -> Encoder:  # noqa: B008
     )
     output = Classify(labels=("sad", "glad"), pooling=pooling)
     table = Embedding(vocabulary=bytewise().vocab_size)
-    made = build(EncoderOnly(length=512, embedding=table, encoder=stack, output=output), seed=5)
-    assert isinstance(made, Encoder)
-    for name, weight in made.named_parameters():
+    model = build(EncoderOnly(length=512, embedding=table, encoder=stack, output=output), seed=5)
+    assert isinstance(model, Encoder)
+    for name, weight in model.named_parameters():
         if ".output." in name or ".down." in name:
             weight.zero_()
-    made.embedding.weight.normal_(generator=torch.Generator().manual_seed(3))
-    made.embedding.weight[:, :2] = 0.0
+    model.embedding.weight.normal_(generator=torch.Generator().manual_seed(3))
+    model.embedding.weight[:, :2] = 0.0
     for letter, size in (("g", 4.0), ("z", -4.0)):
         (id,) = bytewise().encode(letter)
-        made.embedding.weight[id, :2] = torch.tensor([size, -size])
-    last = made.output.output[1]
+        model.embedding.weight[id, :2] = torch.tensor([size, -size])
+    last = model.output.output[1]
     last.weight.zero_()
     last.bias.zero_()
     last.weight[1, :2] = torch.tensor([9.0, -9.0])
-    return made.eval()
+    return model.eval()
 
 
 @cache

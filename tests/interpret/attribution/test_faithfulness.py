@@ -29,38 +29,38 @@ def adding_up(weights: Sequence[float]):  # type: ignore[no-untyped-def]
 
 
 def test_deleting_the_words_that_count_moves_the_answer_and_the_verdict_has_the_numbers() -> None:
-    found = faithfulness(BEST, adding_up(WEIGHTS), "the probability of “glad”")
-    assert found is not None
-    assert found.trust.better is True
-    assert found.win_rate > 0.95
-    three = next(one for one in found.deletions if one.words == 3)
+    test = faithfulness(BEST, adding_up(WEIGHTS), "the probability of “glad”")
+    assert test is not None
+    assert test.trust.better is True
+    assert test.win_rate > 0.95
+    three = next(one for one in test.deletions if one.words == 3)
     assert three.drop == pytest.approx(0.86)
     assert three.bottom_drop == pytest.approx(0.01)
     assert three.only_top_drop == pytest.approx(0.99 - 0.86)
     assert three.random_drop == pytest.approx(3 / 11 * 0.99, abs=0.15)
-    said = found.trust.verdict
-    assert said.startswith(
+    verdict = test.trust.verdict
+    assert verdict.startswith(
         "deleting the 3 words named lowers the probability of “glad” by 0.86; 3 random ones by 0."
     )
-    assert "better than chance" in said
+    assert "better than chance" in verdict
 
 
 def test_a_ranking_upside_down_is_no_better_than_chance_and_says_so() -> None:
-    found = faithfulness(BEST[::-1], adding_up(WEIGHTS), "it")
-    assert found is not None
-    assert found.trust.better is False
-    assert "no better than chance" in found.trust.verdict
-    assert "do not rely on it" in found.trust.verdict
-    assert found.comprehensiveness < found.random_drop
+    test = faithfulness(BEST[::-1], adding_up(WEIGHTS), "it")
+    assert test is not None
+    assert test.trust.better is False
+    assert "no better than chance" in test.trust.verdict
+    assert "do not rely on it" in test.trust.verdict
+    assert test.comprehensiveness < test.random_drop
 
 
 def test_a_ranking_that_is_only_a_little_better_is_not_clearly_so() -> None:
     middling = [BEST[i] for i in (3, 1, 4, 5, 6, 0, 2, 7, 8, 9, 10)]
-    found = faithfulness(middling, adding_up(WEIGHTS), "it")
-    assert found is not None
-    assert 0.5 < found.win_rate <= 0.95
-    assert found.trust.better is False
-    assert "not clearly better than chance" in found.trust.verdict
+    test = faithfulness(middling, adding_up(WEIGHTS), "it")
+    assert test is not None
+    assert 0.5 < test.win_rate <= 0.95
+    assert test.trust.better is False
+    assert "not clearly better than chance" in test.trust.verdict
 
 
 def test_shuffled_rankings_are_about_as_good_as_random_ones() -> None:
@@ -74,17 +74,17 @@ def test_shuffled_rankings_are_about_as_good_as_random_ones() -> None:
 
 
 def test_where_nothing_moves_no_ranking_is_better_than_chance() -> None:
-    found = faithfulness(list(range(9)), adding_up([0.0] * 9), "it")
-    assert found is not None
-    assert (found.win_rate, found.trust.better) == (0.5, False)
+    test = faithfulness(list(range(9)), adding_up([0.0] * 9), "it")
+    assert test is not None
+    assert (test.win_rate, test.trust.better) == (0.5, False)
 
 
 @pytest.mark.parametrize("words", [1, 2, 3, 4])
 def test_with_a_handful_of_words_chance_cannot_be_told_from_reason(words: int) -> None:
-    found = faithfulness(list(range(words)), adding_up([1.0, 0.1, 0.2, 0.0][:words]), "it")
-    assert found is not None
-    assert found.trust.better is None
-    assert "too few words" in found.trust.verdict
+    test = faithfulness(list(range(words)), adding_up([1.0, 0.1, 0.2, 0.0][:words]), "it")
+    assert test is not None
+    assert test.trust.better is None
+    assert "too few words" in test.trust.verdict
 
 
 def test_without_words_there_is_nothing_to_test() -> None:
@@ -120,28 +120,28 @@ def test_a_few_words_are_deleted_and_up_to_half(n: int) -> None:
 
 
 def test_each_set_of_words_is_asked_for_once() -> None:
-    asked: list[WordSet] = []
+    evaluated: list[WordSet] = []
 
-    def ask(sets: list[WordSet]) -> list[int]:
-        asked.extend(sets)
+    def evaluate(sets: list[WordSet]) -> list[int]:
+        evaluated.extend(sets)
         return [len(words) for words in sets]
 
-    deletions = DeletionCache(ask)
+    deletions = DeletionCache(evaluate)
     assert deletions.leave_one_out(3) == [1, 1, 1]
     assert deletions([frozenset(), frozenset({2}), frozenset({0, 1}), frozenset({0, 1})]) == [
         0, 1, 2, 2,
     ]  # fmt: skip
-    assert len(asked) == len(set(asked)) == 5
+    assert len(evaluated) == len(set(evaluated)) == 5
 
 
 def test_an_alignment_is_tested_by_hiding_what_it_leads_to() -> None:
-    moved = np.array(
+    drops = np.array(
         [[5.0, 0.1, 0.0, 0.0], [0.0, 7.0, 0.2, 0.1], [0.1, 0.0, 6.0, 0.0], [0.0, 0.0, 0.1, 6.0]]
     )
-    right = alignment_faithfulness(np.eye(4), moved, -0.3, seed=0)
-    wrong = alignment_faithfulness(np.roll(np.eye(4), 1, axis=1), moved, -0.3, seed=0)
+    right = alignment_faithfulness(np.eye(4), drops, -0.3, seed=0)
+    wrong = alignment_faithfulness(np.roll(np.eye(4), 1, axis=1), drops, -0.3, seed=0)
     assert right.deletions[0].drop == pytest.approx(6.0)
-    assert right.deletions[0].random_drop == pytest.approx(moved.mean(), abs=0.4)
+    assert right.deletions[0].random_drop == pytest.approx(drops.mean(), abs=0.4)
     assert (right.trust.better, wrong.trust.better) == (True, False)
     assert right.sufficiency is None
 
@@ -151,9 +151,9 @@ def test_equal_ones_count_half() -> None:
 
 
 def test_what_is_written_is_plain_numbers() -> None:
-    found = faithfulness(BEST, adding_up(WEIGHTS), "it")
-    assert found is not None
-    written = found.json()
-    assert written["verdict"] == found.trust.verdict
+    test = faithfulness(BEST, adding_up(WEIGHTS), "it")
+    assert test is not None
+    written = test.json()
+    assert written["verdict"] == test.trust.verdict
     for one in written["deletions"]:  # type: ignore[attr-defined]
         assert all(type(value) in (int, float) and math.isfinite(value) for value in one.values())

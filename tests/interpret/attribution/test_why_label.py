@@ -24,7 +24,7 @@ from qkv.model import Classify, Encoder, build
 from qkv.text import Tokenizer
 
 SMALL = Tokenizer.train("characters", ["abcdefg ,"], 41)
-LABELLED = [name for name, made in ENCODERS.items() if isinstance(made.output, Classify)]
+LABELLED = [name for name, config in ENCODERS.items() if isinstance(config.output, Classify)]
 
 
 @pytest.fixture(scope="module")
@@ -38,23 +38,23 @@ def minilm() -> Bundle:
 @pytest.fixture(scope="module")
 def labelled(minilm: Bundle) -> Encoder:
     """MiniLM with a head that was never trained, but has opinions."""
-    made = build(
+    model = build(
         minilm.model.config.model_copy(update={"output": Classify(labels=("a", "b", "c"))}), 3
     )
-    assert isinstance(made, Encoder)
+    assert isinstance(model, Encoder)
     kept = {k: v for k, v in minilm.model.state_dict().items() if not k.startswith("output")}
-    made.load_state_dict({**made.state_dict(), **kept})
+    model.load_state_dict({**model.state_dict(), **kept})
     with torch.no_grad():
-        made.output.output[1].weight.mul_(9)
-    return made.eval()
+        model.output.output[1].weight.mul_(9)
+    return model.eval()
 
 
 def odd(name: str, size: float = 20.0) -> Encoder:
-    made = build(ENCODERS[name], seed=2)
-    assert isinstance(made, Encoder)
+    model = build(ENCODERS[name], seed=2)
+    assert isinstance(model, Encoder)
     with torch.no_grad():
-        made.embedding.weight.mul_(size)
-    return made.eval()
+        model.embedding.weight.mul_(size)
+    return model.eval()
 
 
 def ranked(attribution: object, way: str) -> list[str]:
@@ -259,9 +259,9 @@ def test_every_encoder_has_a_vector_to_explain(name: str) -> None:
 
 def test_a_text_is_explained_on_lines_that_fit() -> None:
     attribution = why_label(glad_of_g(), bytewise(), TEXT)
-    shown = attribution_lines(attribution, width=60, top=4)
-    assert max(map(len, shown)) <= 60
-    page = " ".join("\n".join(shown).split())
+    lines = attribution_lines(attribution, width=60, top=4)
+    assert max(map(len, lines)) <= 60
+    page = " ".join("\n".join(lines).split())
     assert "and 7 other words" in page
     assert "where the model looked, not why" in page
     for test in attribution.faithfulness.values():

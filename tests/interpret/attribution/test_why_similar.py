@@ -31,11 +31,11 @@ def minilm() -> Path:
 
 
 def odd(name: str) -> Encoder:
-    made = build(ENCODERS[name], seed=2)
-    assert isinstance(made, Encoder)
+    model = build(ENCODERS[name], seed=2)
+    assert isinstance(model, Encoder)
     with torch.no_grad():
-        made.embedding.weight.mul_(20)
-    return made.eval()
+        model.embedding.weight.mul_(20)
+    return model.eval()
 
 
 def test_deleting_is_what_it_says() -> None:

@@ -19,7 +19,7 @@ from qkv.model import Decoder, NextToken, build
 from qkv.text import Tokenizer
 
 SMALL = Tokenizer.train("characters", ["abcdefg ,"], 41)
-WRITERS = [name for name, made in DECODERS.items() if isinstance(made.output, NextToken)]
+WRITERS = [name for name, config in DECODERS.items() if isinstance(config.output, NextToken)]
 STORY = (
     "Once upon a time, there was a little girl named Lily. One day, Tom went to the park. Lily was "
     "sad because"
@@ -27,11 +27,11 @@ STORY = (
 
 
 def odd(name: str) -> Decoder:
-    made = build(DECODERS[name], seed=4)
-    assert isinstance(made, Decoder)
+    model = build(DECODERS[name], seed=4)
+    assert isinstance(model, Decoder)
     with torch.no_grad():
-        made.embedding.weight.mul_(9)
-    return made.eval()
+        model.embedding.weight.mul_(9)
+    return model.eval()
 
 
 @torch.no_grad()
@@ -152,9 +152,9 @@ def test_on_real_stories_the_name_decides_between_she_and_he(story: TokenAttribu
 
 
 def test_a_story_is_shown_on_lines_that_fit(story: TokenAttribution) -> None:
-    shown = attribution_lines(story, width=80, top=5)
-    assert max(map(len, shown)) <= 80
-    page = " ".join("\n".join(shown).split())
+    lines = attribution_lines(story, width=80, top=5)
+    assert max(map(len, lines)) <= 80
+    page = " ".join("\n".join(lines).split())
     for part in ("rather than “ he”", "nothing stands before it", "layer 4", "and 21 other words"):
         assert part in page
 
