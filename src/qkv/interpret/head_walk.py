@@ -15,15 +15,17 @@ from qkv.interpret.matrix import Matrix, column_labels, unique_labels
 from qkv.interpret.step import Walk, WalkStep
 from qkv.interpret.trace import Graph, Node, Trace
 from qkv.interpret.trace.operations import (
+    BlockDiagonalToHeads,
     ElementwiseAdd,
-    FactoredLinearToHeads,
     InputValue,
+    LinearToHeads,
+    LowRankToHeads,
     MaskScores,
     MatMul,
+    Opaque,
     Operation,
     Rotate,
     ScaleScores,
-    SlicedLinearToHeads,
 )
 from qkv.interpret.trace.recompute import to_numpy
 
@@ -31,6 +33,9 @@ TOLERANCE = 1e-4  # float32 against float64; relative where a number is larger t
 
 # What a step is called in the trace, where that differs from its name in the walk.
 TRACE_NAMES = {"q": "query", "k": "key", "v": "value", "output": "mixed"}
+
+# Projections whose weights are known to belong to one head each.
+PROJECTIONS = (LinearToHeads, BlockDiagonalToHeads, LowRankToHeads)
 
 AnyOperation = TypeVar("AnyOperation", bound=Operation)
 
@@ -73,9 +78,14 @@ def locate_head(
     if not 0 <= head < heads:
         raise UsageError(f"head={head} does not exist; there are heads 0 to {heads - 1}")
     location = HeadLocation(stack, layer, "cross" if cross else "attention", head)
-    if f"{location.name}.scores" not in graph.nodes:
-        raise UsageError(f"the {stack} has no cross attention; only a translator's decoder has")
-    return location
+    if f"{location.name}.scores" in graph.nodes:
+        return location
+    if location.name in graph.nodes:
+        # The attention is a module from outside the package, which the trace has as one step.
+        raise UsageError(
+            f"{location.name} has no heads to walk through: {graph.nodes[location.name].equation}"
+        )
+    raise UsageError(f"the {stack} has no cross attention; only a translator's decoder has")
 
 
 def head_value_names(graph: Graph, location: HeadLocation) -> list[str]:
@@ -156,8 +166,13 @@ class _HeadWalk:
 
     def _project(self, part: str, letter: str, x: str, rows: tuple[str, ...]) -> str:
         """Queries, keys or values of this head, normalized and rotated where the model does so."""
-        inputs = self._add_weights(part, letter, x)
-        operation = MatMul(bias=len(inputs) == 3)
+        if isinstance(self._node(part).operation, PROJECTIONS):
+            inputs = self._add_weights(part, letter, x)
+            operation: Operation = MatMul(bias=len(inputs) == 3)
+        else:
+            # A projection from outside the package: its weights cannot be split by heads.
+            inputs = (x,)
+            operation = Opaque(self._projection_class(part))
         self._add(letter, rows, self._value_of_head(part), operation, inputs)
         last = letter
         if self._has(f"{part}_norm"):
@@ -166,6 +181,12 @@ class _HeadWalk:
             last = self._rotate(part, letter, last, rows)
         return last
 
+    def _projection_class(self, part: str) -> str:
+        operation = self._node(part).operation
+        if isinstance(operation, Opaque):
+            return operation.module
+        return type(operation).__name__
+
     def _add_weights(self, part: str, letter: str, x: str) -> tuple[str, ...]:
         """This head's columns of the projection as steps; the names of the product's inputs."""
         node = self._node(part)
@@ -173,12 +194,12 @@ class _HeadWalk:
         width = self._value_of_head(part).shape[1]
         head = self._kv_head(part)
         columns = slice(head * width, (head + 1) * width)
-        if isinstance(node.operation, SlicedLinearToHeads):
+        if isinstance(node.operation, BlockDiagonalToHeads):
             x_slice = self.steps[x].value[:, columns]
             self._add(f"{x}_{letter}", self.steps[x].rows, x_slice, InputValue())
             self._add(f"w_{letter}", column_labels("x", width), weights[0][head], InputValue())
             return f"{x}_{letter}", f"w_{letter}"
-        if isinstance(node.operation, FactoredLinearToHeads):
+        if isinstance(node.operation, LowRankToHeads):
             return self._add_factors(x, weights[0], weights[1][:, columns])
         # nn.Linear stores (outputs, inputs); the walk shows (inputs, outputs), as on paper.
         weight = weights[0][columns].T

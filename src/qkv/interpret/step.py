@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from qkv.errors import UsageError, unknown
 from qkv.interpret.matrix import Matrix
-from qkv.interpret.trace.operations import InputValue, Operation
+from qkv.interpret.trace.operations import Operation
 
 
 class UserWord(str):
@@ -33,8 +33,8 @@ class WalkStep:
 
     @property
     def is_input(self) -> bool:
-        """Whether the matrix is given rather than computed from other steps."""
-        return isinstance(self.operation, InputValue)
+        """Whether the walk takes the matrix as it is, instead of computing it from other steps."""
+        return not self.operation.recomputable
 
     def cell_name(self, row: int, column: int) -> str:
         """As in scores(poem, write)."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.model.odd_models import ALL, DECODERS, TRANSLATORS
+from torch import Tensor, nn
 
 from qkv.errors import QkvError, UsageError
 from qkv.interpret.head_walk import head_value_names, locate_head, walk_head
@@ -111,6 +112,49 @@ def test_a_translators_two_sides_have_layers_of_their_own() -> None:
     assert locate_head(graph, 6, 1, 2).name == "decoder.1.attention"
     assert locate_head(graph, 6, 1, 2, cross=True).name == "decoder.1.cross"
     assert locate_head(graph, 6, 1, 2, side="encoder").name == "encoder.1.attention"
+
+
+class Doubled(nn.Module):
+    """A module that is not from the package and brings no operation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * x
+
+
+class Wrapped(nn.Module):
+    def __init__(self, projection: nn.Module) -> None:
+        super().__init__()
+        self.projection = projection
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.projection(x)
+
+
+def test_a_module_from_outside_is_shown_in_the_walk_but_not_opened() -> None:
+    model = build(DECODERS["gpt"], seed=3)
+    attention = model.decoder.get_submodule("0.attention")
+    attention.key_norm = Doubled()
+    attention.value = Wrapped(attention.value)
+    walk = walk_head(capture_trace(model, reading(model)), locate_head(build_graph(model), 6))
+    k, normed = walk["k"].value, walk["k_normed"].value
+    np.testing.assert_allclose(normed, 2 * k, rtol=1e-6)
+    view = WalkView(walk)
+    (line,) = cell_lines(look_at(view, "k_normed"), "1", "1")
+    assert line.endswith("(computed by Doubled, not opened)")
+    (line,) = cell_lines(look_at(view, "v"), "1", "1")
+    assert line.endswith("(computed by Wrapped, not opened)")
+    assert "w_v" not in [step.name for step in walk]
+    (line,) = cell_lines(look_at(view, "output"), "1", "1")
+    assert " × " in line
+
+
+def test_an_attention_from_outside_has_no_heads_to_walk_through() -> None:
+    model = build(DECODERS["gpt"], seed=3)
+    model.decoder.get_submodule("0").attention = Doubled()
+    message = r"decoder\.0\.attention has no heads to walk through: computed by Doubled, not opened"
+    with pytest.raises(UsageError, match=message):
+        locate_head(build_graph(model), 6)
+    assert locate_head(build_graph(model), 6, layer=1).name == "decoder.1.attention"
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import numpy as np
 
 from qkv.interpret.matrix import format_number
 from qkv.interpret.step import Walk, WalkStep
+from qkv.interpret.trace.operations import Opaque
 from qkv.interpret.walk import (
     Mistake,
     RoundingDifference,
@@ -206,8 +207,7 @@ def _arithmetic(walk: Walk, step: WalkStep, i: int, j: int, precision: int) -> s
     """The cell worked out from printed numbers; with its exact value where the two differ."""
     value = format_number(step.value[i, j], display_decimals(step, precision))
     if step.is_input:
-        origin = "by definition" if step.name == "mask" else "given"
-        return f"{value} ({origin})"
+        return f"{value} ({_origin(step)})"
     inputs = display_inputs(walk, step, precision)
     recomputed = step.operation.compute(*(matrix.value for matrix in inputs))
     result = format_number(recomputed[i, j], precision)
@@ -221,3 +221,12 @@ def _arithmetic(walk: Walk, step: WalkStep, i: int, j: int, precision: int) -> s
     if result != value:
         line += f"; from all digits {value}"
     return line
+
+
+def _origin(step: WalkStep) -> str:
+    """Where the numbers of a step come from that the walk does not compute."""
+    if isinstance(step.operation, Opaque):
+        return step.operation.equation
+    if step.name == "mask":
+        return "by definition"
+    return "given"

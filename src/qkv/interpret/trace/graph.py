@@ -14,17 +14,17 @@ from torch import nn
 from qkv.errors import UsageError, unknown
 from qkv.interpret.trace.operations import (
     Activation,
-    FactoredLinearToHeads,
+    BlockDiagonalToHeads,
     InputValue,
     L2Normalize,
     LayerNormalization,
     Linear,
     LinearToHeads,
+    LowRankToHeads,
     Opaque,
     Operation,
     RMSNormalization,
     ScaleBy,
-    SlicedLinearToHeads,
 )
 from qkv.model import attention as projection
 from qkv.model.embedding import Scale
@@ -226,7 +226,7 @@ def _linear_to_heads(module: projection.HeadProjection) -> ModuleOperation:
 
 
 def _factored_to_heads(module: projection.LowRankProjection) -> ModuleOperation:
-    return ModuleOperation(FactoredLinearToHeads(module.heads), ("down", "up"))
+    return ModuleOperation(LowRankToHeads(module.heads), ("down", "up"))
 
 
 def _layer_norm(module: nn.LayerNorm) -> ModuleOperation:
@@ -244,7 +244,7 @@ def _rms_norm(module: nn.RMSNorm) -> ModuleOperation:
 _DESCRIPTIONS: dict[type[nn.Module], Callable[..., ModuleOperation]] = {
     projection.HeadProjection: _linear_to_heads,
     projection.BlockDiagonalProjection: lambda module: ModuleOperation(
-        SlicedLinearToHeads(), ("weight",)
+        BlockDiagonalToHeads(), ("weight",)
     ),
     projection.LowRankProjection: _factored_to_heads,
     nn.Linear: _linear,

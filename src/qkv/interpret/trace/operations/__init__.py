@@ -43,11 +43,11 @@ from qkv.interpret.trace.operations.pointwise import (
     ScaleBy,
 )
 from qkv.interpret.trace.operations.projections import (
-    FactoredLinearToHeads,
+    BlockDiagonalToHeads,
     Linear,
     LinearToHeads,
+    LowRankToHeads,
     MatMul,
-    SlicedLinearToHeads,
     TokenLogits,
 )
 from qkv.legacy import upgrade
@@ -62,12 +62,12 @@ __all__ = [
     "Arithmetic",
     "Array",
     "AttentionMask",
+    "BlockDiagonalToHeads",
     "ConcatHeads",
     "DisplayMatrix",
     "ElementwiseAdd",
     "ElementwiseMultiply",
     "EmbeddingLookup",
-    "FactoredLinearToHeads",
     "HeadScores",
     "HeadWeightedSum",
     "InputValue",
@@ -75,6 +75,7 @@ __all__ = [
     "LayerNormalization",
     "Linear",
     "LinearToHeads",
+    "LowRankToHeads",
     "MaskScores",
     "MatMul",
     "Opaque",
@@ -87,7 +88,6 @@ __all__ = [
     "ScaleBy",
     "ScaleScores",
     "Scores",
-    "SlicedLinearToHeads",
     "SoftCap",
     "Softmax",
     "TokenLogits",

@@ -92,7 +92,7 @@ class LinearToHeads(Linear):
 
 
 @dataclass(frozen=True)
-class SlicedLinearToHeads(ConstantFormula):
+class BlockDiagonalToHeads(ConstantFormula):
     """(x, weight): each head's slice of x times that head's own square matrix."""
 
     as_text = "xₕ · Wₕ for the slice of each head"
@@ -104,7 +104,7 @@ class SlicedLinearToHeads(ConstantFormula):
 
 
 @dataclass(frozen=True)
-class FactoredLinearToHeads(Operation):
+class LowRankToHeads(Operation):
     """(x, down, up): a low-rank projection, x · down · up, split into heads."""
 
     heads: int = 1
