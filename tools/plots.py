@@ -65,8 +65,8 @@ def sampling(path: Path) -> None:
         for axes, (title, options) in zip(
             figure.subplots(1, len(ways), sharey=True), ways.items(), strict=True
         ):
-            shares = Sampling.of(**options).shares(scores, torch.tensor([], dtype=torch.long))
-            axes.bar(range(len(scores)), shares.numpy(), color="#2b74b3")
+            probs = Sampling.of(**options).probs(scores, torch.tensor([], dtype=torch.long))
+            axes.bar(range(len(scores)), probs.numpy(), color="#2b74b3")
             axes.set_title(title, fontsize=9)
             axes.set_xticks(range(len(scores)), labels=list("abcdefgh"))
         figure.supxlabel("token", fontsize=8)
