@@ -35,13 +35,13 @@ def assemble(
     by_content = {token.content: token for token in listed.values()}
     if backend is None:
         check_contiguous(vocabulary.path, vocabulary.ids)
-    named = _named_tokens(family, vocabulary, settings, by_content)
-    names = {name: token.content for name, token in named.items()}
+    by_role = _role_tokens(family, vocabulary, settings, by_content)
+    names = {name: token.content for name, token in by_role.items()}
     if backend is None:
         backend = family.build(vocabulary, settings, names)
         if vocabulary.backend is not None:
             backend.post_processor = vocabulary.backend.post_processor
-    _add_tokens(backend, listed, named, _extra_tokens(family, vocabulary, settings))
+    _add_tokens(backend, listed, by_role, _extra_tokens(family, vocabulary, settings))
     for id, token in listed.items():
         actual = backend.token_to_id(token.content)
         if actual != id:
@@ -130,30 +130,30 @@ def _listed_tokens(vocabulary: Vocabulary, settings: Settings) -> dict[int, Adde
     return dict(sorted(tokens.items()))
 
 
-def _named_tokens(
+def _role_tokens(
     family: Family, vocabulary: Vocabulary, settings: Settings, listed: Mapping[str, AddedToken]
 ) -> AddedTokens:
     """The tokens by name: as the files say, else the family's, if the vocabulary has them."""
     required = {*(family.prefix or ()), *family.suffix} - {"language"}
     if family.model == "WordPiece" or family is GEMMA:
         required.add("unk_token")
-    defaults = vocabulary.named_tokens if family is PLAIN else family.tokens
-    named: AddedTokens = {}
-    for name, token in {**defaults, **settings.named_tokens}.items():
+    defaults = vocabulary.role_tokens if family is PLAIN else family.tokens
+    by_role: AddedTokens = {}
+    for name, token in {**defaults, **settings.role_tokens}.items():
         is_known = str(token) in vocabulary.ids or str(token) in listed
         if name in required and not is_known:
             raise DataError(
                 f"the vocabulary has no {short_repr(name)}: {short_repr(str(token))} is not in it"
             )
-        if token is None or (name not in settings.named_tokens and not is_known):
+        if token is None or (name not in settings.role_tokens and not is_known):
             continue
         if isinstance(token, str):
             lstrip = family.mask_lstrip and name == "mask_token"
             token = AddedToken(token, lstrip=lstrip, normalized=False, special=True)
         token = listed.get(token.content, token)
         token.special = True
-        named[name] = token
-    return named
+        by_role[name] = token
+    return by_role
 
 
 def _extra_tokens(family: Family, vocabulary: Vocabulary, settings: Settings) -> list[AddedToken]:
@@ -173,14 +173,14 @@ def _extra_tokens(family: Family, vocabulary: Vocabulary, settings: Settings) ->
 def _add_tokens(
     backend: Backend,
     listed: Mapping[int, AddedToken],
-    named: AddedTokens,
+    by_role: AddedTokens,
     extra: list[AddedToken],
 ) -> None:
     """Add each token once, the listed ones first; a new one gets the next id."""
     existing = {token.content for token in backend.get_added_tokens_decoder().values()}
     tokens = list(listed.values())
     existing |= {token.content for token in tokens}
-    for token in (*named.values(), *extra):
+    for token in (*by_role.values(), *extra):
         if token.content not in existing:
             existing.add(token.content)
             tokens.append(token)

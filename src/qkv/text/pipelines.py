@@ -18,7 +18,7 @@ from tokenizers import Tokenizer as Backend
 from qkv.text.pretrained_files import Settings, Vocabulary
 from qkv.text.sentencepiece import SPACE
 
-NamedTokens = Mapping[str, str]  # bos_token, …
+TokensByRole = Mapping[str, str]  # bos_token, …
 
 QWEN_WORDS = Regex(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -26,7 +26,7 @@ QWEN_WORDS = Regex(
 )
 
 
-def wordpiece(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
+def wordpiece(vocabulary: Vocabulary, settings: Settings, tokens: TokensByRole) -> Backend:
     """WordPiece, as in BERT (Devlin et al. 2018)."""
     model = models.WordPiece(vocabulary.ids, unk_token=tokens["unk_token"])
     backend = Backend(model)
@@ -41,7 +41,7 @@ def wordpiece(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -
     return backend
 
 
-def byte_level(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
+def byte_level(vocabulary: Vocabulary, settings: Settings, tokens: TokensByRole) -> Backend:
     """BPE over bytes, as in GPT-2 (Radford et al. 2019)."""
     backend = Backend(
         models.BPE(
@@ -57,14 +57,14 @@ def byte_level(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) 
     return backend
 
 
-def byte_level_nfc(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
+def byte_level_nfc(vocabulary: Vocabulary, settings: Settings, tokens: TokensByRole) -> Backend:
     """The same after NFC normalisation, as in GPT-NeoX."""
     backend = byte_level(vocabulary, settings, tokens)
     backend.normalizer = normalizers.NFC()
     return backend
 
 
-def qwen(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
+def qwen(vocabulary: Vocabulary, settings: Settings, tokens: TokensByRole) -> Backend:
     """The same, with every digit a word, as in Qwen2."""
     backend = byte_level_nfc(vocabulary, settings, tokens)
     space = bool(settings.flag("add_prefix_space", False))
@@ -77,7 +77,7 @@ def qwen(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Bac
     return backend
 
 
-def unigram_words(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
+def unigram_words(vocabulary: Vocabulary, settings: Settings, tokens: TokensByRole) -> Backend:
     """Unigram over words, as in T5; the space before a word is its "▁"."""
     backend = _unigram_of_words(vocabulary, "always")
     if vocabulary.charsmap:
@@ -86,7 +86,7 @@ def unigram_words(vocabulary: Vocabulary, settings: Settings, tokens: NamedToken
 
 
 def unigram_optional_prefix(
-    vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens
+    vocabulary: Vocabulary, settings: Settings, tokens: TokensByRole
 ) -> Backend:
     """The same, but whether the first word gets a space is a setting, as in XLM-R."""
     scheme = "always" if settings.flag("add_prefix_space", True) else "never"
@@ -97,13 +97,15 @@ def unigram_optional_prefix(
 
 
 def unigram_unnormalized(
-    vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens
+    vocabulary: Vocabulary, settings: Settings, tokens: TokensByRole
 ) -> Backend:
     """The same without a normalizer, as in mBART."""
     return _unigram_of_words(vocabulary, "always")
 
 
-def unigram_spaces_only(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
+def unigram_spaces_only(
+    vocabulary: Vocabulary, settings: Settings, tokens: TokensByRole
+) -> Backend:
     """The same, but only spaces end a word, as in mBART-50."""
     backend = _unigram(vocabulary)
     charsmap = [normalizers.Precompiled(vocabulary.charsmap)] if vocabulary.charsmap else []
@@ -114,7 +116,7 @@ def unigram_spaces_only(vocabulary: Vocabulary, settings: Settings, tokens: Name
     return backend
 
 
-def llama(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
+def llama(vocabulary: Vocabulary, settings: Settings, tokens: TokensByRole) -> Backend:
     """SentencePiece's BPE: the text is one word, an unknown character its bytes."""
     backend = Backend(
         models.BPE(vocabulary.ids, list(vocabulary.merges), fuse_unk=True, byte_fallback=True)
@@ -132,7 +134,7 @@ def llama(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Ba
     return backend
 
 
-def gemma(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
+def gemma(vocabulary: Vocabulary, settings: Settings, tokens: TokensByRole) -> Backend:
     """The same, with no space in front."""
     backend = Backend(
         models.BPE(
@@ -149,7 +151,7 @@ def gemma(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Ba
     return backend
 
 
-def sentencepiece(vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens) -> Backend:
+def sentencepiece(vocabulary: Vocabulary, settings: Settings, tokens: TokensByRole) -> Backend:
     """Any other SentencePiece model, by nothing but its model file."""
     if vocabulary.scores:
         backend = _unigram(vocabulary, vocabulary.byte_fallback)
@@ -174,7 +176,7 @@ def sentencepiece(vocabulary: Vocabulary, settings: Settings, tokens: NamedToken
 
 
 def sentencepiece_unigram(
-    vocabulary: Vocabulary, settings: Settings, tokens: NamedTokens
+    vocabulary: Vocabulary, settings: Settings, tokens: TokensByRole
 ) -> Backend:
     """Unigram exactly as in SentencePiece itself, for Marian."""
     backend = _unigram(vocabulary)
@@ -229,7 +231,7 @@ class Family:
 
     vocab_file: str  # the vocabulary it comes with if there is no tokenizer.json
     model: str  # the type of model its vocabulary must be
-    build: Callable[[Vocabulary, Settings, NamedTokens], Backend]
+    build: Callable[[Vocabulary, Settings, TokensByRole], Backend]
     tokens: Mapping[str, str]  # its special tokens by name, unless the files say otherwise
     # Names of tokens around a text; None leaves that to the file or to add_bos_token.
     prefix: tuple[str, ...] | None = None

@@ -132,13 +132,13 @@ def from_sentencepiece(path: Path, family: Family, settings: Settings) -> Vocabu
             )
         scores += [(f"<extra_id_{number}>", 0.0) for number in reversed(range(extra))]
     elif family.unk_id == len(FAIRSEQ_TOKENS) - 1:
-        named = dict(family.tokens)
-        for name, token in settings.named_tokens.items():
+        by_role = dict(family.tokens)
+        for name, token in settings.role_tokens.items():
             if token:
-                named[name] = str(token)
-        named.setdefault("bos_token", named["cls_token"])
-        head = [(named[name], 0.0) for name in FAIRSEQ_TOKENS]
-        tail = [(token, 0.0) for token in (*family.languages, named["mask_token"])]
+                by_role[name] = str(token)
+        by_role.setdefault("bos_token", by_role["cls_token"])
+        head = [(by_role[name], 0.0) for name in FAIRSEQ_TOKENS]
+        tail = [(token, 0.0) for token in (*family.languages, by_role["mask_token"])]
         scores = [*head, *scores[3:], *tail]
     ids = {piece: id for id, (piece, _) in enumerate(scores)}
     if len(ids) < len(scores):
@@ -154,7 +154,7 @@ def from_sentencepiece(path: Path, family: Family, settings: Settings) -> Vocabu
         unk_id=model.unk_id,
         byte_fallback=model.byte_fallback,
         special_tokens=_special_tokens(model),
-        named_tokens=model.named_tokens,
+        role_tokens=model.role_tokens,
     )
 
 

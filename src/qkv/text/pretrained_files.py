@@ -24,7 +24,7 @@ from qkv.text.tokenizer_files import read_json, read_text
 
 TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
-NamedTokens = Mapping[str, AddedToken | str | None]
+TokensByRole = Mapping[str, AddedToken | str | None]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Settings:
     options: Mapping[str, Any]  # tokenizer_config.json
     # By name: bos_token, …, and a model's own such as image_token. A string where the files give
     # only the text of a token, None where they say that there is none.
-    named_tokens: NamedTokens
+    role_tokens: TokensByRole
     extra_tokens: tuple[AddedToken, ...] | None  # further special tokens; None: not specified
     added_tokens: Mapping[int, AddedToken]  # tokens outside the vocabulary, by id
     added_tokens_path: Path  # the file that lists them
@@ -84,10 +84,10 @@ def read_settings(directory: Path, config: Mapping[str, Any] | None) -> Settings
             values["extra_special_tokens"] = values["additional_special_tokens"]
 
     by_content = {token.content: token for token in added_tokens.values()}
-    named_tokens, extra_tokens = _special_tokens(values, by_content)
+    role_tokens, extra_tokens = _special_tokens(values, by_content)
     if decoder is None:
         path = directory / "added_tokens.json"
-        special = {str(token) for token in (*named_tokens.values(), *(extra_tokens or ())) if token}
+        special = {str(token) for token in (*role_tokens.values(), *(extra_tokens or ())) if token}
         for content, id in _read_object(path).items():
             is_special = content in special
             added_tokens[_parse_id(path, id)] = AddedToken(
@@ -100,7 +100,7 @@ def read_settings(directory: Path, config: Mapping[str, Any] | None) -> Settings
         config,
         _read_object(directory / "generation_config.json"),
         options,
-        named_tokens,
+        role_tokens,
         extra_tokens,
         added_tokens,
         added_tokens_path=path,
@@ -113,28 +113,28 @@ def _special_tokens(
     values: Mapping[str, Sourced], by_content: Mapping[str, AddedToken]
 ) -> tuple[dict[str, AddedToken | str | None], tuple[AddedToken, ...] | None]:
     """The tokens that have a name, and the extra ones."""
-    named = {name: value for name, value in values.items() if name.endswith("_token")}
+    by_role = {name: value for name, value in values.items() if name.endswith("_token")}
     source = values.get("extra_special_tokens", Sourced(None, Path()))
     extra: Any = source.value
     path = source.path
     if isinstance(extra, dict):  # a model's own names
         for name, value in extra.items():
-            named[name] = Sourced(value, path)
+            by_role[name] = Sourced(value, path)
         extra = None
     if extra is not None and not isinstance(extra, list):
         raise DataError(f"{path}: extra_special_tokens must be a list or an object")
 
-    named_tokens: dict[str, AddedToken | str | None] = {}
-    for name, (value, value_path) in named.items():
+    role_tokens: dict[str, AddedToken | str | None] = {}
+    for name, (value, value_path) in by_role.items():
         if isinstance(value, bool):  # add_bos_token is not a token
             continue
         token = value
         if value is not None and not isinstance(value, str):
             token = _parse_token(value_path, value)
-        named_tokens[name] = token and by_content.get(str(token), token)
+        role_tokens[name] = token and by_content.get(str(token), token)
     if extra is None:
-        return named_tokens, None
-    return named_tokens, tuple(_parse_token(path, value) for value in extra)
+        return role_tokens, None
+    return role_tokens, tuple(_parse_token(path, value) for value in extra)
 
 
 def _parse_token(path: Path, value: object, special: bool = True) -> AddedToken:
@@ -205,7 +205,7 @@ class Vocabulary:
     unk_id: int = 0
     byte_fallback: bool = False
     special_tokens: tuple[AddedToken, ...] = ()  # tokens that are never segmented
-    named_tokens: Mapping[str, str] = field(default_factory=dict)  # bos_token, …, if it has them
+    role_tokens: Mapping[str, str] = field(default_factory=dict)  # bos_token, …, if it has them
     backend: Backend | None = None  # of a tokenizer.json, all the rest
 
 

@@ -44,7 +44,7 @@ class SentencePieceModel:
     add_dummy_prefix: bool  # a space before the first word
     remove_extra_whitespaces: bool  # at both ends, and several in a row
     unk_id: int
-    named_tokens: dict[str, str]  # unk_token, bos_token, eos_token, if the model has them
+    role_tokens: dict[str, str]  # unk_token, bos_token, eos_token, if the model has them
 
 
 def read_model(path: Path) -> SentencePieceModel:
@@ -71,14 +71,14 @@ def _parse_model(path: Path, data: bytes) -> SentencePieceModel:
             trainer.update(_fields(_bytes(value)))
         elif field == NORMALIZER_SPEC:
             normalizer.update(_fields(_bytes(value)))
-    named_tokens = {}
+    role_tokens = {}
     for role, id_field, id, piece_field, piece in (
         ("unk_token", 40, 0, 45, "<unk>"),
         ("bos_token", 41, 1, 46, "<s>"),
         ("eos_token", 42, 2, 47, "</s>"),
     ):
         if _signed(trainer.get(id_field, id)) >= 0:
-            named_tokens[role] = _bytes(trainer.get(piece_field, piece.encode())).decode() or piece
+            role_tokens[role] = _bytes(trainer.get(piece_field, piece.encode())).decode() or piece
     return SentencePieceModel(
         path,
         tuple(pieces),
@@ -88,7 +88,7 @@ def _parse_model(path: Path, data: bytes) -> SentencePieceModel:
         add_dummy_prefix=bool(normalizer.get(3, 1)),
         remove_extra_whitespaces=bool(normalizer.get(4, 1)),
         unk_id=_signed(trainer.get(40, 0)),
-        named_tokens=named_tokens,
+        role_tokens=role_tokens,
     )
 
 
