@@ -115,7 +115,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "HeadsModel cannot be",
     ),
     "labels": (PYTHIA | {"architectures": ["GPTNeoXForSequenceClassification"]}, "cannot be"),
-    "a larger share": (PYTHIA | {"rotary_pct": 1.5}, "share"),
+    "a larger share": (PYTHIA | {"rotary_pct": 1.5}, "fraction"),
     "both ways": (GEMMA_3 | {"use_bidirectional_attention": True}, "see what follows it"),
     "a cap of scores": (GEMMA_3 | {"attn_logit_softcapping": 50.0}, "gemma3_text does not have"),
     "a part turned": (GEMMA | {"partial_rotary_factor": 0.5}, "turn whole heads"),

@@ -141,7 +141,7 @@ def test_a_pooler_that_a_layout_never_has_is_refused(name: str, tmp_path: Path) 
     ("name", "fields", "said"),
     [
         ("albert", {"inner_group_num": 2}, "inner_group_num is 2"),
-        ("albert", {"num_hidden_groups": 3}, "distinct=3 must divide layers=4"),
+        ("albert", {"num_hidden_groups": 3}, "unique_layers=3 must divide layers=4"),
         ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings is 2"),
         ("roberta", {"pad_token_id": -1}, "pad_token_id is -1"),
         ("roberta", {"is_decoder": True}, "is_decoder is True"),
