@@ -258,13 +258,13 @@ def test_a_mean_instead_of_a_sum_makes_parts_count_alike(
     name: str, task: type, monkeypatch: Patch
 ) -> None:
     plain = task.loss  # type: ignore[attr-defined]
-    monkeypatch.setattr(task, "loss", lambda self, model, b: plain(self, model, b) / b.targets)
+    monkeypatch.setattr(task, "loss", lambda self, model, b: plain(self, model, b) / b.num_targets)
     assert_red(ACCUMULATED, sound(name), ".weight")
 
 
 def test_a_loop_that_forgets_all_parts_but_the_last_is_told(monkeypatch: Patch) -> None:
-    plain = Trainer._step
-    monkeypatch.setattr(Trainer, "_step", lambda self, parts: plain(self, parts[-1:]))
+    plain = Trainer._take_step
+    monkeypatch.setattr(Trainer, "_take_step", lambda self, parts: plain(self, parts[-1:]))
     assert_red(ACCUMULATED, sound("masked"), ".weight")
 
 
