@@ -69,7 +69,9 @@ def write_error_message(path: Path, error: Exception) -> str:
         code = int(match[1]) if match else 0
     message = f"cannot write {path}: {os_error_reason(error)}"
     remedy = REMEDIES.get(code)
-    return f"{message}; {remedy}" if remedy else message
+    if remedy:
+        message += f"; {remedy}"
+    return message
 
 
 def os_error_reason(error: Exception) -> str:
@@ -78,7 +80,9 @@ def os_error_reason(error: Exception) -> str:
 
 
 def _truncate(text: str, max_length: int) -> str:
-    return text if len(text) <= max_length else f"{text[:max_length]}…"
+    if len(text) <= max_length:
+        return text
+    return f"{text[:max_length]}…"
 
 
 MAX_CONFIG_BYTES = 20 * 1024 * 1024

@@ -89,6 +89,8 @@ def special_tokens_of(
     eos = names.get("eos_token")
     if eos_tokens and eos not in eos_tokens:
         eos = eos_tokens[0]
+    # Only a chat template refers to tokens by name.
+    template_names = () if settings.chat_template is None else tuple(names.items())
     return SpecialTokens(
         pad=first(names.get("pad_token"), *from_configs("pad_token_id")),
         unk=names.get("unk_token"),
@@ -98,7 +100,7 @@ def special_tokens_of(
         extra_eos=tuple(token for token in dict.fromkeys(eos_tokens) if token != eos),
         forced_bos=first(*from_configs("forced_bos_token_id")),
         chat_template=settings.chat_template,
-        template_names=tuple(names.items()) if settings.chat_template is not None else (),
+        template_names=template_names,
     )
 
 
@@ -211,7 +213,9 @@ def _set_template(
     language = settings.options.get("src_lang") or "en_XX"
     tokens = {}
     for name in (*prefix, *suffix):
-        token = names.get(name, language if name == "language" else None)
+        token = names.get(name)
+        if token is None and name == "language":
+            token = language
         id = backend.token_to_id(token) if isinstance(token, str) else None
         if id is None:
             raise DataError(

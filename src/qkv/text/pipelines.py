@@ -108,9 +108,8 @@ def unigram_spaces_only(
 ) -> Backend:
     """The same, but only spaces end a word, as in mBART-50."""
     backend = _unigram(vocabulary)
-    charsmap = [normalizers.Precompiled(vocabulary.charsmap)] if vocabulary.charsmap else []
     one_space = normalizers.Replace(Regex(" {2,}"), " ")
-    backend.normalizer = normalizers.Sequence([*charsmap, one_space])
+    backend.normalizer = normalizers.Sequence([*_charsmap(vocabulary), one_space])
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     backend.decoder = decoders.Metaspace(prepend_scheme="always")
     return backend
@@ -166,8 +165,8 @@ def sentencepiece(vocabulary: Vocabulary, settings: Settings, tokens: TokensByRo
                 byte_fallback=vocabulary.byte_fallback,
             )
         )
-    charsmap = [normalizers.Precompiled(vocabulary.charsmap)] if vocabulary.charsmap else []
-    backend.normalizer = normalizers.Sequence([*charsmap, normalizers.Replace(" ", SPACE)])
+    to_metaspace = normalizers.Replace(" ", SPACE)
+    backend.normalizer = normalizers.Sequence([*_charsmap(vocabulary), to_metaspace])
     if vocabulary.byte_fallback:
         backend.decoder = _byte_fallback_decoder()
     else:
@@ -195,6 +194,13 @@ def sentencepiece_unigram(
     ends = decoders.Replace(Regex(r"\A +| +\z"), "")
     backend.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.Fuse(), ends])
     return backend
+
+
+def _charsmap(vocabulary: Vocabulary) -> list[normalizers.Normalizer]:
+    """SentencePiece's own normalizer, if the model has one."""
+    if not vocabulary.charsmap:
+        return []
+    return [normalizers.Precompiled(vocabulary.charsmap)]
 
 
 def _unigram(vocabulary: Vocabulary, byte_fallback: bool = False) -> Backend:

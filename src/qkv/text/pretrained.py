@@ -143,13 +143,17 @@ def from_sentencepiece(path: Path, family: Family, settings: Settings) -> Vocabu
     ids = {piece: id for id, (piece, _) in enumerate(scores)}
     if len(ids) < len(scores):
         raise DataError(f"{path} has the same piece twice")
+    merges: list[tuple[str, str]] = []
+    if kind == "BPE":
+        # As in transformers: the pieces in the order of their ids, and all of them. A trainer
+        # numbers them in the order it made them, which is that of their scores.
+        merges = merge_pairs(path, ids, ids, DataError)
+        scores = []
     return Vocabulary(
         path,
         ids,
-        scores=[] if kind == "BPE" else scores,
-        # As in transformers: the pieces in the order of their ids, and all of them. A trainer
-        # numbers them in the order it made them, which is that of their scores.
-        merges=merge_pairs(path, ids, ids, DataError) if kind == "BPE" else [],
+        scores=scores,
+        merges=merges,
         charsmap=model.charsmap,
         unk_id=model.unk_id,
         byte_fallback=model.byte_fallback,

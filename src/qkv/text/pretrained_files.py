@@ -168,7 +168,9 @@ def _items(path: Path, value: object) -> list[tuple[str, Any]]:
 
 def _read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty if there is no such file."""
-    return read_json(path) if lexists(path) else {}
+    if not lexists(path):
+        return {}
+    return read_json(path)
 
 
 def _chat_template(directory: Path, value: object) -> str | None:
@@ -226,7 +228,8 @@ def from_tokenizer_json(path: Path, backend: Backend, text: str) -> Vocabulary:
     ids = {piece: id for id, (piece, _) in enumerate(scores)} or dict(vocab)
     merges = []
     for merge in model.get("merges") or []:
-        merges.append(tuple(merge.split(" ") if isinstance(merge, str) else merge))
+        pair = merge.split(" ") if isinstance(merge, str) else merge  # older files have strings
+        merges.append(tuple(pair))
     charsmap = next(_charsmaps(state.get("normalizer")), None)
     return Vocabulary(path, ids, scores, merges, charsmap, backend=backend)
 

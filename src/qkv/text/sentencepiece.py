@@ -141,7 +141,9 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 def _signed(value: Value) -> int:
     number = int(value)  # an int64 as its two's complement
-    return number - 2**64 if number >= 2**63 else number
+    if number >= 2**63:
+        number -= 2**64
+    return number
 
 
 def _bytes(value: Value) -> bytes:

@@ -47,7 +47,9 @@ class LanguagePair:
         """The characters each token of a source text covers."""
         language, rest = _split_language(text)
         start = len(text) - len(rest)
-        spans = [(0, start)] if language else []
+        spans = []
+        if language:
+            spans.append((0, start))
         for begin, end in self.backends[0].encode(rest, add_special_tokens=False).offsets:
             spans.append((start + begin, start + end))
         return spans

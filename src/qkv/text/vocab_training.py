@@ -29,7 +29,11 @@ UNK = SPECIAL[1]
 def _byte_alphabet() -> tuple[str, ...]:
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     substitutes = iter(range(0x100, 0x200))
-    return tuple(chr(byte if byte in visible else next(substitutes)) for byte in range(256))
+    alphabet = []
+    for byte in range(256):
+        code_point = byte if byte in visible else next(substitutes)
+        alphabet.append(chr(code_point))
+    return tuple(alphabet)
 
 
 BYTE_ALPHABET = _byte_alphabet()  # the character that stands for each byte
