@@ -45,5 +45,5 @@ def test_the_script_knows_the_layout_of_every_operation(kind: type[Operation]) -
     assert table is not None
     if kind.equation is Operation.equation:
         pytest.skip("a base class of operations")
-    layout = cell_layout(Node("y", kind()))["layout"]
+    layout = cell_layout(Node("y", kind(), ("a", "b")))["layout"]
     assert re.search(rf"\b{layout}\b", table[1]), layout

@@ -154,12 +154,14 @@ def draw_weights(axes: Axes, weights: Array, seen: Array) -> AxesImage:
     """
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
-    has_more_cells_than_dots = max(weights.shape) > 1000
+    interpolation = "nearest"
+    if max(weights.shape) > 1000:  # more cells than dots
+        interpolation = "antialiased"
     image = axes.imshow(
         np.ma.masked_array(weights, ~seen | np.isnan(weights)),
         cmap=LinearSegmentedColormap.from_list("qkv", WEIGHT_COLOURS),
         norm=PowerNorm(0.5, 0, 1),
-        interpolation="antialiased" if has_more_cells_than_dots else "nearest",
+        interpolation=interpolation,
         aspect="auto",
     )
     _hatch(axes, ~seen & ~np.isnan(weights))

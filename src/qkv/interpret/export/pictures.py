@@ -256,7 +256,9 @@ def panel_grids(
 def _panel_grid(
     kind: str, attentions: list[AttentionWeights], heads: Sequence[int] | None
 ) -> PanelGrid:
-    numbers = tuple(range(len(attentions[0].weights)) if heads is None else heads)
+    if heads is None:
+        heads = range(len(attentions[0].weights))
+    numbers = tuple(heads)
     shape = attentions[0].seen.shape
     pooled = -(-max(shape) // MAX_PANEL_CELLS)
     T, S = (-(-size // pooled) for size in shape)
@@ -322,7 +324,10 @@ def _label_positions(axes: Axes, attention: AttentionWeights, text: PictureText)
         if step > 1:
             name += f"  (1 of {step} tokens is named)"
         axis.set_label_text(name)
-        axis.set_tick_params(length=2, labelsize=8 if len(positions) <= 40 else 6)
+        size = 8
+        if len(positions) > 40:
+            size = 6
+        axis.set_tick_params(length=2, labelsize=size)
     axes.xaxis.set_label_position("top")
     axes.xaxis.tick_top()
     axes.xaxis.set_tick_params(labelrotation=90)
@@ -346,8 +351,9 @@ def _write_numbers(axes: Axes, weights: Array, seen: Array) -> None:
 def _short_number(weight: float) -> str:
     if weight >= 0.995:
         return "1"
-    text = f"{weight:.2f}".lstrip("0")
-    return "0" if text == ".00" else text
+    if weight < 0.005:
+        return "0"
+    return f"{weight:.2f}".lstrip("0")
 
 
 def _select_layer(
@@ -368,4 +374,6 @@ def _select_layer(
 
 
 def _comma_separated(numbers: Sequence[int] | None) -> str | None:
-    return None if numbers is None else ", ".join(map(str, numbers))
+    if numbers is None:
+        return None
+    return ", ".join(map(str, numbers))

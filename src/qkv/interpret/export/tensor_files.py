@@ -46,7 +46,9 @@ def write_tensor(
     fields = provenance(trace, value=node.name, head=head, equation=node.equation)
     match target.suffix.lower():
         case ".npy":
-            values = to_numpy(trace[name]) if head is None else array.values
+            values = array.values
+            if head is None:
+                values = to_numpy(trace[name])  # with its batch axis
             fields["axes"] = " ".join(node.axes[-values.ndim :])
             fields["shape"] = str(values.shape)
             sidecar = target.with_name(f"{target.name}.json")

@@ -5,6 +5,7 @@ placeholders for the numbers; sums of many terms have a layout of their own, whi
 fills from the tensors in the file (assets/arithmetic.js).
 """
 
+import re
 from typing import Any
 
 import numpy as np
@@ -74,9 +75,11 @@ def cell_layout(node: Node) -> dict[str, Any]:
         case ScaleBy() | SoftCap() | Activation():
             return {"layout": "elementwise", "formula": _formula(operation, "x"), "note": ""}
         case ElementwiseAdd() | ElementwiseMultiply():
-            sign = "+" if isinstance(operation, ElementwiseAdd) else "×"
-            note = f" {sign} ".join(node.inputs)
-            return {"layout": "elementwise", "formula": _formula(operation, "x", "y"), "note": note}
+            formula = _formula(operation, "x", "y")
+            # Once more with the names of the inputs, for a reader who wonders what x and y are.
+            note = re.sub(r"\{\(?x\)?\}", node.inputs[0], formula)
+            note = re.sub(r"\{\(?y\)?\}", node.inputs[1], note)
+            return {"layout": "elementwise", "formula": formula, "note": note}
         case AddTokenType() | AddLearnedPositions() | AddSinusoids():
             note = f"the second number is the one {OFFSET_NOTES[type(operation)]}"
             return {"layout": "offset", "note": note}

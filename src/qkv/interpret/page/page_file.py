@@ -132,7 +132,9 @@ def _heading_markup(trace: Trace, attentions: list[AttentionView], title: str | 
         if target:
             target = escape(_truncate(target, MAX_HEADING_LENGTH))
             heading += f' <span class="arrow">→</span> <bdi>{target}</bdi>'
-    size = ' class="long"' if len(text) > 90 else ""
+    size = ""
+    if len(text) > 90:  # smaller letters
+        size = ' class="long"'
     edits = "".join(f'<p class="edit">What if: {escape(edit)}</p>' for edit in trace.edits)
     facts = escape(_facts(trace, attentions))
     return (
@@ -155,8 +157,10 @@ def _facts(trace: Trace, attentions: list[AttentionView]) -> str:
     if len(shapes) == 1:
         facts.append(f"{len(attentions)} layers × {attentions[0].heads} heads")
     for sequence, tokens in trace.tokens.items():
-        of_sequence = f" of {sequence}" if len(trace.tokens) > 1 else ""
-        facts.append(f"{len(tokens)} tokens{of_sequence}")
+        length = f"{len(tokens)} tokens"
+        if len(trace.tokens) > 1:
+            length += f" of {sequence}"
+        facts.append(length)
     facts.append(f"{len(trace):,} named values")
     return " · ".join(facts)
 
@@ -174,7 +178,9 @@ def _provenance_markup(trace: Trace) -> str:
 
 
 def _truncate(text: str, max_length: int) -> str:
-    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"
+    if len(text) <= max_length:
+        return text
+    return f"{text[: max_length - 1]}…"
 
 
 @cache

@@ -107,7 +107,10 @@ def _layer_section(attribution: TokenAttribution) -> Section:
     """The logit lens: the output head applied after each layer."""
     rows = []
     for layer in attribution.layers:
-        name = f"layer {layer.layer - 1}" if layer.layer else "the embedding"
+        # Readout 0 is before any layer, so readout n is after layer n − 1.
+        name = "the embedding"
+        if layer.layer:
+            name = f"layer {layer.layer - 1}"
         rows.append((name, layer.best, layer.best_probability, layer.probability))
     columns = ("after", "it would say", "likely", f"“{attribution.token.token}” likely")
     lead = "The last norm and the output, applied after each layer: only the last was trained so."
@@ -118,6 +121,9 @@ def _translation_section(attribution: TranslationAttribution) -> Section:
     names = [visible_word(word.word.text) for word in attribution.sources]
     rows = []
     for word in attribution.targets:
+        source = "nothing"
+        if word.depends_on is not None:
+            source = names[word.depends_on]
         remark = ""
         if word.hallucinated:
             remark = "invented?"
@@ -126,7 +132,7 @@ def _translation_section(attribution: TranslationAttribution) -> Section:
         row = (
             visible_word(word.word.text),
             names[word.most_attended],
-            "nothing" if word.depends_on is None else names[word.depends_on],
+            source,
             remark,
             word.probability,
             max(word.ablation),
@@ -148,7 +154,9 @@ def _word_section(
     rows: tuple[tuple[Cell, ...], ...],
 ) -> Section:
     hidden = getattr(attribution, "hidden", "")
-    lead = f"To hide a word: {hidden}." if hidden else ""
+    lead = ""
+    if hidden:
+        lead = f"To hide a word: {hidden}."
     return Section(title, lead, ("word", *columns), rows, _trust(attribution))
 
 

@@ -70,7 +70,9 @@ def as_matrix(trace: Trace, name: str) -> Array:
         axes = axes[1:]
     if axes == ("T",):
         return value[:, None]
-    return value[None] if value.ndim == 1 else value
+    if value.ndim == 1:
+        return value[None]  # a vector is one row
+    return value
 
 
 def most_decided_head(
@@ -101,7 +103,7 @@ def _node_payload(
     node = trace.node(name)
     value = as_matrix(trace, name)
     rows = trace.query_rows(name)
-    row_numbers = None if rows is None else list(rows)
+    row_numbers: Sequence[int] | None = rows
     if stores_last_row_only(trace, name):
         row_numbers = [len(value) - 1]
         value = value[-1:]
@@ -178,8 +180,10 @@ class _Masks:
 def _attention_payload(trace: Trace, attention: AttentionView, masks: _Masks) -> dict[str, Any]:
     mask = visible_keys(trace, attention)
     about = DESCRIPTIONS[attention.part]
+    mask_index = None
     if mask is not None:
         about += HATCHED
+        mask_index = masks.index(mask)
     return {
         "prefix": attention.prefix,
         "stack": attention.stack.capitalize(),
@@ -192,7 +196,7 @@ def _attention_payload(trace: Trace, attention: AttentionView, masks: _Masks) ->
         "factor": scale_of(trace, attention),
         "cap": cap_of(trace, attention),
         "computable": is_recomputable(trace, attention),
-        "mask": None if mask is None else masks.index(mask),
+        "mask": mask_index,
         "patterns": head_patterns(trace, attention),
     }
 

@@ -56,7 +56,9 @@ def group_steps(trace: Trace) -> tuple[list[LayerSteps], list[OuterSteps]]:
         match = LAYER.fullmatch(name)
         if match is None:
             if was_in_layer or not outer:
-                outer.append(OuterSteps("Between the layers" if layers else "Before the layers"))
+                # "After" instead of "Between" is decided at the end, when no layer follows.
+                title = "Between the layers" if layers else "Before the layers"
+                outer.append(OuterSteps(title))
             outer[-1].names.append(name)
         elif name.rpartition(".")[2] not in MASK_STEPS:
             layer = _current_layer(layers, match["stack"], int(match["layer"]))
