@@ -262,6 +262,7 @@ def _panel_grid(
     shape = attentions[0].seen.shape
     pooled = -(-max(shape) // MAX_PANEL_CELLS)
     T, S = (-(-size // pooled) for size in shape)
+    # Gaps of 8 % of a panel look alike for short and long texts.
     gaps = (max(1, round(0.08 * T)), max(1, round(0.08 * S)))
     size = (
         len(attentions) * T + (len(attentions) - 1) * gaps[0],

@@ -222,6 +222,7 @@ def _csv_numbers(array: LabeledArray) -> Iterator[str]:
 
 def csv_quote(label: str) -> str:
     """A CSV cell that every program takes for text."""
+    # The leading apostrophe is what spreadsheets use for "this is text".
     if label.startswith(FORMULA_STARTS):
         label = f"'{label}"
     return '"' + label.replace('"', '""') + '"'

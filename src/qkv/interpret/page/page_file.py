@@ -270,5 +270,6 @@ def _chunk_elements(chunks: TensorChunks) -> str:
 
 def _script_json(payload: dict[str, Any]) -> str:
     """JSON in ASCII in which nothing looks like markup."""
+    # </script> in a token would end the element, so < and > are escaped as JSON allows.
     text = json.dumps(payload, allow_nan=False, separators=(",", ":"))
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")

@@ -43,6 +43,7 @@ def build_payload(
     nodes = [_node_payload(trace, name, stored, pooled, chunks) for name in trace]
     for name in select_parameters(trace, stored):
         nodes.append(_parameter_payload(trace, name, chunks))
+    # Every layer has the same causal mask: a page of 12 layers stores it once.
     masks = _Masks(chunks)
     layers, outer = group_steps(trace)
     return {

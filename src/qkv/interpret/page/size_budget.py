@@ -25,6 +25,7 @@ def select_values(
     for names in _by_importance(trace, attentions):
         new = [name for name in names if name in trace and name not in selection]
         cost = sum(stored_bytes(trace, name) for name in new)
+        # Greedy: a group that does not fit is skipped, a smaller one after it may still fit.
         if cost <= max_bytes:
             selection.update(new)
             max_bytes -= cost

@@ -24,6 +24,7 @@ class TensorChunks:
 
     def add_floats(self, values: Array) -> list[dict[str, Any]]:
         """Store (heads, rows, columns) or (rows, columns) exactly; returns where."""
+        # Float32Array in a browser has the byte order of the CPU, and those are little-endian.
         exact = np.ascontiguousarray(values, dtype="<f4")
         chunks = []
         for first, part in _split(exact):
@@ -53,6 +54,7 @@ def max_pool(weights: Array, max_size: int) -> tuple[Array, tuple[int, int]]:
     weights (H, T, S) -> (H, ≤ max_size, ≤ max_size). Blocks at the end may be smaller.
     """
     _, T, S = weights.shape
+    # −(−a // b) is a ÷ b rounded up.
     block = (-(-T // max_size), -(-S // max_size))
     rows = np.arange(0, T, block[0])
     columns = np.arange(0, S, block[1])

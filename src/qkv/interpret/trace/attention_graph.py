@@ -104,6 +104,7 @@ class _AttentionNodes:
         weights = self._weights(q, k)
         hook_point = HookPoint(f"{self.path}.core", self.call)
         mixed = self._add("mixed", WeightedSum(), (weights, v), QUERY_HEADS, hook_point)
+        # Joining the heads is a reshape without a module: it shows as the projection's argument.
         hook_point = HookPoint(f"{self.path}.output", self.call, "argument")
         joined = self._add("joined", ConcatHeads(), (mixed,), ("B", "T", "H·E"), hook_point)
         return self._module("output", joined, ("B", "T", "D"))
@@ -117,6 +118,7 @@ class _AttentionNodes:
         x = self._projection(part, x)
         axes = self.b.nodes[x].axes
         x = self._module(f"{part}_norm", x, axes)
+        # Cross attention has no common positions: Su et al. 2021 rotate within one sequence.
         if self.context.rotation is None or self.is_cross:
             return x
         inputs = (x, f"{self.context.rotation}.cos", f"{self.context.rotation}.sin")
@@ -129,10 +131,12 @@ class _AttentionNodes:
     def _weights(self, q: str, k: str) -> str:
         """softmax(mask(q·kᵀ × scale)), one node per step."""
         core = self.module.core
+        # softmax(QKᵀ ÷ √d_k) V, Vaswani et al. 2017, equation 1; a model may scale otherwise.
         d_k = self._key_width()
         x = self._step("scores", Scores(), (q, k))
         x = self._step("scaled", ScaleScores(scale_factor(d_k, core.scale), d_k), (x,))
         if core.cap is not None:
+            # Gemma 2 bounds the scores before the mask, so that −∞ stays −∞.
             x = self._step("capped", SoftCap(core.cap), (x,))
         bias = self._bias()
         mask = self._mask()
@@ -153,9 +157,11 @@ class _AttentionNodes:
         scheme = self.context.position
         if self.is_cross:
             return None
+        # Press et al. 2022: a penalty that grows with the distance, steeper for some heads.
         if isinstance(scheme, AlibiPositions):
             slopes = alibi_slopes(scheme.heads, torch.float64).tolist()
             return self._add_mask("bias", AlibiBias(tuple(slopes)), SCORES)
+        # Raffel et al. 2020 (T5): one learned number per head and bucket of distances.
         if isinstance(scheme, RelativePositions):
             operation = RelativeBias(scheme.config.max_distance, scheme.config.bidirectional)
             return self._add_mask(

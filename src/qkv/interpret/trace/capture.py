@@ -82,12 +82,14 @@ def capture_trace(
     nodes = select_nodes(graph, keep)
     query_rows = _rows_by_sequence(rows, inputs)
     check_memory(nodes, model, inputs, query_rows)
+    # The trace's graph says what was computed; edits look values up in the model's own.
     edited = graph
     for edit in edits:
         edited = edit.revise(edited)
     with ExitStack() as stack:
         stack.enter_context(eval_mode(model))
         stack.enter_context(torch.no_grad())
+        # Hooks run in the order they were registered: the capture after the edits sees their result.
         for edit in edits:
             stack.enter_context(edit.applied(model, graph))
         values = stack.enter_context(capture_values(model, [*nodes, graph["output"]], query_rows))
@@ -255,6 +257,7 @@ class _CaptureHook:
         self.edited_steps = steps
 
     def __call__(self, module: nn.Module, arguments: tuple[Any, ...], result: Tensor) -> None:
+        # A block that layers share is called once per layer; each call has its own nodes.
         nodes = self.calls.get(self.call, [])
         self.call += 1
         by_row = [node for node in nodes if node.by_row]
@@ -304,6 +307,7 @@ def _explicit_attention(
     spans = [range(T)]
     if rows is not None:
         spans = [range(row, row + 1) for row in rows]
+    # With a cache there are more keys than queries: the first query is at position S − T.
     tiles = [Tile(span, range(S), S - T, q.device) for span in spans]
     steps: list[AttentionSteps] = []
     for tile in tiles:

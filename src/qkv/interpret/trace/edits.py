@@ -87,6 +87,7 @@ class AblateHead(Edit):
             heads = mixed.shape[1]
             if not 0 <= self.head < heads:
                 raise UsageError(f"head {self.head} is out of range: there are {heads}")
+            # Zero ablation, as in Michel et al. 2019, "Are sixteen heads really better than one?"
             mixed = mixed.clone()
             mixed[:, self.head] = 0.0
             return mixed
@@ -298,6 +299,7 @@ def _recompute_steps(
     # Mask and bias are not passed in: they are what the masked scores differ by.
     hidden = steps.masked == -torch.inf
     bias = (steps.masked - steps.capped).masked_fill(hidden, 0.0)
+    # Grouped-query attention: so many query heads read one value head (Ainslie et al. 2023).
     group = steps.weights.shape[1] // v.shape[1]
     formulas: dict[str, Change] = {
         "scaled": lambda scores: scores * factor,

@@ -180,6 +180,7 @@ def operation_of(module: nn.Module) -> ModuleOperation:
     an `Operation` and the names of the parameters it takes. Without one it becomes an `Opaque`
     step. A module of ours that has no operation (one with int8 weights) raises a UsageError.
     """
+    # Asked first, so that a subclass of one of our modules can say what it does differently.
     own = getattr(module, "trace_operation", None)
     if own is not None:
         return ModuleOperation(*own())

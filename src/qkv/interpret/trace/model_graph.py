@@ -47,6 +47,7 @@ def build_graph(model: Model) -> Graph:
         )
     b.aliases.setdefault("output", logits)
     node = b.nodes[logits]
+    # Not computed by the model, which stops at logits; float64 in `capture_trace`.
     if not isinstance(model.config.output, TextVector):
         b.add("probabilities", Softmax(), (logits,), node.axes, node.sequences, None)
     description = "what the model that answers gave for the same"
@@ -125,6 +126,7 @@ def _add_output(b: GraphBuilder, module: nn.Module, states: str, sequence: str) 
         raise unsupported_module(module)
     hook_point = HookPoint(f"{path}.scale")
     states = b.add_module("output.scale", module.scale, states, STATES, sequences, hook_point)
+    # Press & Wolf 2017: a tied head multiplies by the embedding table itself.
     untied = isinstance(module, output.UntiedLogits)
     inputs = [states, f"{path}.weight" if untied else "embedding.weight"]
     if module.bias is not None:

@@ -194,6 +194,7 @@ def deviation(one: Array, other: Array) -> float:
 
     −∞ equals −∞ and NaN equals NaN; either next to a finite number is ∞.
     """
+    # A mask may lack the batch axis that the recomputed one has.
     one, other = np.broadcast_arrays(np.asarray(one, np.float64), np.asarray(other, np.float64))
     equal = (one == other) | (np.isnan(one) & np.isnan(other))
     if equal.all():

@@ -44,6 +44,7 @@ def add_stack(
     calls: dict[int, int] = {}  # of each block, which several layers may share
     rotations: dict[int, str | None] = {}  # local and global layers may rotate differently
     for layer, block_index in enumerate(stack.block_of):
+        # ALBERT calls the same block for several layers (Lan et al. 2020).
         call = calls.get(block_index, -1) + 1
         calls[block_index] = call
         path = f"{name}.{block_index}"
@@ -110,6 +111,7 @@ class _LayerNodes:
         if not isinstance(module, FeedForward):
             raise unsupported_module(module)
         if isinstance(module, GatedFeedForward):
+            # GLU variants, Shazeer 2020: the activation of one projection gates the other.
             gate = self._module("feed_forward.gate", x, INNER)
             gate = self._module("feed_forward.activation", gate, INNER)
             up = self._module("feed_forward.up", x, INNER)

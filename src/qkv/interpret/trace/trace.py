@@ -64,6 +64,7 @@ class Trace(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self.tensors)
 
+    # Mapping's own would call __getitem__, which raises for a value that was not captured.
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.graph.aliases.get(name, name) in self.tensors
 
