@@ -89,7 +89,7 @@ def capture_trace(
     with ExitStack() as stack:
         stack.enter_context(eval_mode(model))
         stack.enter_context(torch.no_grad())
-        # Hooks run in the order they were registered: the capture after the edits sees their result.
+        # Hooks run in the order they were registered: those that capture see the edited values.
         for edit in edits:
             stack.enter_context(edit.applied(model, graph))
         values = stack.enter_context(capture_values(model, [*nodes, graph["output"]], query_rows))

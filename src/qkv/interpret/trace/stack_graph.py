@@ -132,6 +132,7 @@ class _LayerNodes:
         """x + y with the norms around it that the model's norm placement asks for."""
         name = f"{part}_join"
         join = getattr(self.block, name)
+        # Gemma 2 and Swin v2 norm the output of a sublayer before adding it.
         if isinstance(join, NormThenAdd):
             y = self._module(f"{name}.norm", y)
         if isinstance(join, NoResidual):
