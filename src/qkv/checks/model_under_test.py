@@ -18,7 +18,7 @@ from qkv.attention import KVCache
 from qkv.bundle import Bundle
 from qkv.engine.batching import PaddedBatch
 from qkv.engine.engine import Engine
-from qkv.engine.translate import Marking
+from qkv.engine.translate import TranslationTemplate
 from qkv.errors import UsageError
 from qkv.model import Classify, Decoder, Encoder, Model, Stack, TextVector, Translator
 from qkv.model.embedding import TokenEmbedding
@@ -91,16 +91,16 @@ def _pair_inputs(
     model: Translator, tokenizer: Tokenizer, texts: Sequence[str], max_length: int
 ) -> list[ProbeInput]:
     """Each source is paired with the next text as its target, so that their lengths differ."""
-    marking = Marking.of(tokenizer, model.config)
+    marking = TranslationTemplate.of(tokenizer, model.config)
     sources = tokenizer.encode_many(texts)
     targets = tokenizer.encode_many(texts, target=True)
     targets = targets[1:] + targets[:1]
-    max_source = max(1, min(marking.room, max_length - len(marking.source(()))))
+    max_source = max(1, min(marking.max_source_tokens, max_length - len(marking.wrap_source(()))))
     inputs = []
     for source, target in zip(sources, targets, strict=True):
-        if marking.source(source):
-            ids = (*marking.start, *target)[:max_length]
-            inputs.append(ProbeInput(ids, tuple(marking.source(source[:max_source]))))
+        if marking.wrap_source(source):
+            ids = (*marking.target_prefix, *target)[:max_length]
+            inputs.append(ProbeInput(ids, tuple(marking.wrap_source(source[:max_source]))))
     return inputs
 
 

@@ -23,8 +23,8 @@ from qkv.engine.batching import inference
 from qkv.engine.cluster.clustering import tokens_of_words
 from qkv.engine.engine import Engine
 from qkv.engine.generate import encode_prompt
-from qkv.engine.translate.alignment import written_spans
-from qkv.engine.translate.segments import Marking
+from qkv.engine.translate.alignment import decoded_spans
+from qkv.engine.translate.segments import TranslationTemplate
 from qkv.errors import UsageError, suggest_arguments
 from qkv.interpret.trace import (
     Edit,
@@ -193,17 +193,17 @@ def tokenize_input(
 def _tokenize_pair(
     model: Translator, tokenizer: Tokenizer, source: str, target: str
 ) -> TokenizedInput:
-    marking = Marking.of(tokenizer, model.config)
+    marking = TranslationTemplate.of(tokenizer, model.config)
     limit = model.config.length
-    source_ids = marking.source(tokenizer.encode(source))
-    target_ids = [*marking.start, *tokenizer.encode(target, target=True)]
+    source_ids = marking.wrap_source(tokenizer.encode(source))
+    target_ids = [*marking.target_prefix, *tokenizer.encode(target, target=True)]
     _expect_length(len(source_ids), limit, "source")
     _expect_length(len(target_ids), limit, "target")
     source_names, source_words = _names_and_words(
-        tokenizer, source, source_ids, len(marking.before), len(marking.after)
+        tokenizer, source, source_ids, len(marking.source_prefix), len(marking.source_suffix)
     )
     target_names, target_words = _names_and_words(
-        tokenizer, target, target_ids, len(marking.start), 0, target=True
+        tokenizer, target, target_ids, len(marking.target_prefix), 0, target=True
     )
     return TokenizedInput(
         {"source": source_ids, "target": target_ids},
@@ -236,7 +236,7 @@ def _names_and_words(
     words = [-1] * len(ids)
     positions = range(before, len(ids) - after)
     if target and tokenizer.has_language_pair:  # a target is tokenized in another way than a source
-        spans = written_spans(tokenizer, [ids[i] for i in positions], text)
+        spans = decoded_spans(tokenizer, [ids[i] for i in positions], text)
     elif len(positions):
         spans = tokenizer.offsets(text)
     else:

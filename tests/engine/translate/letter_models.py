@@ -12,7 +12,7 @@ from tests.checkpoints.test_transliteration import CONFIG, placed
 from tests.engine.tiny_translators import translator
 from torch import Tensor
 
-from qkv.engine.translate import Marking
+from qkv.engine.translate import TranslationTemplate
 from qkv.model import Embedding, Learned, Translator
 from qkv.text import Tokenizer
 
@@ -85,8 +85,8 @@ class Arabic:
     expected: list[dict[str, Any]]
 
     @property
-    def marking(self) -> Marking:
-        return Marking.of(self.tokenizer, self.model.config)
+    def marking(self) -> TranslationTemplate:
+        return TranslationTemplate.of(self.tokenizer, self.model.config)
 
     @property
     def sources(self) -> list[str]:

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from tests.engine.translate.letter_models import aligned, arabic, letters
 
 from qkv.engine.beam.survivors import Hypothesis
-from qkv.engine.translate import Link, Marking, Word, translate
+from qkv.engine.translate import Link, TranslationTemplate, Word, translate
 from qkv.engine.translate.alignment import (
     Aligner,
-    aligning_layer,
-    cross_weights,
-    shares,
+    alignment_layer,
+    cross_attention,
+    decoded_spans,
+    split_words,
+    tokens_of_words,
     word_links,
-    words_of,
-    written_spans,
 )
-from qkv.engine.translate.segments import plans
+from qkv.engine.translate.segments import segment_texts
 from qkv.errors import UsageError
 from qkv.text import Tokenizer
 
@@ -30,8 +30,8 @@ def written(text: str) -> Hypothesis:
 
 def test_a_model_that_looks_straight_across_links_words_in_their_order() -> None:
     model, t = aligned(), letters()
-    aligner = Aligner(model, t, Marking.of(t, model.config))
-    (plan,) = plans(["ab cde"], t, aligner.marking, "error")
+    aligner = Aligner(model, t, TranslationTemplate.of(t, model.config))
+    (plan,) = segment_texts(["ab cde"], t, aligner.marking, "error")
     links = aligner.links(plan, [written("fgh ij")])
     # Token by token: fgh looks at "ab" and the space, " i" at c, d and j at e.
     assert [(link.target.text, link.source.text) for link in links] == [
@@ -46,14 +46,18 @@ def test_a_model_that_looks_straight_across_links_words_in_their_order() -> None
 
 def test_the_layer_before_the_last_is_read_unless_another_is_asked_for() -> None:
     model, t = aligned(decoder_layers=3), letters()
-    marks, source, target = Marking.of(t, model.config), t.encode("abcdefg"), t.encode("hijklmn")
+    marks, source, target = (
+        TranslationTemplate.of(t, model.config),
+        t.encode("abcdefg"),
+        t.encode("hijklmn"),
+    )
     straight = torch.eye(7)
     for layer, expected in ((None, straight), (0, straight), (2, straight.flip(0))):
-        weights = cross_weights(model, marks, source, target, aligning_layer(model, layer))
+        weights = cross_attention(model, marks, source, target, alignment_layer(model, layer))
         torch.testing.assert_close(weights, expected, rtol=0, atol=0.02)
-    assert [aligning_layer(model, n) for n in (None, -1, -3, 1)] == [1, 2, 0, 1]
+    assert [alignment_layer(model, n) for n in (None, -1, -3, 1)] == [1, 2, 0, 1]
     with pytest.raises(UsageError, match="layer=3 does not exist; the decoder has 0 to 2"):
-        aligning_layer(model, 3)
+        alignment_layer(model, 3)
 
 
 def test_nothing_watches_the_model_afterwards() -> None:
@@ -84,7 +88,7 @@ def test_a_public_model_looks_at_the_source_as_expected(shared: Path) -> None:
     for source, case in zip(public.sources, public.expected, strict=True):
         ids, target = t.encode(source), t.encode(case["greedy"].replace(" ", ""))
         heads.clear()
-        mean = cross_weights(public.model, marks, ids, target, layer=5)
+        mean = cross_attention(public.model, marks, ids, target, layer=5)
         (all_heads,) = heads
         expected = torch.tensor(case["greedy_avg_attention"])
         torch.testing.assert_close(all_heads[0, : len(target)], expected, rtol=0, atol=1e-3)
@@ -104,7 +108,7 @@ def test_a_word_adds_up_its_source_tokens_and_is_the_mean_of_its_own() -> None:
 
 def test_links_move_with_their_texts() -> None:
     link = Link(Word("a", 0, 1), Word("b", 2, 3), 0.5)
-    assert link.moved(10, 20) == Link(Word("a", 10, 11), Word("b", 22, 23), 0.5)
+    assert link.shifted(10, 20) == Link(Word("a", 10, 11), Word("b", 22, 23), 0.5)
 
 
 @pytest.mark.parametrize(
@@ -119,13 +123,13 @@ def test_links_move_with_their_texts() -> None:
     ],
 )
 def test_words_are_what_people_call_words(text: str, expected: list[str]) -> None:
-    found = words_of(text)
+    found = split_words(text)
     assert [word.text for word in found] == expected
     assert [text[word.start : word.end] for word in found] == expected
 
 
 def test_a_token_of_two_words_is_shared_out() -> None:
-    assert shares(words_of("a b"), [(0, 3)]) == [[(0, 0.5)], [(0, 0.5)]]
+    assert tokens_of_words(split_words("a b"), [(0, 3)]) == [[(0, 0.5)], [(0, 0.5)]]
 
 
 @settings(max_examples=60, deadline=None)
@@ -133,7 +137,7 @@ def test_a_token_of_two_words_is_shared_out() -> None:
 def test_tokens_of_bytes_cover_every_character_they_wrote(text: str) -> None:
     t = Tokenizer.train("bytes", ["x"], 300)
     ids = t.encode(text)
-    spans = written_spans(t, ids, text)
+    spans = decoded_spans(t, ids, text)
     assert spans == t.offsets(text)
 
 

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.engine.translate.segments import Portion, clauses, cut, joined, lines, sentences, words
+from qkv.engine.translate.segments import (
+    Segment,
+    join_segments,
+    split_at_spaces,
+    split_clauses,
+    split_line,
+    split_lines,
+    split_sentences,
+)
 
 ROOM = 11
 
@@ -33,19 +41,21 @@ def fits(text: str) -> bool:
     ],
 )
 def test_sentences_end_where_people_would_say(text: str, expected: list[str] | int) -> None:
-    found = [sentence.strip() for sentence in sentences(text)]
+    found = [sentence.strip() for sentence in split_sentences(text)]
     assert (len(found) if isinstance(expected, int) else found) == expected
 
 
 def test_clauses_end_at_commas_and_dashes_but_not_in_numbers() -> None:
-    found = [part.strip() for part in clauses("he paid 1,000.50, came; saw: and — well – won，好")]
+    found = [
+        part.strip() for part in split_clauses("he paid 1,000.50, came; saw: and — well – won，好")
+    ]
     assert found == ["he paid 1,000.50,", "came;", "saw:", "and —", "well –", "won，", "好"]
 
 
 @settings(max_examples=300, deadline=None)
 @given(text=TEXTS)
 def test_no_way_to_cut_loses_a_character(text: str) -> None:
-    for way in (sentences, clauses, words):
+    for way in (split_sentences, split_clauses, split_at_spaces):
         pieces = way(text)
         assert "".join(pieces) == text
         assert all(pieces)
@@ -55,13 +65,15 @@ def test_no_way_to_cut_loses_a_character(text: str) -> None:
 @given(text=TEXTS)
 def test_portions_said_unchanged_give_the_text_back(text: str) -> None:
     portions = [
-        p for line in lines(text) for p in (cut(line, fits) if len(line.text) > ROOM else [line])
+        p
+        for line in split_lines(text)
+        for p in (split_line(line, fits) if len(line.text) > ROOM else [line])
     ]
     for portion in portions:
         assert fits(portion.text)
         assert portion.text.strip()
         assert text[portion.start :].startswith(portion.text)
-    said, starts = joined(portions, [portion.text for portion in portions])
+    said, starts = join_segments(portions, [portion.text for portion in portions])
     # Only the space that sentences of Chinese lack may be new.
     assert said.replace(" ", "") == (text if portions else "").replace(" ", "")
     assert [said[at:].startswith(p.text) for at, p in zip(starts, portions, strict=True)] == [
@@ -70,13 +82,13 @@ def test_portions_said_unchanged_give_the_text_back(text: str) -> None:
 
 
 def test_the_only_line_of_a_text_stays_as_it_is() -> None:
-    assert lines("  a b ") == [Portion("  a b ", 0)]
-    assert lines("a\n b ") == [Portion("a", 0), Portion("b", 3, "\n ", " ")]
+    assert split_lines("  a b ") == [Segment("  a b ", 0)]
+    assert split_lines("a\n b ") == [Segment("a", 0), Segment("b", 3, "\n ", " ")]
 
 
 def test_as_many_words_as_fit_stay_together() -> None:
-    line = Portion("one two three four, five six seven eight nine ten", 5, "<", ">")
-    found = cut(line, fits)
+    line = Segment("one two three four, five six seven eight nine ten", 5, "<", ">")
+    found = split_line(line, fits)
     assert [portion.text for portion in found] == [
         "one two", "three four,", "five six", "seven eight", "nine ten",
     ]  # fmt: skip
@@ -85,7 +97,7 @@ def test_as_many_words_as_fit_stay_together() -> None:
 
 
 def test_a_run_without_any_space_is_cut_at_characters() -> None:
-    assert [p.text for p in cut(Portion("ab" * 13, 0), fits)] == [
+    assert [p.text for p in split_line(Segment("ab" * 13, 0), fits)] == [
         "ab" * 5 + "a",
         "ba" * 5 + "b",
         "abab",
@@ -93,9 +105,9 @@ def test_a_run_without_any_space_is_cut_at_characters() -> None:
 
 
 def test_sentences_get_the_space_that_chinese_lacks() -> None:
-    portions = cut(Portion("你好你好。再见再见！好好好。", 0), fits)
-    assert joined(portions, ["Hello.", "Goodbye!", "Fine."])[0] == "Hello. Goodbye! Fine."
-    assert joined(portions, ["你。", "好。", "好"])[0] == "你。好。好"
+    portions = split_line(Segment("你好你好。再见再见！好好好。", 0), fits)
+    assert join_segments(portions, ["Hello.", "Goodbye!", "Fine."])[0] == "Hello. Goodbye! Fine."
+    assert join_segments(portions, ["你。", "好。", "好"])[0] == "你。好。好"
 
 
 def test_a_very_long_text_is_cut_in_a_time_that_grows_with_its_length() -> None:
@@ -109,5 +121,8 @@ def test_a_very_long_text_is_cut_in_a_time_that_grows_with_its_length() -> None:
             return fits(text)
 
         text = unit * 4000
-        assert "".join(p.before + p.text + p.after for p in cut(Portion(text, 0), counted)) == text
+        assert (
+            "".join(p.before + p.text + p.after for p in split_line(Segment(text, 0), counted))
+            == text
+        )
         assert looked < 20 * len(text)

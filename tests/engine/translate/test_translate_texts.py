@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.engine.translate.letter_models import LETTERS, ROOM, Arabic, arabic, letters, speller
 
 from qkv.engine.beam.search import beam_search
-from qkv.engine.translate import Alternative, Marking, Translation, translate
+from qkv.engine.translate import Alternative, Translation, TranslationTemplate, translate
 from qkv.errors import DataError, UsageError
 from qkv.model import Translator
 from qkv.training.tasks.translate_data import translate_texts
@@ -33,11 +33,11 @@ def test_the_n_best_are_those_of_the_beam_search(
     seed: int, beams: int, length_penalty: float
 ) -> None:
     model, texts, t = speller(seed), some_texts(seed, 5), letters()
-    marks = Marking.of(t, model.config)
+    marks = TranslationTemplate.of(t, model.config)
     searched = beam_search(
         model, [[*t.encode(text), t.eos_id] for text in texts],
         start=t.bos_id, end=t.eos_id, beams=beams, best=beams, length_penalty=length_penalty,
-        forbidden=marks.never,
+        forbidden=marks.suppressed_ids,
     )  # fmt: skip
     found = translated(model, texts, beams=beams, best=beams, length_penalty=length_penalty)
     for text, translation, hypotheses in zip(texts, found, searched, strict=True):
@@ -169,5 +169,5 @@ def test_a_public_model_finds_the_expected_four(public: Arabic) -> None:
 def test_a_marking_without_room_is_refused() -> None:
     config = speller().config.model_copy(update={"length": 1})
     with pytest.raises(DataError, match="length=1 leaves no room beside 1 marks"):
-        Marking.of(letters(), config)
-    assert replace(Marking.of(letters(), speller().config)).room == ROOM
+        TranslationTemplate.of(letters(), config)
+    assert replace(TranslationTemplate.of(letters(), speller().config)).max_source_tokens == ROOM

@@ -16,7 +16,7 @@ from tests.interpret.attribution.known_attributions import (
 )
 from tests.model.odd_models import TRANSLATORS
 
-from qkv.engine.translate import Marking, translate
+from qkv.engine.translate import TranslationTemplate, translate
 from qkv.errors import DataError
 from qkv.interpret.attribution import why_translation
 from qkv.interpret.attribution.attribution_text import attribution_lines
@@ -89,8 +89,8 @@ def test_a_wrong_target_is_explained_as_it_stands() -> None:
 
 def test_forced_probabilities_are_the_models_own() -> None:
     model, t = sorter(), ideographs()
-    marks = Marking.of(t, model.config)
-    sources = [marks.source(t.encode(text)) for text in ("日月火", "火", "")]
+    marks = TranslationTemplate.of(t, model.config)
+    sources = [marks.wrap_source(t.encode(text)) for text in ("日月火", "火", "")]
     target = t.encode("了日月")
     logs = forced_log_probs(model, marks, sources, target)
     for row, source in zip(logs, sources, strict=True):

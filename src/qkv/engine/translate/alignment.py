@@ -11,7 +11,7 @@ from torch import Tensor
 from qkv.attention import AttentionSteps
 from qkv.engine.batching import inference
 from qkv.engine.beam.survivors import Hypothesis
-from qkv.engine.translate.segments import Marking, Plan, joined
+from qkv.engine.translate.segments import SegmentedText, TranslationTemplate, join_segments
 from qkv.errors import UsageError
 from qkv.model import Translator
 from qkv.text import Tokenizer
@@ -29,7 +29,7 @@ from qkv.text import Tokenizer
 #   word.
 
 
-def aligning_layer(model: Translator, asked: int | None = None) -> int:
+def alignment_layer(model: Translator, asked: int | None = None) -> int:
     """The number of the layer that is asked for, from 0 or, if negative, from behind."""
     layers = model.config.decoder.layers
     if asked is None:
@@ -39,8 +39,12 @@ def aligning_layer(model: Translator, asked: int | None = None) -> int:
     return asked % layers
 
 
-def cross_weights(
-    model: Translator, marking: Marking, source: Sequence[int], target: Sequence[int], layer: int
+def cross_attention(
+    model: Translator,
+    marking: TranslationTemplate,
+    source: Sequence[int],
+    target: Sequence[int],
+    layer: int,
 ) -> Tensor:
     """How much each target token looked at each source token, both without marks: (T, S)."""
     seen: list[Tensor] = []
@@ -54,14 +58,14 @@ def cross_weights(
     try:
         with inference(model):
             device = model.embedding.weight.device
-            read = torch.tensor([marking.source(source)], device=device)
-            written = torch.tensor([[*marking.start, *target]], device=device)
+            read = torch.tensor([marking.wrap_source(source)], device=device)
+            written = torch.tensor([[*marking.target_prefix, *target]], device=device)
             model.states(written, model.encode(read))
     finally:
         hook.remove()
     weights = seen[turns.index(layer)][0].float().mean(dim=0)  # (T, S), marks included
-    first = len(marking.start) - 1
-    before = len(marking.before)
+    first = len(marking.target_prefix) - 1
+    before = len(marking.source_prefix)
     return weights[first : first + len(target), before : before + len(source)].cpu()
 
 
@@ -81,18 +85,18 @@ class Word:
     start: int
     end: int
 
-    def moved(self, by: int) -> "Word":
+    def shifted(self, by: int) -> "Word":
         return Word(self.text, self.start + by, self.end + by)
 
 
-def words_of(text: str) -> list[Word]:
+def split_words(text: str) -> list[Word]:
     """The words of a text, in order; nothing but space stands between them."""
     sorts = "".join(map(_sort, text))
     spans = (found.span() for found in _WORD.finditer(sorts))
     return [Word(text[start:end], start, end) for start, end in spans]
 
 
-def shares(words: Sequence[Word], spans: Sequence[Span]) -> list[list[tuple[int, float]]]:
+def tokens_of_words(words: Sequence[Word], spans: Sequence[Span]) -> list[list[tuple[int, float]]]:
     """For each word the numbers of the tokens that cover some of it, and the share of each.
 
     A token counts once in all: one that covers two words is shared out between them.
@@ -105,7 +109,7 @@ def shares(words: Sequence[Word], spans: Sequence[Span]) -> list[list[tuple[int,
     return found
 
 
-def written_spans(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> list[Span]:
+def decoded_spans(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> list[Span]:
     """The characters of a decoded text that each of its tokens wrote.
 
     A token that wrote only some bytes of a character covers the whole of it.
@@ -162,9 +166,9 @@ class Link:
     target: Word
     weight: float
 
-    def moved(self, source: int, target: int) -> "Link":
+    def shifted(self, source: int, target: int) -> "Link":
         """The same link in texts that begin so many characters earlier."""
-        return Link(self.source.moved(source), self.target.moved(target), self.weight)
+        return Link(self.source.shifted(source), self.target.shifted(target), self.weight)
 
 
 class Aligner:
@@ -174,26 +178,30 @@ class Aligner:
     """
 
     def __init__(
-        self, model: Translator, tokenizer: Tokenizer, marking: Marking, layer: int | None = None
+        self,
+        model: Translator,
+        tokenizer: Tokenizer,
+        marking: TranslationTemplate,
+        layer: int | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.marking = marking
-        self.layer = aligning_layer(model, layer)
+        self.layer = alignment_layer(model, layer)
 
-    def links(self, plan: Plan, parts: Sequence[Hypothesis]) -> tuple[Link, ...]:
+    def links(self, plan: SegmentedText, parts: Sequence[Hypothesis]) -> tuple[Link, ...]:
         """The links of a text, portion by portion, with their places in the whole."""
         texts = [self.tokenizer.decode(part.ids) for part in parts]
-        _, starts = joined(plan.portions, texts)
+        _, starts = join_segments(plan.segments, texts)
         found: list[Link] = []
         for portion, ids, part, text, start in zip(
-            plan.portions, plan.ids, parts, texts, starts, strict=True
+            plan.segments, plan.ids, parts, texts, starts, strict=True
         ):
-            weights = cross_weights(self.model, self.marking, ids, part.ids, self.layer)
+            weights = cross_attention(self.model, self.marking, ids, part.ids, self.layer)
             spans = self.tokenizer.offsets(portion.text)
-            written = written_spans(self.tokenizer, part.ids, text)
+            written = decoded_spans(self.tokenizer, part.ids, text)
             for link in word_links(portion.text, spans, text, written, weights):
-                found.append(link.moved(portion.start, start))
+                found.append(link.shifted(portion.start, start))
         return tuple(found)
 
 
@@ -205,12 +213,12 @@ def word_links(
     w (T, S): the tokens' weights. A word gets the sum of its source tokens' weights, and looks as
     its target tokens do on average.
     """
-    sources = words_of(source)
-    targets = words_of(target)
-    columns = shares(sources, source_spans)
+    sources = split_words(source)
+    targets = split_words(target)
+    columns = tokens_of_words(sources, source_spans)
     rows = w.tolist()
     found = list[Link]()
-    for word, tokens in zip(targets, shares(targets, target_spans), strict=True):
+    for word, tokens in zip(targets, tokens_of_words(targets, target_spans), strict=True):
         whole = sum(share for _, share in tokens)
         if not whole or not sources:
             continue

@@ -65,17 +65,17 @@ _BEFORE_A_NUMBER = {
 }  # fmt: skip
 
 
-def sentences(text: str) -> list[str]:
+def split_sentences(text: str) -> list[str]:
     """The sentences of a text, each with the space behind it."""
     return pieces(text, [found.end() for found in _END.finditer(text) if _ends(text, found)])
 
 
-def clauses(text: str) -> list[str]:
+def split_clauses(text: str) -> list[str]:
     """The parts of a sentence between commas, semicolons, colons and dashes."""
     return pieces(text, [found.end() for found in _CLAUSE.finditer(text)])
 
 
-def words(text: str) -> list[str]:
+def split_at_spaces(text: str) -> list[str]:
     """What stands between spaces, each word with the space behind it."""
     return pieces(text, [found.end() for found in _WORD.finditer(text)])
 
@@ -105,11 +105,11 @@ Fits = Callable[[str], bool]
 
 _BREAK = re.compile(r"(?:\r\n|[\n\r\u2028\u2029])+")
 
-_FINER: tuple[Callable[[str], list[str]], ...] = (clauses, words, list)
+_FINER: tuple[Callable[[str], list[str]], ...] = (split_clauses, split_at_spaces, list)
 
 
 @dataclass(frozen=True)
-class Portion:
+class Segment:
     """A part of a text that is translated by itself, and the space around it, which is not."""
 
     text: str
@@ -118,25 +118,25 @@ class Portion:
     after: str = ""
 
 
-def lines(text: str) -> list[Portion]:
+def split_lines(text: str) -> list[Segment]:
     """The lines of a text that have anything in them; the only line of a text stays as it is."""
     if not _BREAK.search(text):
         if text.strip():
-            return [Portion(text, 0)]
+            return [Segment(text, 0)]
         return []
     ends = [found.end() for found in _BREAK.finditer(text)]
-    return _portions(pieces(text, ends), Portion("", 0))
+    return _portions(pieces(text, ends), Segment("", 0))
 
 
-def cut(line: Portion, fits: Fits) -> list[Portion]:
+def split_line(line: Segment, fits: Fits) -> list[Segment]:
     """The sentences of a line, or parts of them where one does not fit."""
     found: list[str] = []
-    for sentence in sentences(line.text):
+    for sentence in split_sentences(line.text):
         found += _cut_finer(sentence, fits, _FINER)
     return _portions(found, line)
 
 
-def joined(portions: Sequence[Portion], said: Sequence[str]) -> tuple[str, list[int]]:
+def join_segments(portions: Sequence[Segment], said: Sequence[str]) -> tuple[str, list[int]]:
     """What was said of each portion with the space that stood between them, and where it begins."""
     text = ""
     starts = list[int]()
@@ -181,9 +181,9 @@ def _most(parts: Sequence[str], first: int, fits: Fits) -> int:
     return most
 
 
-def _portions(parts: Sequence[str], whole: Portion) -> list[Portion]:
+def _portions(parts: Sequence[str], whole: Segment) -> list[Segment]:
     """Pieces of a whole without the space around them; a blank one is space before the next."""
-    found: list[Portion] = []
+    found: list[Segment] = []
     place = whole.start
     space = whole.before
     for piece in parts:
@@ -194,14 +194,14 @@ def _portions(parts: Sequence[str], whole: Portion) -> list[Portion]:
             lead = piece
         trail = piece[len(lead) + len(text) :]
         if text:
-            found.append(Portion(text, place + len(lead), space + lead))
+            found.append(Segment(text, place + len(lead), space + lead))
             space = trail
         else:
             space += piece
         place += len(piece)
     if found:
         last = found[-1]
-        found[-1] = Portion(last.text, last.start, last.before, space + whole.after)
+        found[-1] = Segment(last.text, last.start, last.before, space + whole.after)
     return found
 
 
@@ -209,18 +209,18 @@ UNWRITTEN = ("pad", "unk", "bos", "mask")  # marks that no target holds
 
 
 @dataclass(frozen=True)
-class Marking:
+class TranslationTemplate:
     """How texts are marked for one model."""
 
-    before: tuple[int, ...]  # in front of a source
-    after: tuple[int, ...]  # behind it
-    start: tuple[int, ...]  # what a target begins with
-    end: int
-    never: tuple[int, ...]  # tokens that are not written
-    room: int  # for the tokens of a source
+    source_prefix: tuple[int, ...]  # in front of a source
+    source_suffix: tuple[int, ...]  # behind it
+    target_prefix: tuple[int, ...]  # what a target begins with
+    eos_id: int
+    suppressed_ids: tuple[int, ...]  # tokens that are not written
+    max_source_tokens: int  # for the tokens of a source
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, config: EncoderDecoder) -> "Marking":
+    def of(cls, tokenizer: Tokenizer, config: EncoderDecoder) -> "TranslationTemplate":
         """The marks that `qkv train translate` puts around the texts of such a model."""
         t = tokenizer
         marked = t.adds_special_tokens or t.special_tokens.omit_source_eos
@@ -238,9 +238,9 @@ class Marking:
             raise DataError(f"length={config.length} leaves no room beside {around} marks")
         return cls(tuple(before), tuple(after), start, t.eos_id, never, room)
 
-    def source(self, ids: Sequence[int]) -> list[int]:
+    def wrap_source(self, ids: Sequence[int]) -> list[int]:
         """A source as the encoder reads it."""
-        return [*self.before, *ids, *self.after]
+        return [*self.source_prefix, *ids, *self.source_suffix]
 
 
 Long = Literal["error", "sentences"]
@@ -251,63 +251,67 @@ Ids = Sequence[int]
 
 
 @dataclass(frozen=True)
-class Plan:
+class SegmentedText:
     """A text, its portions and their ids without marks; a blank text has none."""
 
     text: str
-    portions: tuple[Portion, ...]
+    segments: tuple[Segment, ...]
     ids: tuple[Ids, ...]
     remark: str | None = None
 
 
-def plans(texts: Sequence[str], tokenizer: Tokenizer, marking: Marking, long: Long) -> list[Plan]:
+def segment_texts(
+    texts: Sequence[str], tokenizer: Tokenizer, marking: TranslationTemplate, long: Long
+) -> list[SegmentedText]:
     """How each text is translated: as it is, line by line, or, if need be, by its sentences."""
-    cuts = [lines(text) for text in texts]
+    cuts = [split_lines(text) for text in texts]
     encoded = iter(tokenizer.encode_many([line.text for text in cuts for line in text]))
     found = []
     for text, portions in zip(texts, cuts, strict=True):
         ids = [next(encoded) for _ in portions]
-        if any(len(line) > marking.room for line in ids):
+        if any(len(line) > marking.max_source_tokens for line in ids):
             found.append(_cut(text, portions, ids, tokenizer, marking, long))
         else:
-            found.append(Plan(text, tuple(portions), tuple(ids)))
+            found.append(SegmentedText(text, tuple(portions), tuple(ids)))
     return found
 
 
 def _cut(
     text: str,
-    line_portions: Sequence[Portion],
+    line_portions: Sequence[Segment],
     line_ids: Sequence[Ids],
     tokenizer: Tokenizer,
-    marking: Marking,
+    marking: TranslationTemplate,
     long: Long,
-) -> Plan:
+) -> SegmentedText:
     """The plan of a text that has a line longer than the model reads."""
-    portions = list[Portion]()
+    portions = list[Segment]()
     ids = list[Ids]()
     told = ""
     for line, whole in zip(line_portions, line_ids, strict=True):
-        if len(whole) <= marking.room:
+        if len(whole) <= marking.max_source_tokens:
             portions.append(line)
             ids.append(whole)
             continue
-        most = f"{len(whole):,} tokens but the model reads at most {marking.room:,}"
+        most = f"{len(whole):,} tokens but the model reads at most {marking.max_source_tokens:,}"
         if long == "error":
             raise DataError(
                 f"the text {_shown(line.text)} has {most}; shorten it, or have it translated "
                 f"sentence by sentence with --long sentences"
             )
-        parts = cut(line, lambda part: len(tokenizer.encode(part)) <= marking.room)
+        parts = split_line(
+            line, lambda part: len(tokenizer.encode(part)) <= marking.max_source_tokens
+        )
         portions += parts
         ids += tokenizer.encode_many([part.text for part in parts])
         told = told or f"{_shown(line.text)} has {most}"
-    _refuse_whole(portions, ids, marking.room)
-    return Plan(
+    _refuse_whole(portions, ids, marking.max_source_tokens)
+    return SegmentedText(
         text, tuple(portions), tuple(ids), f"{told}; it was translated in {len(ids):,} parts"
     )
 
 
-def _refuse_whole(portions: Sequence[Portion], ids: Sequence[Ids], room: int) -> None:
+def _refuse_whole(portions: Sequence[Segment], ids: Sequence[Ids], room: int) -> None:
     for portion, tokens in zip(portions, ids, strict=True):
         if len(tokens) > room:
             raise DataError(
@@ -323,7 +327,7 @@ def _shown(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Combination:
+class CombinedHypothesis:
     """One hypothesis for each portion, in order."""
 
     parts: tuple[Hypothesis, ...] = ()
@@ -332,20 +336,20 @@ class Combination:
     scored: int = 0  # tokens
     ended: bool = True
 
-    def with_(self, part: Hypothesis, length_penalty: float) -> "Combination":
+    def with_(self, part: Hypothesis, length_penalty: float) -> "CombinedHypothesis":
         """This one with the hypothesis of one more portion."""
         total = self.total + part.score
         scored = self.scored + part.scored
         score = total / math.pow(scored, length_penalty)
         ended = self.ended and part.stop_reason == "end"
-        return Combination((*self.parts, part), score, total, scored, ended)
+        return CombinedHypothesis((*self.parts, part), score, total, scored, ended)
 
 
 def best_combinations(
     portions: Sequence[Sequence[Hypothesis]], best: int, length_penalty: float
-) -> list[Combination]:
+) -> list[CombinedHypothesis]:
     """The `best` combinations by score, found portion by portion; best first."""
-    found = [Combination()]
+    found = [CombinedHypothesis()]
     for hypotheses in portions:
         longer = [way.with_(part, length_penalty) for way in found for part in hypotheses]
         longer.sort(key=lambda way: -way.score)  # stable: of equals, the first

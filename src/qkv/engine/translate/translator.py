@@ -7,13 +7,13 @@ from typing import Literal, get_args
 from qkv.engine.beam.search import beam_search
 from qkv.engine.translate.alignment import Aligner, Link
 from qkv.engine.translate.segments import (
-    Combination,
+    CombinedHypothesis,
     Long,
-    Marking,
-    Plan,
+    SegmentedText,
+    TranslationTemplate,
     best_combinations,
-    joined,
-    plans,
+    join_segments,
+    segment_texts,
 )
 from qkv.errors import UsageError, unknown
 from qkv.model import Translator
@@ -63,7 +63,7 @@ def translate(
     alignment: bool = False,
     layer: int | None = None,
     batch_tokens: int = 8192,
-    marking: Marking | None = None,
+    template: TranslationTemplate | None = None,
 ) -> list[Translation]:
     """The best translation found for each text, in the order of the texts.
 
@@ -75,27 +75,27 @@ def translate(
     """
     if long not in get_args(Long):
         raise UsageError(unknown("treatment of long texts", long, get_args(Long)))
-    if marking is None:
-        marks = Marking.of(tokenizer, model.config)
+    if template is None:
+        marks = TranslationTemplate.of(tokenizer, model.config)
     else:
-        marks = marking
+        marks = template
     if alignment:
         aligner = Aligner(model, tokenizer, marks, layer)
     else:
         aligner = None
-    asked = plans(texts, tokenizer, marks, long)
+    asked = segment_texts(texts, tokenizer, marks, long)
     found = iter(
         beam_search(
             model,
-            [marks.source(ids) for plan in asked for ids in plan.ids],
-            start=marks.start[-1],
-            before=marks.start[:-1],
-            end=marks.end,
+            [marks.wrap_source(ids) for plan in asked for ids in plan.ids],
+            start=marks.target_prefix[-1],
+            before=marks.target_prefix[:-1],
+            end=marks.eos_id,
             beams=beams,
             best=best,
             longest=longest,
             length_penalty=length_penalty,
-            forbidden=marks.never,
+            forbidden=marks.suppressed_ids,
             batch_tokens=batch_tokens,
         )
     )
@@ -111,15 +111,15 @@ def translate(
     return translations
 
 
-def _said(plan: Plan, way: Combination, tokenizer: Tokenizer) -> Alternative:
+def _said(plan: SegmentedText, way: CombinedHypothesis, tokenizer: Tokenizer) -> Alternative:
     # A part is of one line, so that lines of the answer stay beside those of the source.
     parts = [tokenizer.decode(part.ids).replace("\n", " ") for part in way.parts]
-    text, _ = joined(plan.portions, parts)
+    text, _ = join_segments(plan.segments, parts)
     return Alternative(text, way.score, "end" if way.ended else "length")
 
 
 def _translation(
-    plan: Plan, said: tuple[Alternative, ...], links: tuple[Link, ...] | None
+    plan: SegmentedText, said: tuple[Alternative, ...], links: tuple[Link, ...] | None
 ) -> Translation:
     first = said[0]
     return Translation(

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from qkv.attention import Mask
 from qkv.engine.batching import PaddedBatch, batched_outputs, inference
-from qkv.engine.translate import Marking
+from qkv.engine.translate import TranslationTemplate
 from qkv.interpret.attribution.faithfulness import FloatArray, WordSet
 from qkv.interpret.attribution.gradients import Objective
 from qkv.interpret.attribution.words import TokenizedPair, TokenizedText
@@ -142,12 +142,14 @@ class ForcedDecoding:
     """The probability of a fixed target, whatever words of its source are hidden."""
 
     model: Translator
-    marking: Marking
+    marking: TranslationTemplate
     pair: TokenizedPair
 
     def word_log_probs(self, sets: list[WordSet]) -> list[FloatArray]:
         """log p of each target word, (words,), with each set of source words hidden."""
-        end = self.marking.after or (self.marking.end,)  # an empty source still has its end
+        end = self.marking.source_suffix or (
+            self.marking.eos_id,
+        )  # an empty source still has its end
         occlusion = RemoveTokens(tuple(end))
         source = self.pair.source
         sources = [occlusion.apply(source.ids, source.positions_of(words)) for words in sets]
@@ -161,7 +163,7 @@ class ForcedDecoding:
 
 def forced_log_probs(
     model: Translator,
-    marking: Marking,
+    marking: TranslationTemplate,
     sources: Sequence[Sequence[int]],
     target: Sequence[int],
 ) -> FloatArray:
@@ -170,8 +172,10 @@ def forced_log_probs(
     if not target:
         return log_probs
     device = model.embedding.weight.device
-    start = len(marking.start) - 1
-    decoder_ids = torch.tensor([*marking.start, *target][: start + len(target)], device=device)
+    start = len(marking.target_prefix) - 1
+    decoder_ids = torch.tensor(
+        [*marking.target_prefix, *target][: start + len(target)], device=device
+    )
     target_ids = torch.tensor(target, device=device)
     batch_size = max(1, MAX_BATCH_LOGITS // (len(decoder_ids) * model.config.embedding.vocabulary))
     with inference(model):

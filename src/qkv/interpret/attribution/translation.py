@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qkv.engine.translate import Marking
-from qkv.engine.translate.alignment import aligning_layer, cross_weights
+from qkv.engine.translate import TranslationTemplate
+from qkv.engine.translate.alignment import alignment_layer, cross_attention
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_SEED,
     Faithfulness,
@@ -146,7 +146,7 @@ def why_translation(
     *,
     beams: int = 4,
     layer: int | None = None,
-    marking: Marking | None = None,
+    marking: TranslationTemplate | None = None,
     seed: int = DEFAULT_SEED,
 ) -> TranslationAttribution:
     """Which source words each word of the target, by default the model's own, depends on.
@@ -155,7 +155,7 @@ def why_translation(
     with other special tokens than its tokenizer's.
     """
     if marking is None:
-        marking = Marking.of(tokenizer, model.config)
+        marking = TranslationTemplate.of(tokenizer, model.config)
     pair = tokenize_pair(model, tokenizer, source, target, marking, beams)
     sources = pair.source.words
     deletions = DeletionCache(ForcedDecoding(model, marking, pair).word_log_probs)
@@ -163,10 +163,10 @@ def why_translation(
     full, empty = deletions([frozenset(), frozenset(range(len(sources)))])
     occluded = np.array(deletions.leave_one_out(len(sources))).T  # (targets, sources)
     effects = full[:, None] - occluded
-    attention_layer = aligning_layer(model, layer)
-    weights = cross_weights(model, marking, pair.source_ids, pair.target_ids, attention_layer)
+    attention_layer = alignment_layer(model, layer)
+    weights = cross_attention(model, marking, pair.source_ids, pair.target_ids, attention_layer)
     attention = _word_attention(
-        weights.double().numpy(), pair.target_words, sources, len(marking.before)
+        weights.double().numpy(), pair.target_words, sources, len(marking.source_prefix)
     )
     targets = _target_words(pair.target_words, full, empty, attention, effects)
     agree = [word.agrees for word in targets if not word.hallucinated]

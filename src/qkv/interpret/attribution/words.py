@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from qkv.engine.beam.search import beam_search
 from qkv.engine.cluster.clustering import Span, tokens_of_words
-from qkv.engine.translate import Marking
-from qkv.engine.translate.alignment import written_spans
-from qkv.engine.translate.segments import plans
+from qkv.engine.translate import TranslationTemplate
+from qkv.engine.translate.alignment import decoded_spans
+from qkv.engine.translate.segments import segment_texts
 from qkv.errors import DataError
 from qkv.model import Translator
 from qkv.text import Tokenizer
@@ -126,25 +126,30 @@ def tokenize_pair(
     tokenizer: Tokenizer,
     source: str,
     target: str | None,
-    marking: Marking,
+    marking: TranslationTemplate,
     beams: int,
 ) -> TokenizedPair:
     """The source with this target, or with the model's own translation if target is None."""
     text = _single_line(source, tokenizer, marking)
     tokenized = tokenize(
-        tokenizer, text, model.config.length, marking.before, marking.after, "the source"
+        tokenizer,
+        text,
+        model.config.length,
+        marking.source_prefix,
+        marking.source_suffix,
+        "the source",
     )
     if not tokenized.words:
         raise DataError("the source has no words the model knows, so there is nothing to explain")
-    first = len(marking.before)
-    source_ids = tokenized.ids[first : len(tokenized.ids) - len(marking.after)]
+    first = len(marking.source_prefix)
+    source_ids = tokenized.ids[first : len(tokenized.ids) - len(marking.source_suffix)]
     if target is None:
         target_ids = _translate(model, tokenized.ids, marking, beams)
     else:
         target_ids = tuple(tokenizer.encode(target, target=True))
     target_text = tokenizer.decode(target_ids)
     # The decoder reads its start tokens and all target tokens but the last.
-    max_length = model.config.length - len(marking.start) + 1
+    max_length = model.config.length - len(marking.target_prefix) + 1
     if len(target_ids) > max_length:
         raise DataError(
             f"the target has {len(target_ids):,} tokens but the model reads at most "
@@ -155,33 +160,33 @@ def tokenize_pair(
         spans = token_spans
         words = spans(tokenizer, text, source_ids, tokenizer.offsets(text), first)
         tokenized = replace(tokenized, words=words)
-    offsets = written_spans(tokenizer, target_ids, target_text)
+    offsets = decoded_spans(tokenizer, target_ids, target_text)
     target_words = spans(tokenizer, target_text, target_ids, offsets)
     if not target_words:
         raise DataError("the target has no words, so there is nothing to explain")
     return TokenizedPair(tokenized, source_ids, target_text, target_ids, target_words)
 
 
-def _single_line(source: str, tokenizer: Tokenizer, marking: Marking) -> str:
-    (plan,) = plans([source], tokenizer, marking, "error")
-    if len(plan.portions) != 1:
+def _single_line(source: str, tokenizer: Tokenizer, marking: TranslationTemplate) -> str:
+    (plan,) = segment_texts([source], tokenizer, marking, "error")
+    if len(plan.segments) != 1:
         raise DataError(
-            f"the source has {len(plan.portions)} lines of text but a translation is explained "
+            f"the source has {len(plan.segments)} lines of text but a translation is explained "
             "line by line; pass one"
         )
-    return plan.portions[0].text
+    return plan.segments[0].text
 
 
 def _translate(
-    model: Translator, source: Sequence[int], marking: Marking, beams: int
+    model: Translator, source: Sequence[int], marking: TranslationTemplate, beams: int
 ) -> tuple[int, ...]:
     (hypotheses,) = beam_search(
         model,
         [source],
-        start=marking.start[-1],
-        before=marking.start[:-1],
-        end=marking.end,
+        start=marking.target_prefix[-1],
+        before=marking.target_prefix[:-1],
+        end=marking.eos_id,
         beams=beams,
-        forbidden=marking.never,
+        forbidden=marking.suppressed_ids,
     )
     return tuple(hypotheses[0].ids)

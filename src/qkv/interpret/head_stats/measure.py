@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 import torch
 
 from qkv.engine.engine import Engine
-from qkv.engine.translate.segments import Marking
+from qkv.engine.translate.segments import TranslationTemplate
 from qkv.errors import UsageError
 from qkv.interpret.glass_box import tokenize_input
 from qkv.interpret.head_stats.head_statistics import (
@@ -179,9 +179,9 @@ def _add_special_tokens(
     if tokenizer is None:
         return TokenizedInput.from_ids(**ids)
     if isinstance(model, Translator):
-        marking = Marking.of(tokenizer, model.config)
-        target = [*marking.start, *ids["target"]]
-        return TokenizedInput.from_ids(source=marking.source(ids["source"]), target=target)
+        marking = TranslationTemplate.of(tokenizer, model.config)
+        target = [*marking.target_prefix, *ids["target"]]
+        return TokenizedInput.from_ids(source=marking.wrap_source(ids["source"]), target=target)
     if isinstance(model, Decoder) and isinstance(model.config.output, NextToken):
         return TokenizedInput.from_ids(text=[*tokenizer.prefix_ids, *ids["text"]])
     return TokenizedInput.from_ids(text=tokenizer.add_special_tokens(ids["text"]))
@@ -207,14 +207,14 @@ def _translate(engine: Engine, model: Translator, text: str) -> TokenizedInput:
     The translation of an undertrained model may have more tokens when it is tokenized again.
     """
     tokenizer = engine.tokenizer
-    marking = Marking.of(tokenizer, model.config)
-    source = marking.source(tokenizer.encode(text))
+    marking = TranslationTemplate.of(tokenizer, model.config)
+    source = marking.wrap_source(tokenizer.encode(text))
     if len(source) > model.config.length:
         raise UsageError(
             f"a text has {len(source)} tokens but the model reads at most {model.config.length}"
         )
     translation = tokenizer.encode(engine.translate([text])[0].text, target=True)
-    target = [*marking.start, *translation][: model.config.length]
+    target = [*marking.target_prefix, *translation][: model.config.length]
     return TokenizedInput.from_ids(source=source, target=target)
 
 

@@ -10,7 +10,7 @@ from qkv.data import Pair
 from qkv.data.encoded import Encoded, Noisy, encode, near_length
 from qkv.engine.batching import inference
 from qkv.engine.beam.search import beam_search
-from qkv.engine.translate import Marking as SpecialTokenLayout
+from qkv.engine.translate import TranslationTemplate
 from qkv.errors import DataError
 from qkv.metrics.text_scores import score_translations
 from qkv.model import EncoderDecoder, Translator
@@ -37,17 +37,17 @@ class TruncatingLayout:
 
     def __init__(self, tokenizer: Tokenizer, config: EncoderDecoder) -> None:
         self.tokenizer = tokenizer
-        self.layout = SpecialTokenLayout.of(tokenizer, config)
-        self.start = self.layout.start
-        self.end = self.layout.end
-        self.forbidden = self.layout.never
-        self.max_source = self.layout.room
+        self.layout = TranslationTemplate.of(tokenizer, config)
+        self.start = self.layout.target_prefix
+        self.end = self.layout.eos_id
+        self.forbidden = self.layout.suppressed_ids
+        self.max_source = self.layout.max_source_tokens
         # How many special tokens a source and a target have.
-        self.counts: Ids = np.array([len(self.layout.source(())), len(self.start)])
+        self.counts: Ids = np.array([len(self.layout.wrap_source(())), len(self.start)])
 
     def source(self, ids: Sequence[int]) -> list[int]:
         """A source as the encoder reads it, truncated to the model's context length."""
-        return self.layout.source(ids[: self.max_source])
+        return self.layout.wrap_source(ids[: self.max_source])
 
     def remarks(self, texts: Sequence[str]) -> list[str]:
         """A sentence about truncated sources, if there are any."""
