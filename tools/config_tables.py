@@ -39,14 +39,11 @@ def _reachable(root: type[BaseModel]) -> list[type[BaseModel]]:
 
 def _choices_in(annotation: Any) -> list[type[BaseModel]]:
     from qkv.model import PartConfig
-    from qkv.training.tasks import TASKS, Task
 
     if inspect.isclass(annotation) and issubclass(annotation, PartConfig):
         return (
             [annotation] if "kind" in annotation.model_fields else [*annotation.variants().values()]
         )
-    if annotation is Task:  # any task that is registered
-        return list(TASKS.values())
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         return [annotation]
     return [choice for part in getattr(annotation, "__args__", ()) for choice in _choices_in(part)]
@@ -97,8 +94,6 @@ def _takes(schema: Schema) -> str:
     """A type in words; choices as links to their sections."""
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[1]
-        if name == "Task":
-            return _any_task()
         return f"[{name}](#{name.lower()})"
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
@@ -112,14 +107,6 @@ def _takes(schema: Schema) -> str:
         return "a list of texts" if schema.get("items") == {"type": "string"} else "a list"
     words = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`"}
     return " ".join(filter(None, (words.get(schema.get("type", ""), "text"), _bounds(schema))))
-
-
-def _any_task() -> str:
-    from qkv.training.tasks import TASKS
-
-    names = [task.__name__ for task in TASKS.values()]
-    links = [f"[{name}](#{name.lower()})" for name in names]
-    return " or ".join((", ".join(links[:-1]), links[-1]))
 
 
 def _bounds(schema: Schema) -> str:

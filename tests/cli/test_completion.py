@@ -108,9 +108,9 @@ def test_the_names_are_those_of_what_they_name() -> None:
     from qkv.model import presets
     from qkv.model.presets import SIZES
     from qkv.text import TOKENIZER_KINDS
-    from qkv.training.tasks import TASKS
+    from qkv.training.tasks import Task
 
-    assert tuple(TASKS) == names.JOBS
+    assert tuple(Task.variants()) == names.JOBS
     assert tuple(BUILT_IN) == names.CORPORA
     assert tuple(SIZES) == names.SIZES
     assert tuple(presets()) == names.PRESETS

@@ -12,7 +12,7 @@ from tests.training.tiny_runs import NARROW, data_for, sentences, written
 import qkv
 from qkv.errors import QkvError
 from qkv.training.recipe import read_recipe
-from qkv.training.tasks import TASKS
+from qkv.training.tasks import Task
 from qkv.training.tasks.classify import ClassifyTask
 from qkv.training.tasks.language import LanguageTask
 
@@ -174,13 +174,14 @@ def test_a_task_defined_outside_the_package_trains_by_its_kind(tmp_path: Path) -
         with pytest.raises(QkvError, match="zloss"):
             qkv.train("backwards", output=tmp_path / "no", settings={"task": {"zloss": 1.0}})
     finally:
-        del TASKS["backwards"]
+        del Task._variants["backwards"]
+        Task._adapter = None
 
 
 def test_every_task_describes_itself() -> None:
-    assert list(TASKS) == ["language", "masked", "classify", "translate", "embed"]
-    assert TASKS["classify"] is ClassifyTask
-    for kind, task in TASKS.items():
+    assert list(Task.variants()) == ["language", "masked", "classify", "translate", "embed"]
+    assert Task.variants()["classify"] is ClassifyTask
+    for kind, task in Task.variants().items():
         assert task.name() == kind
         assert task.title
         assert task.summary
@@ -195,6 +196,6 @@ def test_every_task_describes_itself() -> None:
 def test_help_describes_every_task_as_the_task_does(command: str, qkv: Any) -> None:
     _, out, _ = qkv(command, "--help")
     words = " ".join(out.split())
-    for kind, task in TASKS.items():
+    for kind, task in Task.variants().items():
         line = task.summary if command == "train" else task.measures
         assert f"{kind} {line}" in words

@@ -32,7 +32,7 @@ from qkv.training.recipe import (
     overlay,
     spread_to_stacks,
 )
-from qkv.training.tasks import TASKS, DataConfig, DataModule, Task, check_columns, find_task
+from qkv.training.tasks import DataConfig, DataModule, Task, check_columns, find_task
 
 DEFAULT_SIZE = "small"
 DEFAULT_CHARACTER_CONTEXT = 128  # of models whose tokens are single letters
@@ -213,7 +213,8 @@ def _check_arguments(task: type[Task], args: TrainArgs) -> None:
 def _check_support(task: type[Task], setting: str, supports: Callable[[type[Task]], bool]) -> None:
     """Raises a UsageError if the task does not support the setting, naming those that do."""
     if not supports(task):
-        names = " and ".join(name for name, other in TASKS.items() if supports(other))
+        tasks = Task.variants()
+        names = " and ".join(name for name, other in tasks.items() if supports(other))
         raise UsageError(f"{setting} is for {names}, not for {task.name()}; leave it out")
 
 

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, NoReturn
 
 import tomli_w
-from pydantic import BeforeValidator, Field, PositiveFloat, SerializeAsAny, ValidationError
+from pydantic import Field, PositiveFloat, ValidationError
 
-from qkv.errors import ConfigError, TrainingError, UsageError, unknown
+from qkv.errors import TrainingError, UsageError, unknown
 from qkv.legacy import upgrade
 from qkv.model import DecoderOnly, EncoderDecoder, EncoderOnly
 from qkv.model.config import Config, Count, Fraction, Size, validation_message
 from qkv.model.stack import Stack
 from qkv.training.optimizer import Linear, MuonAdamW, OptimizerConfig, ScheduleConfig
-from qkv.training.tasks import TASKS, DataConfig, Task
+from qkv.training.tasks import DataConfig, Task
 
 Settings = dict[str, Any]
 
@@ -41,17 +41,6 @@ class Origin(Config):
     sha256: str
 
 
-def _parse_task(fields: Any) -> Any:
-    """The registered task of that kind; tasks can be added at any time, unlike to a union."""
-    if not isinstance(fields, Mapping):
-        return fields
-    kind = fields.get("kind")
-    if kind not in TASKS:
-        raise ConfigError(f"task.kind: {unknown('kind', str(kind), TASKS)}")
-    return TASKS[kind](**fields)
-
-
-TaskConfig = Annotated[SerializeAsAny[Task], BeforeValidator(_parse_task)]
 AnyModelConfig = Annotated[EncoderOnly | DecoderOnly | EncoderDecoder, Field(discriminator="kind")]
 
 
@@ -61,7 +50,7 @@ class Recipe(Config):
     data: DataConfig
     tokens: TokenizerConfig | None = None  # none: the tokenizer of the origin
     origin: Origin | None = None
-    task: TaskConfig
+    task: Task  # any registered one, by its kind
     model: AnyModelConfig
     optimizer: OptimizerConfig = MuonAdamW()
     schedule: ScheduleConfig = Linear()

@@ -10,7 +10,6 @@ from qkv.training.tasks.embed import EmbedTask
 
 # isort: on
 from qkv.training.tasks.task import (
-    TASKS,
     Batch,
     DataConfig,
     DataModule,
@@ -24,7 +23,6 @@ from qkv.training.tasks.task import (
 )
 
 __all__ = [
-    "TASKS",
     "Batch",
     "ClassifyTask",
     "DataConfig",

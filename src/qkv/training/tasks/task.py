@@ -29,7 +29,7 @@ from torch import Tensor
 from qkv.bundle import Bundle
 from qkv.errors import DataError, TrainingError, UsageError, unknown
 from qkv.model import Model, ModelConfig
-from qkv.model.config import Config
+from qkv.model.config import Config, PartConfig
 from qkv.report import Table
 from qkv.text import Tokenizer
 from qkv.training.optimizer import AdamW, Linear, MuonAdamW, Schedule
@@ -159,13 +159,8 @@ class DataModule(ABC):
         """All validation examples, with the baseline and samples, for the report."""
 
 
-TASKS: dict[str, type["Task"]] = {}  # by kind, in the order of definition
-
-
-class Task(Config):
+class Task(PartConfig):
     """The base of all tasks. A subclass with a default `kind` is registered under it."""
-
-    kind: str
 
     # What the command line, the report and `qkv plan` print.
     title: ClassVar[str]  # of the report, as in "A text classifier"
@@ -193,13 +188,6 @@ class Task(Config):
     patience: ClassVar[int] = 0
     finetune_lr: ClassVar[float] = 0.04  # of AdamW, divided by the width of the model
     finetune_ema: ClassVar[float] = 0.0
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **options: Any) -> None:
-        super().__pydantic_init_subclass__(**options)
-        kind = cls.model_fields["kind"].default
-        if isinstance(kind, str):
-            TASKS[kind] = cls
 
     @classmethod
     def name(cls) -> str:
@@ -269,17 +257,19 @@ class Task(Config):
 
 def find_task(name: str) -> type[Task]:
     """The task of that name; raises a UsageError with the closest one."""
-    if name not in TASKS:
-        raise UsageError(unknown("job", name, TASKS))
-    return TASKS[name]
+    tasks = Task.variants()
+    if name not in tasks:
+        raise UsageError(unknown("job", name, tasks))
+    return tasks[name]
 
 
 def task_for(model: Model) -> type[Task]:
     """The task the model was made for, by its output layer."""
-    for task in TASKS.values():
+    tasks = Task.variants()
+    for task in tasks.values():
         if task.matches(model):
             return task
-    raise TrainingError(f"this model was made for none of the tasks {', '.join(TASKS)}")
+    raise TrainingError(f"this model was made for none of the tasks {', '.join(tasks)}")
 
 
 ARCHITECTURES = {
@@ -290,7 +280,8 @@ ARCHITECTURES = {
 
 
 def _wrong_architecture(task: type[Task], config: ModelConfig) -> TrainingError:
-    suitable = [name for name, other in TASKS.items() if other.architecture == config.kind]
+    tasks = Task.variants()
+    suitable = [name for name, other in tasks.items() if other.architecture == config.kind]
     *rest, last = suitable or ["nothing"]
     options = f"{', '.join(rest)} or {last}" if rest else last
     return TrainingError(
