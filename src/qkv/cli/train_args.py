@@ -75,7 +75,7 @@ Optimizer = Annotated[
     ),
 ]
 OldOptimizer = Annotated[
-    str | None, option("--optimiser", hidden=True, autocompletion=one_of(OPTIMISERS))
+    str | None, option("--optimiser", hidden=True, help="The old spelling of --optimizer.")
 ]
 Seed = Annotated[int | None, option(min=0, show_default="0", help="Same seed, same weights.")]
 Compile = Annotated[

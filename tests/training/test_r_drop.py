@@ -1,15 +1,15 @@
-"""R-Drop: nothing without dropout, and a price for every symmetric_kl with it."""
+"""R-Drop: nothing without dropout, and a weighted symmetric KL divergence with it."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.tasks import test_classify, test_translate
+from tests.training.tasks import test_classify_task, test_translate_task
 
 from qkv.training.loss import cross_entropy, duplicate, interleave, r_drop_loss, symmetric_kl
 from qkv.training.tasks.classify import ClassifyTask
 from qkv.training.tasks.translate import TranslateTask
 
-TASKS = [(test_classify, ClassifyTask), (test_translate, TranslateTask)]
+TASKS = [(test_classify_task, ClassifyTask), (test_translate_task, TranslateTask)]
 
 
 def scores(seed: int) -> torch.Tensor:
