@@ -36,6 +36,7 @@ OFFERED = {
         "classify-tiny", "classify-small", "classify-medium",
     ],
     "qkv train language --tokenizer b": ["bpe", "bytes"],
+    "qkv train language --optimizer ": ["muon", "adamw"],
     "qkv train language --optimiser ": ["muon", "adamw"],
     "qkv train language --device c": ["cpu", "cuda"],
     "qkv data ": list(names.CORPORA),

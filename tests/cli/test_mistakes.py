@@ -284,7 +284,7 @@ ASKED = {
     ("evaluate", "runs/labels"): "as in: qkv evaluate runs/labels test.csv",
     ("evaluate", "runs/labels", "reviews.csv", "--label", "sentment"): "did you mean",
     ("evaluate", "runs/labels", "stars.csv"): "which column holds the text?",
-    ("evaluate", "runs/mute", "good.txt"): "put its tokenizer.json it came with",
+    ("evaluate", "runs/mute", "good.txt"): "put its tokenizer.json into its directory",
     ("evaluate", "runs/translator", "good.txt"): "two parallel files",
     ("data", "clasify", "-o", "a.tsv"): 'did you mean "classify"?',
     ("data", "classify", "-o", "a.txt"): "the name must end in .csv, .tsv or .jsonl",

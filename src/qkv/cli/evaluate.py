@@ -71,8 +71,8 @@ def _evaluate(
     bundle = Bundle.load(path, device)
     if bundle.tokenizer is None:
         raise UsageError(
-            f"{path} has no tokenizer, so it cannot read text; put the tokenizer.json it came "
-            "with into its directory, or save it with one"
+            f"{path} has no tokenizer, so it cannot read text; put its tokenizer.json into its "
+            "directory, or save it with one"
         )
     task = task_for(bundle.model)
     if not files and not (columns["source"] and columns["target"]):

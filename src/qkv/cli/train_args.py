@@ -75,7 +75,13 @@ Optimizer = Annotated[
     ),
 ]
 OldOptimizer = Annotated[
-    str | None, option("--optimiser", hidden=True, help="The old spelling of --optimizer.")
+    str | None,
+    option(
+        "--optimiser",
+        hidden=True,
+        help="The old spelling of --optimizer.",
+        autocompletion=one_of(OPTIMISERS),
+    ),
 ]
 Seed = Annotated[int | None, option(min=0, show_default="0", help="Same seed, same weights.")]
 Compile = Annotated[
