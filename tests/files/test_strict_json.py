@@ -13,7 +13,7 @@ from qkv.files import parse_json, read_json, read_json_list
 from qkv.files.strict_json import MAX_DEPTH
 
 
-def told(path: Path, read: Any = read_json) -> str:
+def message(path: Path, read: Any = read_json) -> str:
     with pytest.raises(DataError) as caught:
         read(path, DataError)
     says = str(caught.value)
@@ -46,14 +46,14 @@ REFUSED = {
 def test_what_cannot_be_used_is_refused(case: str, tmp_path: Path) -> None:
     content, says = REFUSED[case]
     (tmp_path / "a.json").write_bytes(content)
-    assert says in told(tmp_path / "a.json")
+    assert says in message(tmp_path / "a.json")
 
 
 def test_a_list_is_read_where_one_is_expected(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('[{"a": 1}]')
     assert read_json_list(tmp_path / "a.json") == [{"a": 1}]
     (tmp_path / "a.json").write_text('{"a": 1}')
-    assert "must hold a JSON list, not dict" in told(tmp_path / "a.json", read_json_list)
+    assert "must hold a JSON list, not dict" in message(tmp_path / "a.json", read_json_list)
 
 
 def test_whole_characters_may_be_escaped_and_backslashes_are_no_escapes() -> None:

@@ -202,8 +202,8 @@ def test_a_public_tokenizer_cuts_long_texts_into_the_same_tokens(
     letters = "".join(random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz .,", k=LONG_WORD))
     text = letters + "".join(parts)
     found = tokenizer.encode_many([text, "short", text[::-1]])
-    wanted = whole.encode_batch([text, "short", text[::-1]], add_special_tokens=False)
-    assert found == [encoding.ids for encoding in wanted]
+    expected = whole.encode_batch([text, "short", text[::-1]], add_special_tokens=False)
+    assert found == [encoding.ids for encoding in expected]
 
 
 def test_a_public_tokenizer_finds_seams_in_words_and_in_random_letters(

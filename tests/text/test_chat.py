@@ -98,10 +98,12 @@ def test_the_text_is_that_of_the_peer(
 ) -> None:
     write(place, chat_template_jinja=TEMPLATES[name])
     ours, theirs = read_tokenizer(place), open_with_peer(place, "GPT2Tokenizer")
-    wanted = theirs.apply_chat_template(conversation, tokenize=False, add_generation_prompt=prompt)
-    assert ours.apply_chat_template(conversation, add_generation_prompt=prompt) == wanted
+    expected = theirs.apply_chat_template(
+        conversation, tokenize=False, add_generation_prompt=prompt
+    )
+    assert ours.apply_chat_template(conversation, add_generation_prompt=prompt) == expected
     ids = theirs.apply_chat_template(conversation, add_generation_prompt=prompt, return_dict=False)
-    assert ours.encode(wanted, parse_special=True) == ids
+    assert ours.encode(expected, parse_special=True) == ids
 
 
 def test_a_file_of_its_own_comes_first_and_default_among_named_ones(tmp_path: Path) -> None:

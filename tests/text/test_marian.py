@@ -37,15 +37,15 @@ def same(ours: Tokenizer, theirs: Any, text: str) -> None:
     for target in (False, True):
         given = {"text_target" if target else "text": text}
         for special in (False, True):
-            wanted = theirs(**given, split_special_tokens=not special)["input_ids"]
+            expected = theirs(**given, split_special_tokens=not special)["input_ids"]
             assert (
                 ours.add_special_tokens(ours.encode(text, parse_special=special, target=target))
-                == wanted
+                == expected
             )
             shown = theirs.decode(
-                wanted, skip_special_tokens=True, clean_up_tokenization_spaces=False
+                expected, skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
-            assert ours.decode(wanted) == shown
+            assert ours.decode(expected) == shown
 
 
 @pytest.mark.parametrize("text", TEXTS)

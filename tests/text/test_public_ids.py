@@ -57,8 +57,8 @@ def same(ours: Tokenizer, theirs: Any, text: str) -> None:
         assert found == ids(theirs, text, split=not special)
         assert ours.add_special_tokens(found) == ids(theirs, text, around=True, split=not special)
     wrapped = ids(theirs, text, around=True)
-    wanted = theirs.decode(wrapped, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    assert ours.decode(wrapped) == wanted
+    expected = theirs.decode(wrapped, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    assert ours.decode(wrapped) == expected
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -1,4 +1,4 @@
-"""Which tokens start, end, pad and mask, told from the files of a published model."""
+"""Which tokens start, end, pad and mask, read from the files of a published model."""
 
 import copy
 import json
@@ -15,20 +15,26 @@ END = "<|endoftext|>"
 
 
 def test_a_bert_starts_with_cls_and_ends_with_sep(tmp_path: Path) -> None:
-    found = read_tokenizer(write_words(tmp_path, BRACKETS))
-    assert found.special_tokens == SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    ids = [found.pad_id, found.unk_id, found.bos_id, found.eos_id, found.mask_id]
-    assert (ids, found.prefix_ids, found.suffix_ids) == ([0, 1, 2, 3, 4], (2,), (3,))
-    assert found.special_ids == {0, 1, 2, 3, 4}
-    assert (found.eos_ids, found.forced_bos_id) == ((3,), None)
+    tokenizer = read_tokenizer(write_words(tmp_path, BRACKETS))
+    assert tokenizer.special_tokens == SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    ids = [
+        tokenizer.pad_id,
+        tokenizer.unk_id,
+        tokenizer.bos_id,
+        tokenizer.eos_id,
+        tokenizer.mask_id,
+    ]
+    assert (ids, tokenizer.prefix_ids, tokenizer.suffix_ids) == ([0, 1, 2, 3, 4], (2,), (3,))
+    assert tokenizer.special_ids == {0, 1, 2, 3, 4}
+    assert (tokenizer.eos_ids, tokenizer.forced_bos_id) == ((3,), None)
 
 
 def test_a_gpt2_has_one_token_for_all_and_none_to_pad_or_mask(tmp_path: Path) -> None:
-    found = read_tokenizer(write_bytes(tmp_path, [END], tokenizer_class="GPT2Tokenizer"))
-    assert found.special_tokens == SpecialTokens(None, END, END, END, None)
+    tokenizer = read_tokenizer(write_bytes(tmp_path, [END], tokenizer_class="GPT2Tokenizer"))
+    assert tokenizer.special_tokens == SpecialTokens(None, END, END, END, None)
     for role in ("pad", "mask"):
         with pytest.raises(DataError, match=f"no {role} token"):
-            getattr(found, f"{role}_id")
+            getattr(tokenizer, f"{role}_id")
 
 
 def test_an_encoder_decoder_starts_where_its_config_says(tmp_path: Path) -> None:
@@ -43,15 +49,24 @@ def test_an_encoder_decoder_starts_where_its_config_says(tmp_path: Path) -> None
             "forced_bos_token_id": 0,
         },
     )
-    found = read_tokenizer(place)
-    assert (found.bos_id, found.eos_id, found.pad_id, found.forced_bos_id) == (2, 2, 1, 0)
-    assert (found.prefix_ids, found.suffix_ids) == ((0,), (2,))
+    tokenizer = read_tokenizer(place)
+    assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id, tokenizer.forced_bos_id) == (
+        2,
+        2,
+        1,
+        0,
+    )
+    assert (tokenizer.prefix_ids, tokenizer.suffix_ids) == ((0,), (2,))
 
 
 def test_a_t5_starts_with_its_padding(tmp_path: Path) -> None:
     place = write(PUBLISHED["t5"](tmp_path), config_json={"decoder_start_token_id": 0})
-    found = read_tokenizer(place)
-    assert (found.special_tokens.bos, found.special_tokens.eos, found.special_tokens.pad) == (
+    tokenizer = read_tokenizer(place)
+    assert (
+        tokenizer.special_tokens.bos,
+        tokenizer.special_tokens.eos,
+        tokenizer.special_tokens.pad,
+    ) == (
         "<pad>",
         "</s>",
         "<pad>",
@@ -75,11 +90,11 @@ def test_several_tokens_may_end_a_text_and_the_named_one_comes_first(
         config_json={"model_type": "gpt2", "eos_token_id": 1},
         generation_config_json={"bos_token_id": 0, "eos_token_id": [1, 2, 3]},
     )
-    found = read_tokenizer(place)
-    assert found.token(found.eos_id) == named
-    assert (found.eos_ids[0], sorted(found.eos_ids)) == (found.eos_id, [1, 2, 3])
+    tokenizer = read_tokenizer(place)
+    assert tokenizer.token(tokenizer.eos_id) == named
+    assert (tokenizer.eos_ids[0], sorted(tokenizer.eos_ids)) == (tokenizer.eos_id, [1, 2, 3])
     with pytest.raises(DataError, match="no unk token"):
-        _ = found.unk_id
+        _ = tokenizer.unk_id
 
 
 def test_a_config_already_read_is_used_instead_of_the_file(tmp_path: Path) -> None:
@@ -105,15 +120,17 @@ def test_named_tokens_may_be_objects_and_stand_in_the_map(tmp_path: Path) -> Non
     )
 
 
-def test_wrap_cuts_the_text_and_never_the_marks(tmp_path: Path) -> None:
-    found = read_tokenizer(write_words(tmp_path, BRACKETS))
-    assert found.add_special_tokens([7, 8, 9]) == [2, 7, 8, 9, 3]
-    assert found.add_special_tokens([7, 8, 9], max_length=4) == [2, 7, 8, 3]
-    assert found.add_special_tokens((7, 8, 9), max_length=5) == [2, 7, 8, 9, 3]
-    assert found.add_special_tokens([7], max_length=2) == [2, 3]
-    assert found.add_special_tokens([]) == [2, 3]
+def test_adding_special_tokens_truncates_the_text_and_never_the_special_tokens(
+    tmp_path: Path,
+) -> None:
+    tokenizer = read_tokenizer(write_words(tmp_path, BRACKETS))
+    assert tokenizer.add_special_tokens([7, 8, 9]) == [2, 7, 8, 9, 3]
+    assert tokenizer.add_special_tokens([7, 8, 9], max_length=4) == [2, 7, 8, 3]
+    assert tokenizer.add_special_tokens((7, 8, 9), max_length=5) == [2, 7, 8, 9, 3]
+    assert tokenizer.add_special_tokens([7], max_length=2) == [2, 3]
+    assert tokenizer.add_special_tokens([]) == [2, 3]
     with pytest.raises(DataError, match="max_length=1 leaves no space for the 2 special tokens"):
-        found.add_special_tokens([7], max_length=1)
+        tokenizer.add_special_tokens([7], max_length=1)
     own = Tokenizer.train("bytes", ["a"], 300)
     assert (own.add_special_tokens([7, 8, 9], max_length=2), own.prefix_ids, own.suffix_ids) == (
         [7, 8],
@@ -123,7 +140,7 @@ def test_wrap_cuts_the_text_and_never_the_marks(tmp_path: Path) -> None:
     assert own.add_special_tokens([7], max_length=0) == []
 
 
-def test_copies_keep_the_marks(tmp_path: Path) -> None:
+def test_copies_keep_the_special_tokens(tmp_path: Path) -> None:
     before = read_tokenizer(write_words(tmp_path, BRACKETS))
     for after in (copy.deepcopy(before), pickle.loads(pickle.dumps(before))):
         assert (after.special_tokens, after.prefix_ids, after.eos_id) == (
@@ -135,7 +152,9 @@ def test_copies_keep_the_marks(tmp_path: Path) -> None:
         assert after.encode("[SEP] the")[0] != 3
 
 
-def test_marks_stand_beside_the_tokenizer_only_if_they_are_not_our_own(tmp_path: Path) -> None:
+def test_special_tokens_stand_beside_the_tokenizer_only_if_they_are_not_our_own(
+    tmp_path: Path,
+) -> None:
     theirs = read_tokenizer(write_words(tmp_path / "theirs", BRACKETS))
     path = tmp_path / "tokenizer.json"
     special_tokens = tmp_path / "special_tokens.json"
@@ -159,7 +178,7 @@ def test_marks_stand_beside_the_tokenizer_only_if_they_are_not_our_own(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"pads": "x"}, 'unknown field "pads"; did you mean "pad"?'),
         ({"pad": 7}, "pad must be a string or null, not 7"),
@@ -173,17 +192,17 @@ def test_marks_stand_beside_the_tokenizer_only_if_they_are_not_our_own(tmp_path:
         ({"forced_bos": "[NOT]"}, "the vocabulary has no token '[NOT]'"),
     ],
 )
-def test_a_wrong_marks_file_is_told_in_one_line(
-    tmp_path: Path, change: dict[str, object], told: str
+def test_a_wrong_special_tokens_file_is_told_in_one_line(
+    tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
     path = tmp_path / "tokenizer.json"
     special_tokens = tmp_path / "special_tokens.json"
     read_tokenizer(write_words(tmp_path / "theirs", BRACKETS)).save(path)
-    found = json.loads(special_tokens.read_text(encoding="utf-8"))
-    special_tokens.write_text(json.dumps({**found, **change}), encoding="utf-8")
+    content = json.loads(special_tokens.read_text(encoding="utf-8"))
+    special_tokens.write_text(json.dumps({**content, **change}), encoding="utf-8")
     with pytest.raises(DataError) as caught:
         Tokenizer.load(path)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert str(special_tokens) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -228,7 +247,9 @@ def test_a_file_written_by_an_earlier_version_gives_the_same_special_tokens(tmp_
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b'{"pad": "<pad>"}']
 )
-def test_a_marks_file_that_is_none_is_told_in_one_line(tmp_path: Path, content: bytes) -> None:
+def test_a_special_tokens_file_that_is_none_is_told_in_one_line(
+    tmp_path: Path, content: bytes
+) -> None:
     Tokenizer.train("bytes", ["a"], 300).save(tmp_path / "tokenizer.json")
     (tmp_path / "special_tokens.json").write_bytes(content)
     with pytest.raises(DataError, match=r"special_tokens\.json") as caught:

@@ -161,8 +161,8 @@ def test_a_damaged_file_is_refused_or_still_usable_but_never_a_crash(
             refused.append(str(error))
     assert all(refused[:20]), "a file cut short was taken for whole"
     name = re.escape(str(path))
-    wanted = re.compile(rf"|cannot use {name} as a tokenizer: [^\n]+|{name} is not UTF-8 [^\n]+")
-    assert [message for message in refused if not wanted.fullmatch(message)] == []
+    expected = re.compile(rf"|cannot use {name} as a tokenizer: [^\n]+|{name} is not UTF-8 [^\n]+")
+    assert [message for message in refused if not expected.fullmatch(message)] == []
 
 
 def test_a_tokenizer_from_elsewhere_says_which_token_it_lacks(tmp_path: Path) -> None:
