@@ -72,7 +72,7 @@ def assert_agree(problem: Problem, kernel: object = fused) -> None:
 def strips_of(monkeypatch: pytest.MonkeyPatch) -> object:
     """Sets how many queries the fused kernel takes at a time."""
     module = importlib.import_module("qkv.attention.attend")  # the name in the package: a function
-    return lambda size: monkeypatch.setattr(module, "STRIP", size)
+    return lambda size: monkeypatch.setattr(module, "CHUNK", size)
 
 
 @PRECISIONS
@@ -243,12 +243,12 @@ def test_the_capped_kernel_agrees_for_every_mask_in_strips_and_whole(
 ) -> None:
     problem, cap = data.draw(problems(dtype, kind)), 0.8
     module = importlib.import_module("qkv.attention.attend")
-    usual, module.STRIP = module.STRIP, size
+    usual, module.CHUNK = module.CHUNK, size
     try:
         expected = backward(problem, lambda *given: reference(*given, cap).output)
         found = backward(problem, lambda *given: attend(*given, cap))
     finally:
-        module.STRIP = usual
+        module.CHUNK = usual
     for got, want in zip(found, expected, strict=True):
         torch.testing.assert_close(got, want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from qkv.attention import AlibiMask, BucketMask, Mask, attend, fused, reference
 
-STRIP = importlib.import_module("qkv.attention.attend").STRIP
+CHUNK = importlib.import_module("qkv.attention.attend").CHUNK
 B, H, LENGTH, E = 1, 2, 2048, 8
 LIMIT = LENGTH * LENGTH // 2
 
@@ -76,12 +76,12 @@ def test_no_matrix_of_queries_times_keys_ever_exists(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["causal", "causal & padding", "documents & causal"])
 def test_no_tensor_is_larger_than_one_strip_of_one_mask(name: str) -> None:
-    assert watched(fused, MASKS[name]).largest <= STRIP * LENGTH
+    assert watched(fused, MASKS[name]).largest <= CHUNK * LENGTH
 
 
 def test_a_window_is_as_small_as_its_reach() -> None:
-    around = STRIP + 100 + 50
-    assert watched(fused, MASKS["window"]).largest <= max(STRIP * around, H * LENGTH * E)
+    around = CHUNK + 100 + 50
+    assert watched(fused, MASKS["window"]).largest <= max(CHUNK * around, H * LENGTH * E)
 
 
 @pytest.mark.parametrize(("T", "S"), [(2048, 1021), (1021, 2048)])
@@ -103,7 +103,7 @@ def test_plain_causal_attention_is_one_call_of_the_kernel() -> None:
 
 
 def test_a_strip_is_computed_once_more_in_the_backward_pass_and_no_more() -> None:
-    strips = LENGTH // STRIP
+    strips = LENGTH // CHUNK
     calls = watched(fused, MASKS["causal & padding"]).calls
     assert calls[FLASH] == 2 * strips
     assert calls[FLASH_BACKWARD] == strips

@@ -1,4 +1,11 @@
-"""The one place that chooses a kernel."""
+"""Scaled dot-product attention by the fastest kernel that can express the mask.
+
+`attend` chooses: torch's fused kernel, which never makes the T×S matrix; the same in chunks of
+queries, each with the few keys it can reach, where the mask differs from query to query; or, with
+a soft cap between scores and softmax, which torch's kernel does not have, the reference formula
+in chunks. In training, a chunk's mask is recomputed in the backward pass instead of being saved,
+so memory grows with T + S and not with T × S.
+"""
 
 import math
 from collections.abc import Callable
@@ -13,23 +20,10 @@ from qkv.attention.mask import FULL_MASK, Mask, Packed, Tile
 from qkv.attention.reference import add_mask, check_sizes, reference, scale_factor, tile_steps
 from qkv.errors import MaskError, ShapeError
 
-# FOLDED attention/fused: The same attention through torch's fused kernel, without ever making
-#   the T×S matrix.
-#
-#   What the kernel cannot express is given to it in strips of queries, each with the few keys
-#   it can
-#   reach. While training, a strip's mask is made again in the backward pass instead of being
-#   kept.
-# FOLDED attention/capped: Attention whose scores are capped, a strip of queries at a time.
-#
-#   torch's fused kernel has no place for a cap between the scores and their softmax. So each
-#   strip is
-#   computed as in `reference` and only its result is kept: memory grows with T + S, not with
-#   T × S.
+CHUNK = 256  # queries at a time where each query has a mask row of its own
 
-STRIP = 256  # queries at a time where each query has a mask row of its own
-
-SHORT = 16  # fewer keys than this, unmasked, and torch's CPU kernel turns a NaN query into zeros
+# With fewer keys than this and no mask, torch's CPU kernel turns a NaN query into zeros.
+MIN_KEYS_FOR_NAN = 16
 
 
 def fused(
@@ -48,16 +42,16 @@ def fused(
     if mask.only_causal() and n["T"] in (n["S"], 1):  # a single query is the last: it sees all
         out = _sdpa(q, k, v, None, scale, causal=n["T"] > 1)
     elif not mask.per_query():
-        out = _strip(q, k, v, mask, Tile.full(n["T"], n["S"], q.device), scale)
+        out = _chunk(q, k, v, mask, Tile.full(n["T"], n["S"], q.device), scale)
     else:
-        out = in_strips(partial(_strip, scale=scale), q, k, v, mask, n["T"], n["S"])
+        out = in_chunks(partial(_chunk, scale=scale), q, k, v, mask, n["T"], n["S"])
     return out[..., :width]
 
 
 def _text_by_text(
     q: Tensor, k: Tensor, v: Tensor, packed: Packed, mask: Mask, scale: float | None
 ) -> Tensor:
-    """Neighbours of equal length as one batch, so that nothing is padded and nothing is hidden.
+    """Packed texts of equal length, next to each other, as one batch without padding or mask.
 
     q, k, v (1, H, T, E) -> (1, H, T, width of v)
     """
@@ -74,16 +68,21 @@ def _text_by_text(
     return torch.cat(parts).transpose(0, 1)[None]
 
 
-def in_strips(
+def in_chunks(
     compute: Callable[[Tensor, Tensor, Tensor, Mask, Tile], Tensor],
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask, T: int, S: int,
-) -> Tensor:  # fmt: skip
-    """What `compute` makes of a strip of queries at a time, made again in the backward pass."""
-    if T <= STRIP:
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask,
+    T: int,
+    S: int,
+) -> Tensor:
+    """`compute` on a chunk of queries at a time, recomputed in the backward pass."""
+    if T <= CHUNK:
         return compute(q, k, v, mask, Tile.full(T, S, q.device))
     parts = []
-    for start in range(0, T, STRIP):
-        tile = Tile(range(start, min(start + STRIP, T)), range(S), S - T, q.device)
+    for start in range(0, T, CHUNK):
+        tile = Tile(range(start, min(start + CHUNK, T)), range(S), S - T, q.device)
         rows = q[:, :, tile.queries.start : tile.queries.stop]
         parts.append(
             checkpoint(
@@ -93,13 +92,13 @@ def in_strips(
     return torch.cat(parts, dim=2)
 
 
-def _strip(q: Tensor, k: Tensor, v: Tensor, mask: Mask, tile: Tile, scale: float) -> Tensor:
+def _chunk(q: Tensor, k: Tensor, v: Tensor, mask: Mask, tile: Tile, scale: float) -> Tensor:
     k, v, tile = within_reach(k, v, mask, tile)
     return _sdpa(q, k, v, _added(q, mask, tile), scale)
 
 
 def within_reach(k: Tensor, v: Tensor, mask: Mask, tile: Tile) -> tuple[Tensor, Tensor, Tile]:
-    """Only the keys and values that the queries of this tile can see at all."""
+    """Only the keys and values that some query of this tile may attend to."""
     keys = (
         mask.key_range(tile) or tile.keys[:1]
     )  # out of reach of all: one key, which the mask hides
@@ -108,19 +107,21 @@ def within_reach(k: Tensor, v: Tensor, mask: Mask, tile: Tile) -> tuple[Tensor, 
 
 
 def _added(q: Tensor, mask: Mask, tile: Tile) -> Tensor | None:
-    """What the kernel takes as its mask: nothing, booleans, or numbers with −∞ for hidden keys."""
-    seen, bias = mask.allowed_in(tile), mask.bias_in(tile)
+    """The mask as torch takes it: None, booleans, or a bias with −∞ for masked keys."""
+    allowed = mask.allowed_in(tile)
+    bias = mask.bias_in(tile)
     if bias is None:
-        return seen
-    bias = bias if torch.is_grad_enabled() else bias.detach()
-    return add_mask(bias.to(torch.promote_types(q.dtype, torch.float32)), None, seen)
+        return allowed
+    if not torch.is_grad_enabled():
+        bias = bias.detach()
+    return add_mask(bias.to(torch.promote_types(q.dtype, torch.float32)), None, allowed)
 
 
 def _sdpa(
     q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, scale: float, causal: bool = False
 ) -> Tensor:
     grouped, (T, S) = q.shape[1] != k.shape[1], (q.shape[2], k.shape[2])
-    if added is None and S < SHORT and _may_hold_nan(q):
+    if added is None and S < MIN_KEYS_FOR_NAN and _may_hold_nan(q):
         everything = torch.ones(T, S, dtype=torch.bool, device=q.device)
         added, causal = (everything.tril() if causal else everything), False
     return F.scaled_dot_product_attention(
@@ -129,7 +130,7 @@ def _sdpa(
 
 
 def _may_hold_nan(q: Tensor) -> bool:
-    """Whether a query may hold NaN; where a look costs more than it saves, it may."""
+    """Whether a query may hold NaN; True where looking would cost more than it saves."""
     if q.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling():
         return True
     return math.isnan(float(q.sum()))
@@ -138,7 +139,7 @@ def _may_hold_nan(q: Tensor) -> bool:
 def _one_width(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Zeros appended until queries, keys and values are equally wide: the kernel's condition.
 
-    A zero adds nothing to a dot product, and a zero value column is cut off again.
+    A zero adds nothing to a dot product, and the zero columns of the values are dropped again.
     """
     width = max(q.shape[-1], v.shape[-1])
     q, k, v = (t if t.shape[-1] == width else F.pad(t, (0, width - t.shape[-1])) for t in (q, k, v))
@@ -148,10 +149,10 @@ def _one_width(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]
 def capped(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float | None, cap: float) -> Tensor:
     """The output of `reference` with the same cap, (B, H, T, width of v)."""
     n = check_sizes(q, k, v, mask)
-    return in_strips(partial(_capped_strip, scale=scale, cap=cap), q, k, v, mask, n["T"], n["S"])
+    return in_chunks(partial(_capped_chunk, scale=scale, cap=cap), q, k, v, mask, n["T"], n["S"])
 
 
-def _capped_strip(
+def _capped_chunk(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask, tile: Tile, scale: float | None, cap: float
 ) -> Tensor:
     k, v, tile = within_reach(k, v, mask, tile)
@@ -166,7 +167,7 @@ def attend(
     scale: float | None = None,
     cap: float | None = None,
 ) -> Tensor:
-    """The mean of the values each query may see, weighted by how well their keys match it.
+    """softmax(Q·Kᵀ·scale + mask)·V: for each query a mean of values, weighted by key match.
 
     q (B, H, T, E), k (B, K, S, E), v (B, K, S, any width), H a multiple of K; Q, K and V may come
     from one sequence (self-attention) or from two (cross attention, T ≠ S).

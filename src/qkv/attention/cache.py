@@ -1,7 +1,15 @@
-"""Keys and values already computed, kept by the caller so that no position is computed twice.
+"""The KV cache: keys and values of earlier positions, so that none is computed twice.
 
-The caller makes a `KVCache`, passes it in and owns it; no module stores one. Each layer's slot
-keeps its own length and advances only itself.
+The caller makes a `KVCache`, passes it in and owns it; no module stores one. The cache of each
+layer has its own length and advances only itself.
+
+`RaggedCache` is the cache of continuous batching: rows of different lengths come and go. All rows
+end at the same column and begin wherever they must, so the newest key of every row stands in the
+last column. A mask that counts distances between columns (a window, T5's buckets, ALiBi) is
+therefore right for every row, and new keys are written for all rows at once. What stands before a
+row's first key is masked and always finite: a NaN would pass through the mask. A row that stays by
+itself is moved to the first column of a plain cache: then nothing is masked, and every fast path
+for a single sequence applies.
 """
 
 from __future__ import annotations
@@ -20,35 +28,21 @@ if TYPE_CHECKING:
 
     Compute = Callable[[Tensor], tuple[Tensor, Tensor]]
 
-# FOLDED attention/rows: A cache in which each row has a length of its own, for texts that come
-#   and go.
-#
-#   Rows end at the same column and begin wherever they must, so the newest key of every row
-#   stands in
-#   the last column that is shown. A mask that counts distances between columns (a window,
-#   T5's
-#   buckets, ALiBi) is therefore right for every row, and a new key is written for all rows at
-#   once.
-#   What stands before a row's first key is hidden and always finite: a NaN would shine
-#   through.
-#
-#   A row that stays by itself is moved to the first column of a plain cache: then nothing is
-#   hidden,
-#   and whatever is quick for one text is quick for it.
-
 
 class LayerCache:
-    """The keys and values of one attention layer, in room set aside once."""
+    """The keys and values of one attention layer, in tensors allocated once."""
 
     def __init__(self, k: Tensor, v: Tensor, length: int = 0) -> None:
-        self.k, self.v, self.length = k, v, length  # (B, K, capacity, E)
+        self.k = k  # (B, K, capacity, E)
+        self.v = v
+        self.length = length
 
     @property
     def capacity(self) -> int:
         return self.k.shape[2]
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Everything kept so far with k, v (B, K, T, E) behind it, as views of the slot."""
+        """All keys and values so far, with k, v (B, K, T, E) appended; views of the cache."""
         T = self._expect(k, v)
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
             raise CacheError("a cache is for generating, not for training; use torch.no_grad()")
@@ -64,18 +58,19 @@ class LayerCache:
         return self.k[:, :, :stop], self.v[:, :, :stop]
 
     def _expect(self, k: Tensor, v: Tensor) -> int:
-        """How many positions are given; raises a CacheError where another size is not the slot's.
+        """T, the number of new positions; raises a CacheError where another size does not fit.
 
-        The usual case, that all is well, comes with every token and is the quick one.
+        This runs for every token, so the case that everything fits comes first and is cheap.
         """
         (B, K, _, E), width = self.k.shape, self.v.shape[-1]
         T = k.shape[2] if k.dim() == 4 else -1
         if k.shape == (B, K, T, E) and v.shape == (B, K, T, width):
             return T
         n = expect(k=(k, "B K T E"), v=(v, "B K T value"))
-        kept = {"B": B, "K": K, "E": E, "value": width}
-        made, given = (", ".join(f"{axis}={at[axis]}" for axis in kept) for at in (kept, n))
-        raise CacheError(f"the cache was made for {made} but is given {given}")
+        sizes = {"B": B, "K": K, "E": E, "value": width}
+        expected = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
+        actual = ", ".join(f"{axis}={n[axis]}" for axis in sizes)
+        raise CacheError(f"the cache was made for {expected} but is given {actual}")
 
     def truncate(self, length: int) -> None:
         """Forget every position from `length` on."""
@@ -86,12 +81,12 @@ class LayerCache:
     def reorder(self, rows: Tensor) -> None:
         """Row b becomes what row rows[b] was."""
         _check_order(rows, self.k)
-        kept = slice(self.length)
-        self.k[:, :, kept] = self.k[:, :, kept].index_select(0, rows)
-        self.v[:, :, kept] = self.v[:, :, kept].index_select(0, rows)
+        filled = slice(self.length)
+        self.k[:, :, filled] = self.k[:, :, filled].index_select(0, rows)
+        self.v[:, :, filled] = self.v[:, :, filled].index_select(0, rows)
 
     def fork(self, copies: int) -> LayerCache:
-        """A slot of its own in which every row stands `copies` times."""
+        """An independent copy in which every row stands `copies` times."""
         k, v = (t.repeat_interleave(copies, dim=0) for t in (self.k, self.v))
         return LayerCache(k, v, self.length)
 
@@ -99,12 +94,13 @@ class LayerCache:
 class CrossLayerCache:
     """The keys and values of one source text for one decoder layer, computed once."""
 
-    def __init__(self, kept: tuple[Tensor, Tensor] | None = None) -> None:
-        self.entry = kept
+    def __init__(self, entry: tuple[Tensor, Tensor] | None = None) -> None:
+        self.entry = entry
 
     def get_or_compute(self, source: Tensor, compute: Compute) -> tuple[Tensor, Tensor]:
-        """What `compute` made of the source (B, S, D) the first time, kept head by head: it will be
-        read many times.
+        """The keys and values of the source (B, S, D), computed on the first call only.
+
+        They are stored head by head, because every later token reads them again.
         """
         if self.entry is None:
             k, v = compute(source)
@@ -130,7 +126,7 @@ class CrossLayerCache:
 
 
 class NoLayerCache:
-    """No cache: what is computed now is all there is."""
+    """No cache: attention sees only the current keys and values."""
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         return k, v
@@ -143,7 +139,7 @@ NO_CACHE = NoLayerCache()
 
 
 class KVCache:
-    """One slot a layer for self-attention and one for cross attention."""
+    """A cache per layer for self-attention and one for cross attention."""
 
     def __init__(self, slots: list[LayerCache], cross: list[CrossLayerCache] | None = None) -> None:
         self.layers = slots
@@ -162,25 +158,28 @@ class KVCache:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> KVCache:
-        """Room for `capacity` positions in every layer, set aside now."""
+        """A cache with memory for `capacity` positions in every layer."""
         if batch < 0 or capacity < 0:
             raise CacheError(f"batch={batch}, capacity={capacity} must not be negative")
 
-        def room(width: int) -> Tensor:
+        def buffer(width: int) -> Tensor:
             return torch.zeros(batch, kv_heads, capacity, width, device=device, dtype=dtype)
 
         return cls(
-            [LayerCache(room(head_width), room(value_width or head_width)) for _ in range(layers)]
+            [
+                LayerCache(buffer(head_width), buffer(value_width or head_width))
+                for _ in range(layers)
+            ]
         )
 
     @property
     def length(self) -> int:
-        """How many positions are kept."""
+        """How many positions are in the cache."""
         return self.layers[0].length if self.layers else 0
 
     @property
     def bytes(self) -> int:
-        """Memory set aside for self-attention."""
+        """Memory allocated for self-attention."""
         return sum(t.nbytes for slot in self.layers for t in (slot.k, slot.v))
 
     def truncate(self, length: int) -> None:
@@ -205,50 +204,51 @@ class KVCache:
         )
 
 
-def _check_order(rows: Tensor, kept: Tensor) -> None:
-    if rows.shape != kept.shape[:1]:
+def _check_order(rows: Tensor, tensor: Tensor) -> None:
+    if rows.shape != tensor.shape[:1]:
         raise CacheError(
-            f"a new order needs one row number for each of {len(kept)} rows, "
+            f"a new order needs one row number for each of {len(tensor)} rows, "
             f"but has shape {tuple(rows.shape)}"
         )
-    if rows.device.type == "cpu" and any(not 0 <= row < len(kept) for row in rows.tolist()):
-        raise CacheError(f"rows {rows.tolist()} must be between 0 and {len(kept) - 1}")
+    if rows.device.type == "cpu" and any(not 0 <= row < len(tensor) for row in rows.tolist()):
+        raise CacheError(f"rows {rows.tolist()} must be between 0 and {len(tensor) - 1}")
 
 
-PATIENCE = 4  # passes of a row by itself before it is worth the copy to move it
+PATIENCE = 4  # passes of a single row before moving it is worth the copy
 
-BUCKET = 16  # keys are shown in multiples of this, so that kernels meet few different shapes
+BUCKET = 16  # visible keys are a multiple of this, so that kernels see few different shapes
 
 
 class RaggedLayerCache(LayerCache):
-    """One layer's keys and values, of which some rows and columns are shown."""
+    """One layer's keys and values, of which attention sees some rows and columns."""
 
     def __init__(self, k: Tensor, v: Tensor, length: int = 0) -> None:
         super().__init__(k, v, length)
-        self.rows, self.first = 0, 0
+        self.rows = 0
+        self.first = 0
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """What is shown, with k, v (B, K, T, E) as the last T keys of every row."""
+        """The visible keys and values, with k, v (B, K, T, E) as the last T of every row."""
         stop = self.length + k.shape[2]
         if len(k) != self.rows or stop > self.capacity:
             raise CacheError(
-                f"the cache shows {self.rows} rows and has room up to column {self.capacity}, "
-                f"but {len(k)} rows are to end at column {stop}; call show() before each pass"
+                f"the cache has {self.rows} rows and columns up to {self.capacity}, "
+                f"but {len(k)} rows are to end at column {stop}; call prepare() before each pass"
             )
         self.k[: self.rows, :, self.length : stop] = k
         self.v[: self.rows, :, self.length : stop] = v
         self.length = stop
-        shown = slice(self.first, stop)
-        return self.k[: self.rows, :, shown], self.v[: self.rows, :, shown]
+        visible = slice(self.first, stop)
+        return self.k[: self.rows, :, visible], self.v[: self.rows, :, visible]
 
 
 class RaggedCache:
-    """Rows that join, grow together by a key at a time, and leave; room follows their number."""
+    """A cache whose rows are added, grow together, and are removed; its memory follows them."""
 
     def __init__(self, like: KVCache) -> None:
         """No row yet, of the same layers, heads and widths as that cache."""
         self.cache = KVCache(
-            [RaggedLayerCache(_room(s.k, 0, 0), _room(s.v, 0, 0)) for s in like.layers]
+            [RaggedLayerCache(_buffer(s.k, 0, 0), _buffer(s.v, 0, 0)) for s in like.layers]
         )
         self.lengths: list[int] = []
         self.alone = 0  # passes of a single row, since there were others
@@ -267,13 +267,13 @@ class RaggedCache:
         if deep > cache.length:
             raise CacheError(f"a row of {deep} keys cannot come from a cache of {cache.length}")
         first, last = len(self), len(self) + len(lengths)
-        self._make_room(last, max(deep, *self.lengths, 0), new=0)
+        self._reserve(last, max(deep, *self.lengths, 0), new=0)
         start, rows = self.end - deep, list(lengths)
-        taken = slice(cache.length - deep, cache.length)
-        for slot, given in zip(self.cache.layers, cache.layers, strict=True):
-            for mine, theirs in ((slot.k, given.k), (slot.v, given.v)):
+        source = slice(cache.length - deep, cache.length)
+        for slot, other in zip(self.cache.layers, cache.layers, strict=True):
+            for mine, theirs in ((slot.k, other.k), (slot.v, other.v)):
                 mine[first:last, :, :start] = 0
-                mine[first:last, :, start : self.end] = theirs[rows, :, taken]
+                mine[first:last, :, start : self.end] = theirs[rows, :, source]
         self.lengths += lengths.values()
 
     def remove(self, row: int) -> None:
@@ -290,7 +290,7 @@ class RaggedCache:
             self._move(_power(len(self)), max(self.lengths, default=0), 1)
 
     def prepare(self, new: int = 1) -> tuple[Tensor | None, Mask | None]:
-        """Make ready for one pass of `cache` that appends `new` keys to every row.
+        """Prepare one forward pass with `cache` that appends `new` keys to every row.
 
         -> the positions of the new tokens (B, new), and the mask that hides what is no key of
         the row; one that stays by itself needs neither.
@@ -299,18 +299,18 @@ class RaggedCache:
         if self.alone > PATIENCE:
             self._set_apart(new)
             return None, None
-        self._make_room(len(self), max(self.lengths), new)
+        self._reserve(len(self), max(self.lengths), new)
         longest = max(self.lengths) + new
-        shown = -(-longest // BUCKET) * BUCKET
+        visible = -(-longest // BUCKET) * BUCKET  # rounded up
         for slot in self.cache.layers:
             assert isinstance(slot, RaggedLayerCache)
-            slot.rows, slot.first = len(self), self.end + new - shown
+            slot.rows, slot.first = len(self), self.end + new - visible
         device = self.cache.layers[0].k.device
         before = torch.tensor(self.lengths, device=device)[:, None]  # (B, 1)
-        columns = torch.arange(shown, device=device)
-        seen = columns >= shown - new - before  # (B, shown)
+        columns = torch.arange(visible, device=device)
+        allowed = columns >= visible - new - before  # (B, visible)
         self.lengths = [length + new for length in self.lengths]
-        return before + torch.arange(new, device=device), Mask.explicit(seen[:, None, None])
+        return before + torch.arange(new, device=device), Mask.explicit(allowed[:, None, None])
 
     def _set_apart(self, new: int) -> None:
         """Make ready for one pass of the only row."""
@@ -319,7 +319,7 @@ class RaggedCache:
             self._move(1, length, new, margin=0, kind=LayerCache)
         self.lengths = [length + new]
 
-    def _make_room(self, rows: int, longest: int, new: int) -> None:
+    def _reserve(self, rows: int, longest: int, new: int) -> None:
         slot = self.cache.layers[0]
         short = self.end + new > slot.capacity or self.end < longest + BUCKET
         if rows > len(slot.k) or short:
@@ -333,29 +333,29 @@ class RaggedCache:
         margin: int = BUCKET,
         kind: type[LayerCache] = RaggedLayerCache,
     ) -> None:
-        """All rows into fresh room of that many rows and columns, behind a margin of zeros."""
+        """Copy all rows to new tensors of that many rows and columns, behind a margin of zeros."""
         kept, was = max(self.lengths, default=0), self.end
         end, columns = longest + margin, _columns(longest, new)
 
         def moved(t: Tensor) -> Tensor:
-            return _moved(t[: len(self), :, was - kept : was], _room(t, rows, columns), end)
+            return _moved(t[: len(self), :, was - kept : was], _buffer(t, rows, columns), end)
 
         for i, slot in enumerate(self.cache.layers):  # each gives up its old room at once
             self.cache.layers[i] = kind(moved(slot.k), moved(slot.v), end)
 
 
-def _moved(kept: Tensor, fresh: Tensor, end: int) -> Tensor:
-    """The fresh room with what is kept in its first rows, up to that column."""
-    fresh[: len(kept), :, end - kept.shape[2] : end] = kept
+def _moved(rows: Tensor, fresh: Tensor, end: int) -> Tensor:
+    """The fresh buffer with these rows first, so that they end at that column."""
+    fresh[: len(rows), :, end - rows.shape[2] : end] = rows
     return fresh
 
 
-def _room(like: Tensor, rows: int, columns: int) -> Tensor:
+def _buffer(like: Tensor, rows: int, columns: int) -> Tensor:
     return like.new_zeros(rows, like.shape[1], columns, like.shape[3])
 
 
 def _columns(longest: int, new: int) -> int:
-    """Room for half as much again before everything has to move."""
+    """Columns for half as many keys again before everything has to be copied."""
     return _power((longest + new + BUCKET) * 3 // 2)
 
 

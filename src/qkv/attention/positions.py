@@ -1,6 +1,8 @@
-"""Positions as rotations of queries and keys (Su et al. 2021, "RoFormer").
+"""Position encodings as functions: RoPE and its scaling, ALiBi, T5's buckets, sinusoids.
 
-Turning q by its position and k by its own makes their dot product depend only on the distance.
+RoPE (Su et al. 2021, "RoFormer") rotates q and k by their positions, which makes their dot product
+depend only on the distance. ALiBi and T5 add a bias to the scores; sinusoids are added to the
+embeddings (Vaswani et al. 2017).
 Public checkpoints pair the features in two ways: neighbours (0,1), (2,3), … as in the paper, or
 the first half with the second half, (0, R/2), (1, R/2+1), ….
 """
@@ -15,17 +17,12 @@ from torch import Tensor
 
 from qkv.attention.mask import MaskPart, Tile, fit_axes
 
-# FOLDED attention/relative: Positions as numbers added to the scores: ALiBi's slopes and T5's
-#   learned distance buckets.
-# FOLDED attention/sinusoid: Positions as waves of many lengths, added to the embeddings
-#   (Vaswani et al. 2017).
-
 
 @dataclass(frozen=True)
 class RopeRotation:
-    """How far to turn each pair of features at each position; cos and sin (..., T, R).
+    """The angle of each pair of features at each position, as cos and sin (..., T, R).
 
-    Both features of a pair have the same angle, so each angle stands twice.
+    Both features of a pair have the same angle, so each angle is repeated.
     """
 
     cos: Tensor
@@ -33,15 +30,15 @@ class RopeRotation:
     interleaved: bool
 
     def rotate(self, x: Tensor) -> Tensor:
-        """x (B, H, T, E) with its first R features turned; the rest stays as it is."""
+        """x (B, H, T, E) with its first R features rotated; the rest is unchanged."""
         width = self.cos.shape[-1]
         if width < x.shape[-1]:
             return torch.cat((self.rotate(x[..., :width]), x[..., width:]), dim=-1)
         cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
         if not torch.is_grad_enabled() and not self.interleaved:
             return torch.addcmul(x * cos, x.roll(width // 2, dims=-1), self._signed.to(x.dtype))
-        turned: Tensor = _Turn.apply(x, cos, sin, self.interleaved)  # type: ignore[no-untyped-call]
-        return turned
+        rotated: Tensor = _Rotate.apply(x, cos, sin, self.interleaved)  # type: ignore[no-untyped-call]
+        return rotated
 
     @cached_property
     def _signed(self) -> Tensor:
@@ -50,34 +47,34 @@ class RopeRotation:
         return torch.cat((-self.sin[..., :half], self.sin[..., half:]), dim=-1)
 
 
-class _Turn(torch.autograd.Function):
-    """Turning keeps nothing of x: its gradient is the upstream one, turned back."""
+class _Rotate(torch.autograd.Function):
+    """A rotation saves nothing of x: the gradient is the upstream one, rotated back."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, cos: Tensor, sin: Tensor, adjacent: bool) -> Tensor:
         context.save_for_backward(cos, sin)
         context.adjacent = adjacent
-        return _turned(x, cos, sin, adjacent)
+        return _rotate_pairs(x, cos, sin, adjacent)
 
     @staticmethod
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin = context.saved_tensors
-        return _turned(upstream[0], cos, -sin, context.adjacent), None, None, None
+        return _rotate_pairs(upstream[0], cos, -sin, context.adjacent), None, None, None
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor, adjacent: bool) -> Tensor:
+def _rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, adjacent: bool) -> Tensor:
     """Each pair (a, b) becomes (a·cos − b·sin, b·cos + a·sin)."""
     half = x.shape[-1] // 2
     first = slice(0, None, 2) if adjacent else slice(0, half)
     second = slice(1, None, 2) if adjacent else slice(half, None)
-    turned = x * cos
-    turned[..., first].addcmul_(x[..., second], sin[..., first], value=-1.0)
-    turned[..., second].addcmul_(x[..., first], sin[..., second])
-    return turned
+    result = x * cos
+    result[..., first].addcmul_(x[..., second], sin[..., first], value=-1.0)
+    result[..., second].addcmul_(x[..., first], sin[..., second])
+    return result
 
 
 class NoRope:
-    """No rotation: what a model without rotary positions passes on."""
+    """No rotation, for models without RoPE."""
 
     def rotate(self, x: Tensor) -> Tensor:
         return x
@@ -91,7 +88,7 @@ def rope_rotation(
 ) -> RopeRotation:
     """positions (T,) or (B, T) and frequencies (R/2,) -> the rotation of each position.
 
-    What is turned also becomes `factor` times as long.
+    factor: queries and keys also grow by it (YaRN).
     """
     angles = positions.to(frequencies.dtype)[..., None] * frequencies  # (..., T, R/2)
     if positions.dim() == 2:
