@@ -66,7 +66,7 @@ def ours(
 
     def run(beams: int) -> list[list[int]]:
         found = beam_search(
-            model, sources, start=START, end=END, beams=beams, longest=length,
+            model, sources, bos=START, eos=END, beams=beams, max_length=length,
             batch_tokens=beams * 25 * len(sources),
         )  # fmt: skip
         return [list(best.ids) for best, *_ in found]

@@ -99,7 +99,7 @@ class Transliterator:
 
     @property
     def marks(self) -> dict[str, int]:
-        return {"start": self.target.index("<s>"), "end": self.target.index("</s>")}
+        return {"bos": self.target.index("<s>"), "eos": self.target.index("</s>")}
 
 
 @pytest.fixture(scope="module")

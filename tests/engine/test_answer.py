@@ -26,7 +26,7 @@ def test_together_equals_alone(name: str, lengths: list[int], budget: int) -> No
     model = build(POOLED[name], seed=1).eval()
     draws = torch.Generator().manual_seed(sum(lengths))
     texts = [torch.randint(VOCABULARY, (n,), generator=draws).tolist() for n in lengths]
-    together = batched_outputs(model, texts, budget=budget)
+    together = batched_outputs(model, texts, batch_tokens=budget)
     with torch.inference_mode():
         for text, answer in zip(texts, together, strict=True):
             ids = torch.tensor([text or [0]])

@@ -20,8 +20,8 @@ from tests.engine.tiny_translators import (
     translator,
 )
 
-from qkv.engine.beam.search import beam_search, usual_longest
-from qkv.engine.beam.survivors import Hypothesis
+from qkv.engine.beam.hypotheses import Hypothesis
+from qkv.engine.beam.search import beam_search, default_max_length
 from qkv.errors import QkvError, ShapeError, UsageError
 from qkv.model import Learned, Rope, Translator
 
@@ -35,7 +35,7 @@ def some_sources(seed: int, count: int, vocabulary: int = 13) -> list[list[int]]
 
 
 def search(model: Translator, sources: list[list[int]], **asked: object) -> list[list[Hypothesis]]:
-    return beam_search(model, sources, start=START, end=END, **asked)  # type: ignore[arg-type]
+    return beam_search(model, sources, bos=START, eos=END, **asked)  # type: ignore[arg-type]
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -43,7 +43,7 @@ def search(model: Translator, sources: list[list[int]], **asked: object) -> list
 def test_one_beam_is_greedy(seed: int, ending: float, position: object) -> None:
     model = translator(seed, ending=ending, position=position)  # type: ignore[arg-type]
     sources = some_sources(seed, 5)
-    for source, found in zip(sources, search(model, sources, longest=7), strict=True):
+    for source, found in zip(sources, search(model, sources, max_length=7), strict=True):
         assert_alike(found, [greedy(model, source, 7)])
 
 
@@ -73,7 +73,7 @@ def test_it_equals_its_slow_twin(
         sources,
         beams=beams,
         best=beams,
-        longest=longest,
+        max_length=longest,
         length_penalty=length_penalty,
         forbidden=forbidden,
     )
@@ -97,7 +97,7 @@ def test_with_room_for_the_whole_tree_it_finds_the_best_of_all(
             [source],
             beams=vocabulary**longest,
             best=11,
-            longest=longest,
+            max_length=longest,
             length_penalty=length_penalty,
         )
         assert_alike(found[0], every_target(model, source, longest, length_penalty)[:11])
@@ -154,7 +154,7 @@ def test_a_target_that_never_ends_stops_at_its_length(beams: int) -> None:
     sources = [[3], [4, 5, 6]]
     for source, (found,) in zip(sources, search(model, sources, beams=beams), strict=True):
         assert found.stop_reason == "length"
-        assert len(found.ids) == usual_longest(len(source))
+        assert len(found.ids) == default_max_length(len(source))
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -168,7 +168,7 @@ def test_a_target_that_ends_at_once_is_empty(beams: int) -> None:
 def test_each_source_has_a_length_of_its_own(beams: int) -> None:
     model = translator(ending=-100.0)
     sources = [[3] * n for n in (5, 6, 5, 7, 6)]
-    found = search(model, sources, beams=beams, longest=lambda n: n - 3)
+    found = search(model, sources, beams=beams, max_length=lambda n: n - 3)
     assert [len(answer[0].ids) for answer in found] == [2, 3, 2, 4, 3]
 
 
@@ -176,16 +176,16 @@ def test_each_source_has_a_length_of_its_own(beams: int) -> None:
 def test_a_learned_table_limits_the_length(beams: int) -> None:
     model = translator(ending=-100.0, position=Learned())
     (found,) = search(model, [[3] * 9], beams=beams)[0]
-    assert len(found.ids) == LENGTH < usual_longest(9)
-    with pytest.raises(UsageError, match="longest is 20 for a source of 9 tokens; it must be"):
-        search(model, [[3] * 9], longest=LENGTH + 1)
+    assert len(found.ids) == LENGTH < default_max_length(9)
+    with pytest.raises(UsageError, match="max_length is 20 for a source of 9 tokens; it must be"):
+        search(model, [[3] * 9], max_length=LENGTH + 1)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_other_positions_go_past_the_length_of_the_model(beams: int) -> None:
     model = translator(ending=-100.0, position=Rope())
     (found,) = search(model, [[3] * 9], beams=beams)[0]
-    assert len(found.ids) == usual_longest(9) > LENGTH
+    assert len(found.ids) == default_max_length(9) > LENGTH
 
 
 @pytest.mark.parametrize("beams", [1, 5])
@@ -201,7 +201,7 @@ def test_forbidden_tokens_are_never_written(beams: int) -> None:
 
 def test_where_few_targets_can_be_written_few_are_given() -> None:
     model = translator(vocabulary=5)
-    found = search(model, [[3]], beams=4, best=4, longest=2, forbidden=(0, 1, 3))
+    found = search(model, [[3]], beams=4, best=4, max_length=2, forbidden=(0, 1, 3))
     assert sorted(h.ids for h in found[0]) == [(), (4,), (4, 4)]
 
 
@@ -211,7 +211,7 @@ def test_of_equally_probable_tokens_the_lowest_is_written(beams: int) -> None:
     with torch.no_grad():
         model.output.weight.zero_()
         model.output.bias.copy_(torch.tensor([0.0, 0, -9, 0, 0, 4, 0, 0, 4, 0, 4, 0, 0]))
-    found = search(model, [[3, 4]], beams=beams, best=beams, longest=2)[0]
+    found = search(model, [[3, 4]], beams=beams, best=beams, max_length=2)[0]
     assert [h.ids for h in found] == [(5, 5), (5, 8), (5, 10)][:beams]
 
 
@@ -231,7 +231,7 @@ def test_the_encoder_reads_each_source_once() -> None:
 def test_finished_sentences_are_no_longer_computed() -> None:
     model, rows = translator(ending=-100.0), list[int]()
     model.decoder.register_forward_hook(lambda _, __, out: rows.append(out[..., 0].numel()))
-    search(model, [[3], [4, 5]], beams=3, longest=lambda n: 3 * n)
+    search(model, [[3], [4, 5]], beams=3, max_length=lambda n: 3 * n)
     assert rows == [2, 6, 6, 3, 3, 3]
 
 
@@ -263,22 +263,22 @@ def test_a_source_beyond_a_learned_table_is_refused() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"beams": 0}, "beams=0: a search follows 1 or more"),
+        ({"beams": 0}, "beams=0 must be 1 or more"),
         ({"beams": 2, "best": 3}, "best=3 of beams=2: ask for 1 to 2 targets, or for more beams"),
         ({"best": 0}, "best=0 of beams=1"),
-        ({"longest": 0}, "longest is 0 for a source of 2 tokens; it must be 1 or more"),
+        ({"max_length": 0}, "max_length is 0 for a source of 2 tokens; it must be 1 or more"),
         ({"length_penalty": -1.0}, "length_penalty=-1.0 must be 0"),
         ({"length_penalty": math.nan}, "length_penalty=nan must be 0"),
-        ({"start": 13}, "start=13 is not a token; the model's targets have 0 to 12"),
-        ({"end": -1}, "end=-1 is not a token"),
+        ({"bos": 13}, "bos=13 is not a token; the model's targets have 0 to 12"),
+        ({"eos": -1}, "eos=-1 is not a token"),
         ({"forbidden": (4, 99)}, "forbidden=99 is not a token"),
-        ({"forbidden": (END,)}, "end=2 is forbidden, so no target could end; allow it"),
+        ({"forbidden": (END,)}, "eos=2 is forbidden, so no target could end; allow it"),
         ({"batch_tokens": 0}, "batch_tokens=0 must be 1 or more"),
     ],
 )
 def test_impossible_searches_are_refused(asked: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError) as refused:
-        beam_search(translator(), [[3, 4]], **{"start": START, "end": END, **asked})  # type: ignore[arg-type]
+        beam_search(translator(), [[3, 4]], **{"bos": START, "eos": END, **asked})  # type: ignore[arg-type]
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 

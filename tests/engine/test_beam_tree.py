@@ -10,9 +10,9 @@ from tests.engine.tiny_translators import POSITIONS, START, translator
 from torch import Tensor
 
 from qkv.engine.batching import inference
-from qkv.engine.beam import states as beam_tree
+from qkv.engine.beam import decoder_states as beam_tree
+from qkv.engine.beam.decoder_states import RowStates, TreeStates
 from qkv.engine.beam.search import beam_search
-from qkv.engine.beam.states import Rows, Tree
 from qkv.model import Alibi, Learned, LocalAttention, RelativeBuckets, Rope, Translator
 
 V = 13
@@ -25,22 +25,25 @@ def some_sources(draws: random.Random, count: int) -> list[list[int]]:
 def walk(model: Translator, draws: random.Random, beams: int, steps: int, leaving: int) -> None:
     """Both kinds through the same random survivors, with sentences leaving on the way."""
     sources, forbidden = some_sources(draws, 5), (0, 4)
-    tree, rows = Tree(model, sources, beams, forbidden), Rows(model, sources, beams, forbidden, 99)
+    tree, rows = (
+        TreeStates(model, sources, beams, forbidden),
+        RowStates(model, sources, beams, forbidden, 99),
+    )
     tokens, left = torch.full((5, 1), START), 5
     for step in range(steps):
-        one, other = tree.read(tokens), rows.read(tokens)
+        one, other = tree.log_probs(tokens), rows.log_probs(tokens)
         assert one.shape == (left, tokens.shape[1], V)
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
         if step == leaving:
             staying = sorted(draws.sample(range(left), 3))
             left = 3
             for kind in (tree, rows):
-                kind.take(torch.tensor(staying))
+                kind.select(torch.tensor(staying))
         parents = torch.tensor(
             [[draws.randrange(beams) for _ in range(beams)] for _ in range(left)]
         )
         for kind in (tree, rows):
-            kind.follow(parents)
+            kind.reorder(parents)
         tokens = torch.tensor([[draws.randrange(V) for _ in range(beams)] for _ in range(left)])
 
 
@@ -56,19 +59,19 @@ def test_a_tree_equals_rows(seed: int, position: object, beams: int, steps: int,
     draws = random.Random(seed)
     model = translator(seed, position=position)  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch, inference(model):
-        patch.setattr(beam_tree, "STEPS", room)  # keys are sorted out that often
+        patch.setattr(beam_tree, "TREE_STEPS", room)  # keys are sorted out that often
         walk(model, draws, beams, steps, leaving=draws.randrange(12))
 
 
 def test_only_models_that_count_positions_have_their_beams_in_a_tree() -> None:
     stack = translator().config.decoder
     near = stack.model_copy(update={"local": LocalAttention(before=2)})
-    assert Tree.suits(translator())
-    assert Tree.suits(translator(position=Learned()))
-    assert Tree.suits(translator(position=Rope()))
-    assert not Tree.suits(translator(position=Alibi()))
-    assert not Tree.suits(translator(position=RelativeBuckets()))
-    assert not Tree.suits(translator(decoder=near))
+    assert TreeStates.supports(translator())
+    assert TreeStates.supports(translator(position=Learned()))
+    assert TreeStates.supports(translator(position=Rope()))
+    assert not TreeStates.supports(translator(position=Alibi()))
+    assert not TreeStates.supports(translator(position=RelativeBuckets()))
+    assert not TreeStates.supports(translator(decoder=near))
 
 
 def shapes_of_cross_attention(model: Translator, beams: int) -> set[tuple[int, int, int]]:
@@ -80,7 +83,7 @@ def shapes_of_cross_attention(model: Translator, beams: int) -> set[tuple[int, i
         seen.add((len(q), q.shape[2], len(k)))
 
     model.get_submodule("decoder.1.cross.core").register_forward_pre_hook(keep)
-    beam_search(model, [[3, 4], [5], [6]], start=1, end=2, beams=beams, longest=9)
+    beam_search(model, [[3, 4], [5], [6]], bos=1, eos=2, beams=beams, max_length=9)
     return seen
 
 
@@ -94,21 +97,21 @@ def test_keys_that_no_beam_sees_are_left_out() -> None:
     """Of beams that always follow the first one, one path is left and what is new."""
     model, beams = translator(position=Rope()), 5
     with inference(model):
-        tree = Tree(model, [[3, 4]], beams, ())
-        tree.read(torch.tensor([[START]]))
+        tree = TreeStates(model, [[3, 4]], beams, ())
+        tree.log_probs(torch.tensor([[START]]))
         for _ in range(100):
-            tree.follow(torch.zeros(1, beams, dtype=torch.long))
-            tree.read(torch.full((1, beams), 3))
+            tree.reorder(torch.zeros(1, beams, dtype=torch.long))
+            tree.log_probs(torch.full((1, beams), 3))
         kept = tree.cache.length
-        assert 101 <= kept <= 101 + beams * beam_tree.STEPS + beams
-        assert int(tree.seen[0, 0].sum()) == 101
+        assert 101 <= kept <= 101 + beams * beam_tree.TREE_STEPS + beams
+        assert int(tree.visible[0, 0].sum()) == 101
 
 
 def test_a_long_target_is_the_same_as_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     model = translator(3, position=Rope(), ending=-100.0)
     sources = [[3, 4, 5], [6], [7, 8]]
-    asked = {"start": 1, "end": 2, "beams": 3, "best": 3, "longest": 50}
+    asked = {"bos": 1, "eos": 2, "beams": 3, "best": 3, "max_length": 50}
     found = beam_search(model, sources, **asked)  # type: ignore[arg-type]
-    monkeypatch.setattr(Tree, "suits", staticmethod(lambda model: False))
+    monkeypatch.setattr(TreeStates, "suits", staticmethod(lambda model: False))
     other = beam_search(model, sources, **asked)  # type: ignore[arg-type]
     assert [[h.ids for h in three] for three in found] == [[h.ids for h in t] for t in other]

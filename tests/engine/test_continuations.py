@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from qkv.engine.beam.survivors import BLOCK, best_continuations
+from qkv.engine.beam.hypotheses import BLOCK, best_continuations
 
 
 def sort_everything(logs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:

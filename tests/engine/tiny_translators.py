@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from qkv.engine.beam.survivors import Hypothesis
+from qkv.engine.beam.hypotheses import Hypothesis
 from qkv.model import (
     Alibi,
     Embedding,

@@ -1,7 +1,7 @@
-"""What an encoder says of many texts: packed without padding, computed on all cores, in order.
+"""Encoder outputs for many texts: packed without padding, computed on all cores, in order.
 
-Texts of a batch stand one after the other in a single row, so every matrix product works on real
-tokens only; attention takes neighbours of equal length together.
+The texts of a batch are concatenated into a single row, so every matrix product works on real
+tokens only; pooling and output take neighbours of equal length together.
 """
 
 import time
@@ -22,67 +22,156 @@ from qkv.errors import ShapeError, UsageError
 from qkv.model import Encoder
 from qkv.model.output import PooledOutput
 
-# FOLDED engine/answering: A model while it answers: nothing is dropped at random and no
-#   gradient is kept.
-# FOLDED engine/cores: Work spread over the cores, in the layout that proves quicker here.
-#
-#   Either all cores compute one piece together, or each core computes a piece of its own.
-#   Which is
-#   quicker depends on the model and the machine, so the first pieces of a long work are timed
-#   both
-#   ways. There are never more threads at work than torch was given.
-# FOLDED engine/texts: Texts side by side in one tensor, each as long as it is.
+# So many tokens keep the overhead small, and their activations in a core's cache.
+DEFAULT_BATCH_TOKENS = 1024
+
+Ids = NDArray[np.int64]
+
+OutputFunction = Callable[[Tensor, Tensor], Tensor]  # states (B, T, D), lengths (B,) -> (B, …)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @contextmanager
 def inference(model: nn.Module) -> Iterator[None]:
-    """Inside, the model is at rest and torch keeps nothing for a backward pass."""
+    """Inside, dropout is off and no gradients are recorded."""
     with eval_mode(model), torch.inference_mode():
         yield
 
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Inside, the model is in evaluation mode; afterwards every part is in the mode it was in."""
-    learning = [part for part in model.modules() if part.training]
+    """Inside, the model is in evaluation mode; afterwards every module is in its old mode."""
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         yield
     finally:
-        for part in learning:
-            part.training = True
+        for module in training:
+            module.training = True
 
 
-Piece = TypeVar("Piece")
+def batched_outputs(
+    model: Encoder, texts: Sequence[ArrayLike], batch_tokens: int = DEFAULT_BATCH_TOKENS
+) -> Tensor:
+    """The model's output for each text, in their order, independent of the batch: (N, …)."""
+    embedding = model.embedding.weight
+    return _map_texts(
+        model, texts, lambda states, lengths: model.output(states, lengths, embedding), batch_tokens
+    )
 
-Result = TypeVar("Result")
+
+def pooled_states(
+    model: Encoder, texts: Sequence[ArrayLike], batch_tokens: int = DEFAULT_BATCH_TOKENS
+) -> Tensor:
+    """The pooled states of each text, before the output layer: (N, D)."""
+    output = model.output
+    if not isinstance(output, PooledOutput):
+        raise UsageError("this encoder has an output for each token, so no vector for a text")
+    return _map_texts(model, texts, output.pool, batch_tokens)
 
 
-def parallel_map(do: Callable[[Piece], Result], pieces: Sequence[Piece]) -> list[Result]:
-    """What `do` makes of each piece, in order; pieces are about equally much work."""
+def _map_texts(
+    model: Encoder, texts: Sequence[ArrayLike], output: OutputFunction, batch_tokens: int
+) -> Tensor:
+    arrays = [np.asarray(text, dtype=np.int64) for text in texts]
+    lengths = np.array([len(text) for text in arrays], dtype=np.int64)
+    _check_lengths(model, lengths)
+    batches = list(_batches(lengths, batch_tokens))
+    with inference(model):
+        outputs = parallel_map(partial(_forward, model, arrays, output), batches)
+    if not outputs:
+        return torch.empty(0)
+    original_order = torch.from_numpy(np.concatenate(batches).argsort())
+    return torch.cat(outputs)[original_order]
+
+
+def _batches(lengths: Ids, batch_tokens: int) -> Iterator[Ids]:
+    """Every text once, longest first, in batches of at most so many tokens; or one long text."""
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    tokens = 0
+    for i, length in enumerate(lengths[order].tolist()):
+        if i > start and tokens + length > batch_tokens:
+            yield order[start:i]
+            start = i
+            tokens = 0
+        tokens += length
+    if len(order):
+        yield order[start:]
+
+
+def _forward(model: Encoder, texts: Sequence[Ids], output: OutputFunction, batch: Ids) -> Tensor:
+    """The outputs of one batch, float32 on the CPU."""
+    arrays = [texts[i] for i in batch]
+    lengths = tuple(len(text) for text in arrays)
+    device = model.embedding.weight.device
+    ids = torch.from_numpy(np.concatenate(arrays))[None].to(device)  # (1, N)
+    positions = torch.from_numpy(np.concatenate([np.arange(n) for n in lengths])).to(device)
+    with torch.inference_mode():  # the mode is per thread
+        states = model.encode(ids, mask=Mask.packed(lengths), positions=positions)[0]  # (N, D)
+        return torch.cat(list(_by_length(states, lengths, output))).float().cpu()
+
+
+def _by_length(
+    states: Tensor, lengths: tuple[int, ...], output: OutputFunction
+) -> Iterator[Tensor]:
+    """The outputs for neighbours of equal length; states (N, D) of all texts."""
+    start = 0
+    first = 0
+    while first < len(lengths):
+        length = lengths[first]
+        count = 1
+        while first + count < len(lengths) and lengths[first + count] == length:
+            count += 1
+        stop = start + count * length
+        group = states[start:stop].view(count, length, states.shape[-1])
+        yield output(group, torch.full((count,), length, device=states.device))
+        start = stop
+        first += count
+
+
+def _check_lengths(model: Encoder, lengths: Ids) -> None:
+    limit = model.encoder.position.limit
+    longest = int(lengths.max(initial=0))
+    if limit is not None and longest > limit:
+        raise ShapeError(
+            f"text {int(lengths.argmax())} has {longest} tokens but the model reads at most "
+            f"{limit}; shorten it"
+        )
+
+
+def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """The function of each item, in order, on all cores; items are about equally much work.
+
+    Either all cores work on one item together, or each core on an item of its own. Which is faster
+    depends on the model and the machine, so the first items of many are timed both ways. There are
+    never more threads at work than torch was given.
+    """
     cores = torch.get_num_threads()
-    if cores == 1 or len(pieces) < 2:
-        return [do(piece) for piece in pieces]
-    if len(pieces) < 3 + cores:
-        with _apart(cores) as pool:
-            return list(pool.map(do, pieces))
-    found = [do(pieces[0])]  # the first is slower than all others
-    began = time.perf_counter()
-    found.append(do(pieces[1]))
-    together = time.perf_counter() - began
-    with _apart(cores) as pool:
-        began = time.perf_counter()
-        found += pool.map(do, pieces[2 : 2 + cores])
-        apart = (time.perf_counter() - began) / cores
-        if apart <= together:
-            return found + list(pool.map(do, pieces[2 + cores :]))
-    return found + [do(piece) for piece in pieces[2 + cores :]]
+    if cores == 1 or len(items) < 2:
+        return [function(item) for item in items]
+    if len(items) < 3 + cores:
+        with _one_thread_each(cores) as pool:
+            return list(pool.map(function, items))
+    results = [function(items[0])]  # warm-up: slower than all others
+    started = time.perf_counter()
+    results.append(function(items[1]))
+    seconds_together = time.perf_counter() - started
+    with _one_thread_each(cores) as pool:
+        started = time.perf_counter()
+        results += pool.map(function, items[2 : 2 + cores])
+        seconds_apart = (time.perf_counter() - started) / cores
+        if seconds_apart <= seconds_together:
+            return results + list(pool.map(function, items[2 + cores :]))
+    return results + [function(item) for item in items[2 + cores :]]
 
 
 @contextmanager
-def _apart(cores: int) -> Iterator[ThreadPoolExecutor]:
-    """One worker a core, each of which computes with one thread."""
-    torch.set_num_threads(1)  # also for the libraries whose number holds for all threads
+def _one_thread_each(cores: int) -> Iterator[ThreadPoolExecutor]:
+    """One worker per core, each of which computes with one thread."""
+    torch.set_num_threads(1)  # also for the libraries whose number is global
     try:
         with ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             yield pool
@@ -90,108 +179,33 @@ def _apart(cores: int) -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(cores)
 
 
-TOKENS = 1024  # computed at a time: overhead is small, and they stay in a core's cache
-
-Ids = NDArray[np.int64]
-
-Last = Callable[[Tensor, Tensor], Tensor]  # states (B, T, D), lengths (B,) -> an answer each
-
-
-def batched_outputs(model: Encoder, texts: Sequence[ArrayLike], budget: int = TOKENS) -> Tensor:
-    """The model's answer for each text, in their order, whatever stands beside them: (N, …)."""
-    table = model.embedding.weight
-    return _each(model, texts, lambda states, n: model.output(states, n, table), budget)
-
-
-def pooled_states(model: Encoder, texts: Sequence[ArrayLike], budget: int = TOKENS) -> Tensor:
-    """The states of each text as one vector, before anything is made of it: (N, D)."""
-    output = model.output
-    if not isinstance(output, PooledOutput):
-        raise UsageError("this encoder answers for each token, so it has no vector for a text")
-    return _each(model, texts, output.pool, budget)
-
-
-def _each(model: Encoder, texts: Sequence[ArrayLike], last: Last, budget: int) -> Tensor:
-    arrays = [np.asarray(text, dtype=np.int64) for text in texts]
-    lengths = np.array([len(text) for text in arrays], dtype=np.int64)
-    _expect_short(model, lengths)
-    batches = list(_batches(lengths, budget))
-    with inference(model):
-        found = parallel_map(partial(_answer, model, arrays, last), batches)
-    if not found:
-        return torch.empty(0)
-    back = torch.from_numpy(np.concatenate(batches).argsort())
-    return torch.cat(found)[back]
-
-
-def _batches(lengths: Ids, budget: int) -> Iterator[Ids]:
-    """Every text once, longest first, in batches of at most so many tokens; or one long text."""
-    order = np.argsort(-lengths, kind="stable")
-    start, tokens = 0, 0
-    for i, length in enumerate(lengths[order].tolist()):
-        if i > start and tokens + length > budget:
-            yield order[start:i]
-            start, tokens = i, 0
-        tokens += length
-    if len(order):
-        yield order[start:]
-
-
-def _answer(model: Encoder, texts: Sequence[Ids], last: Last, batch: Ids) -> Tensor:
-    together = [texts[i] for i in batch]
-    lengths = tuple(len(text) for text in together)
-    device = model.embedding.weight.device
-    ids = torch.from_numpy(np.concatenate(together))[None].to(device)  # (1, N)
-    places = torch.from_numpy(np.concatenate([np.arange(n) for n in lengths])).to(device)
-    with torch.inference_mode():  # each thread has a mode of its own
-        states = model.encode(ids, mask=Mask.packed(lengths), positions=places)[0]  # (N, D)
-        return torch.cat(list(_by_length(states, lengths, last))).float().cpu()
-
-
-def _by_length(states: Tensor, lengths: tuple[int, ...], last: Last) -> Iterator[Tensor]:
-    """The answers for neighbours of equal length; states (N, D) of all texts."""
-    start, at = 0, 0
-    while at < len(lengths):
-        length, count = lengths[at], 1
-        while at + count < len(lengths) and lengths[at + count] == length:
-            count += 1
-        stop = start + count * length
-        each = states[start:stop].view(count, length, states.shape[-1])
-        yield last(each, torch.full((count,), length, device=states.device))
-        start, at = stop, at + count
-
-
-def _expect_short(model: Encoder, lengths: Ids) -> None:
-    most, longest = model.encoder.position.limit, int(lengths.max(initial=0))
-    if most is not None and longest > most:
-        which = int(lengths.argmax())
-        raise ShapeError(
-            f"text {which} has {longest} tokens but the model reads at most {most}; shorten it"
-        )
-
-
 @dataclass(frozen=True)
 class PaddedBatch:
-    """ids (B, T), of which the first lengths[b] are real; no lengths if all of them are."""
+    """ids (B, T), of which the first lengths[b] are real; lengths is None if all of them are."""
 
     ids: Tensor
     lengths: Tensor | None
-    tokens: int  # real ones
+    tokens: int  # without padding
 
     @classmethod
     def of(cls, texts: Sequence[ArrayLike], pad: int) -> "PaddedBatch":
+        """The texts padded to the longest one."""
         arrays = [np.asarray(text, dtype=np.int64) for text in texts]
         sizes = np.array([len(text) for text in arrays])
         ids = np.full((len(arrays), max(1, int(sizes.max(initial=0)))), pad)
         for row, text in zip(ids, arrays, strict=True):
             row[: len(text)] = text
-        even = (sizes == ids.shape[1]).all()
-        lengths = None if even else torch.from_numpy(sizes)
+        lengths = None
+        if not (sizes == ids.shape[1]).all():
+            lengths = torch.from_numpy(sizes)
         return cls(torch.from_numpy(ids), lengths, int(sizes.sum()))
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def to(self, device: torch.device) -> "PaddedBatch":
-        lengths = None if self.lengths is None else self.lengths.to(device)
+        """The batch on another device."""
+        lengths = None
+        if self.lengths is not None:
+            lengths = self.lengths.to(device)
         return PaddedBatch(self.ids.to(device), lengths, self.tokens)

@@ -198,7 +198,7 @@ class Engine:
         beams: int = 4,
         best: int = 1,
         length_penalty: float = 1.0,
-        longest: int | None = None,
+        max_length: int | None = None,
         long: LongSource = "error",
         alignment: bool = False,
         layer: int | None = None,
@@ -206,7 +206,7 @@ class Engine:
     ) -> list[Translation]:
         """The translation of each text by beam search, with its `best` alternatives.
 
-        longest: tokens of a translation, EOS included.
+        max_length: tokens of a translation, EOS included.
         long: a line longer than the context is an "error", or translated sentence by sentence.
         alignment: adds which source word each target word comes from, by attention of `layer`.
         batch_tokens: source tokens times beams that are decoded together.
@@ -220,7 +220,7 @@ class Engine:
             beams=beams,
             best=best,
             length_penalty=length_penalty,
-            longest=longest,
+            max_length=max_length,
             long=long,
             alignment=alignment,
             layer=layer,

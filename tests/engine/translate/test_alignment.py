@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.translate.letter_models import aligned, arabic, letters
 
-from qkv.engine.beam.survivors import Hypothesis
+from qkv.engine.beam.hypotheses import Hypothesis
 from qkv.engine.translate import Link, TranslationTemplate, Word, translate
 from qkv.engine.translate.alignment import (
     Aligner,

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.engine.beam.survivors import Hypothesis
+from qkv.engine.beam.hypotheses import Hypothesis
 from qkv.engine.translate.segments import best_combinations
 
 
@@ -45,7 +45,7 @@ def test_a_single_portion_keeps_the_ranks_of_the_search(
     hypotheses: list[Hypothesis], penalty: float
 ) -> None:
     ranked = [
-        Hypothesis.of([*h.ids, 9], h.score, end=9, length_penalty=penalty) for h in hypotheses
+        Hypothesis.of([*h.ids, 9], h.score, eos=9, length_penalty=penalty) for h in hypotheses
     ]
     found = best_combinations([ranked], 5, penalty)
     assert [way.score for way in found] == sorted((h.rank for h in ranked), reverse=True)

@@ -36,7 +36,7 @@ def test_the_n_best_are_those_of_the_beam_search(
     marks = TranslationTemplate.of(t, model.config)
     searched = beam_search(
         model, [[*t.encode(text), t.eos_id] for text in texts],
-        start=t.bos_id, end=t.eos_id, beams=beams, best=beams, length_penalty=length_penalty,
+        bos=t.bos_id, eos=t.eos_id, beams=beams, best=beams, length_penalty=length_penalty,
         forbidden=marks.suppressed_ids,
     )  # fmt: skip
     found = translated(model, texts, beams=beams, best=beams, length_penalty=length_penalty)
@@ -132,8 +132,10 @@ def test_the_score_of_a_text_in_parts_is_that_of_all_its_tokens() -> None:
 
 def test_a_translation_that_does_not_end_says_so() -> None:
     model = speller(ending=-100.0)
-    assert [t.stop_reason for t in translated(model, ["ab", "cd\nef"], longest=5)] == ["length"] * 2
-    assert [len(t.text) for t in translated(model, ["ab", "cd"], longest=5)] == [5, 5]
+    assert [t.stop_reason for t in translated(model, ["ab", "cd\nef"], max_length=5)] == [
+        "length"
+    ] * 2
+    assert [len(t.text) for t in translated(model, ["ab", "cd"], max_length=5)] == [5, 5]
 
 
 def test_an_unknown_treatment_of_long_texts_is_refused() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qkv.attention import AttentionSteps
 from qkv.engine.batching import inference
-from qkv.engine.beam.survivors import Hypothesis
+from qkv.engine.beam.hypotheses import Hypothesis
 from qkv.engine.translate.segments import SegmentedText, TranslationTemplate, join_segments
 from qkv.errors import UsageError
 from qkv.model import Translator

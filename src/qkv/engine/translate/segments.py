@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from qkv.engine.beam.survivors import Hypothesis
+from qkv.engine.beam.hypotheses import Hypothesis
 from qkv.errors import DataError
 from qkv.model import EncoderDecoder
 from qkv.text import Tokenizer
@@ -339,7 +339,7 @@ class CombinedHypothesis:
     def with_(self, part: Hypothesis, length_penalty: float) -> "CombinedHypothesis":
         """This one with the hypothesis of one more portion."""
         total = self.total + part.score
-        scored = self.scored + part.scored
+        scored = self.scored + part.scored_tokens
         score = total / math.pow(scored, length_penalty)
         ended = self.ended and part.stop_reason == "end"
         return CombinedHypothesis((*self.parts, part), score, total, scored, ended)

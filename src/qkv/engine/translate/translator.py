@@ -58,7 +58,7 @@ def translate(
     beams: int = 4,
     best: int = 1,
     length_penalty: float = 1.0,
-    longest: int | None = None,
+    max_length: int | None = None,
     long: Long = "error",
     alignment: bool = False,
     layer: int | None = None,
@@ -68,8 +68,8 @@ def translate(
     """The best translation found for each text, in the order of the texts.
 
     Lines of a text are translated one by one. long: what becomes of a line that has more tokens
-    than the model reads: an error, or a translation sentence by sentence. longest: tokens a target
-    may have, its end included; if not given, `usual_longest`. layer: whose looks an alignment is
+    than the model reads: an error, or a translation sentence by sentence. max_length: tokens of a
+    target, EOS included; if not given, `default_max_length`. layer: whose looks an alignment is
     read off; if not given, the one before the last. batch_tokens: source tokens times beams that
     are searched together. marking: for a model trained with other marks than its tokenizer's.
     """
@@ -88,12 +88,12 @@ def translate(
         beam_search(
             model,
             [marks.wrap_source(ids) for plan in asked for ids in plan.ids],
-            start=marks.target_prefix[-1],
-            before=marks.target_prefix[:-1],
-            end=marks.eos_id,
+            bos=marks.target_prefix[-1],
+            prefix=marks.target_prefix[:-1],
+            eos=marks.eos_id,
             beams=beams,
             best=best,
-            longest=longest,
+            max_length=max_length,
             length_penalty=length_penalty,
             forbidden=marks.suppressed_ids,
             batch_tokens=batch_tokens,

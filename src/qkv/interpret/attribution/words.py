@@ -183,9 +183,9 @@ def _translate(
     (hypotheses,) = beam_search(
         model,
         [source],
-        start=marking.target_prefix[-1],
-        before=marking.target_prefix[:-1],
-        end=marking.eos_id,
+        bos=marking.target_prefix[-1],
+        prefix=marking.target_prefix[:-1],
+        eos=marking.eos_id,
         beams=beams,
         forbidden=marking.suppressed_ids,
     )
