@@ -60,7 +60,7 @@ def test_the_pooled_states_are_those_the_answer_is_made_of() -> None:
 
 
 def test_an_encoder_that_answers_for_each_token_has_no_pooled_states() -> None:
-    with pytest.raises(UsageError, match="answers for each token"):
+    with pytest.raises(UsageError, match="an output for each token"):
         pooled_states(build(ENCODERS["bert"]), [[1]])
 
 

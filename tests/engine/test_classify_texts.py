@@ -101,7 +101,7 @@ def test_texts_that_did_not_fit_are_counted() -> None:
     classifier = Classifier(MODEL, READER, long="truncate")
     classifier([LONG, "a"])
     classifier(["b", LONG, LONG])
-    assert classifier.long == 3
+    assert classifier.long_texts == 3
 
 
 def test_portions_keep_the_order_and_tell_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_damaged_weights_and_a_single_text_are_told() -> None:
     damaged = model_for(Classify(labels=LABELS), seed=1)
     with torch.no_grad():
         damaged.embedding.weight[READER.encode("x")] = torch.nan
-    with pytest.raises(QkvError, match="scores of text 2 are not finite"):
+    with pytest.raises(QkvError, match="logits of text 2 are not finite"):
         classify(damaged, READER, ["b", "x"])
     with pytest.raises(UsageError, match=r"\[text\]"):
         classify(MODEL, READER, "a dog")

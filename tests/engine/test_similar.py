@@ -199,9 +199,9 @@ def test_each_part_says_where_its_words_stand_among_words_and_marks(minilm: Bund
     found = similar(minilm.model, minilm.tokenizer, "the dog, the cat", "a dog")
     a = ["[CLS]", "the", "dog", ",", "the", "cat", "[SEP]"]
     b = ["[CLS]", "a", "dog", "[SEP]"]
-    assert {pair.place for pair in found.pairs} == {(i, j) for i in range(7) for j in range(4)}
+    assert {pair.indices for pair in found.pairs} == {(i, j) for i in range(7) for j in range(4)}
     for pair in found.pairs:
-        assert (a[pair.place[0]], b[pair.place[1]]) == (pair.a, pair.b)
+        assert (a[pair.indices[0]], b[pair.indices[1]]) == (pair.a, pair.b)
         assert pair.json() == {"a": pair.a, "b": pair.b, "contribution": pair.contribution}
 
 
@@ -211,12 +211,18 @@ def test_what_the_parts_cannot_tell_is_said(minilm: Bundle) -> None:
     marks = [p.contribution for p in found.pairs if "[" in p.a + p.b]
     assert len(marks) == 12
     assert found.unknown[0].startswith("each state has seen its whole text")
-    assert found.unknown[1].startswith(f"{sum(marks):+.4f} of the cosine is from pairs with marks")
+    assert found.unknown[1].startswith(
+        f"{sum(marks):+.4f} of the cosine is from pairs with special tokens"
+    )
 
 
 @pytest.mark.parametrize(
     ("pooling", "said"),
-    [(Mean(), ()), (Max(), ("where it is largest",)), (First(), ("one state alone",))],
+    [
+        (Mean(), ()),
+        (Max(), ("where it is largest",)),
+        (First(), ("is one state alone",)),
+    ],
 )
 def test_each_pooling_has_its_own_blind_spot(
     pooling: Mean | Max | First, said: tuple[str, ...]

@@ -69,7 +69,7 @@ def classify(
         done += len(portion)
         pace(done)
     pace.end()
-    tell_long(classifier.long, done, way)
+    tell_long(classifier.long_texts, done, way)
 
 
 def _as_json(answer: "Classification", top: int | None) -> str:

@@ -1,4 +1,4 @@
-"""A label for each text, and how probable every label is."""
+"""Text classification: a label for each text, and the probability of every label."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from qkv.text import Tokenizer
 
 @dataclass(frozen=True)
 class Classification:
-    """The likeliest label of a text; `probabilities` has all labels, the likeliest first."""
+    """The predicted label of a text; `probabilities` has all labels, most probable first."""
 
     text: str
     label: str
@@ -32,23 +32,24 @@ def classify(
     batch_tokens: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Classification]:
-    """What the model says of each text, in their order; the probabilities of one sum to 1.
+    """The classification of each text, in their order; the probabilities of one sum to 1.
 
-    `long` says what to do with a text that is longer than the model reads: an error, its
-    beginning (truncate), or the mean of the probabilities of its windows (average).
+    long: what to do with a text longer than the context: an error, truncate it, or average the
+    probabilities of its windows.
     """
     classifier = Classifier(model, tokenizer, long=long, batch_tokens=batch_tokens)
-    tell = progress or (lambda done: None)
-    tell(0)
-    found: list[Classification] = []
-    for portion in portions(several(texts)):
-        found += classifier(portion, len(found) + 1)
-        tell(len(found))
-    return found
+    if progress is not None:
+        progress(0)
+    classifications: list[Classification] = []
+    for chunk in portions(several(texts)):
+        classifications += classifier(chunk, len(classifications) + 1)
+        if progress is not None:
+            progress(len(classifications))
+    return classifications
 
 
 class Classifier:
-    """Labels one portion after another in the same manner; `long` counts those that did not fit."""
+    """Classifies one chunk of texts after another; `long_texts` counts those that did not fit."""
 
     def __init__(
         self,
@@ -58,42 +59,46 @@ class Classifier:
         long: Long = "error",
         batch_tokens: int | None = None,
     ) -> None:
-        self.model, self.tokenizer, self.way = _classifier(model), tokenizer, long
-        self.labels, self.long = labels_of(self.model), 0
+        self.model = _expect_classifier(model)
+        self.tokenizer = tokenizer
+        self.long = long
+        self.labels = labels_of(self.model)
+        self.long_texts = 0
         self.budget = expect_budget(batch_tokens)
 
     def __call__(self, texts: Sequence[str], first: int = 1) -> list[Classification]:
-        """The answers for these texts, of which the first has that number in the whole."""
-        seen = read(self.tokenizer, texts, self.model.config.context_length, self.way, first)
-        shares = seen.ask(self._answer, len(self.labels))
-        wrong = (~shares.isfinite().all(dim=-1)).nonzero()
-        if len(wrong):
-            number = first + int(wrong[0])
-            raise QkvError(f"the scores of text {number:,} are not finite; the weights are damaged")
-        shares /= shares.sum(dim=-1, keepdim=True)
-        self.long += seen.long
-        order = shares.argsort(dim=-1, descending=True, stable=True)
-        rows = zip(texts, order.tolist(), shares.tolist(), strict=True)
-        return [self._one(text, best, row) for text, best, row in rows]
+        """The classifications of these texts, numbered from `first` in error messages."""
+        limit = self.model.config.context_length
+        windows = read(self.tokenizer, texts, limit, self.long, first)
+        probs = windows.ask(self._probs, len(self.labels))
+        damaged = (~probs.isfinite().all(dim=-1)).nonzero()
+        if len(damaged):
+            number = first + int(damaged[0])
+            raise QkvError(f"the logits of text {number:,} are not finite; the weights are damaged")
+        probs /= probs.sum(dim=-1, keepdim=True)  # exact after averaging windows
+        self.long_texts += windows.long
+        order = probs.argsort(dim=-1, descending=True, stable=True)
+        rows = zip(texts, order.tolist(), probs.tolist(), strict=True)
+        return [self._classification(text, best, row) for text, best, row in rows]
 
-    def _one(self, text: str, best: list[int], shares: list[float]) -> Classification:
-        probabilities = {self.labels[i]: shares[i] for i in best}
-        return Classification(text, self.labels[best[0]], probabilities)
+    def _classification(self, text: str, order: list[int], probs: list[float]) -> Classification:
+        probabilities = {self.labels[i]: probs[i] for i in order}
+        return Classification(text, self.labels[order[0]], probabilities)
 
-    def _answer(self, ids: list[list[int]]) -> Tensor:
-        scores = batched_outputs(self.model, ids, **self.budget)
-        return torch.softmax(scores.double(), dim=-1)
+    def _probs(self, ids: list[list[int]]) -> Tensor:
+        logits = batched_outputs(self.model, ids, **self.budget)
+        return torch.softmax(logits.double(), dim=-1)
 
 
 def labels_of(model: Encoder) -> tuple[str, ...]:
-    """The labels it may give, in the order of its scores."""
+    """The labels of a classifier, in the order of its logits."""
     output = model.config.output
     if not isinstance(output, Classify):
         raise UsageError("this model gives no labels")
     return output.labels
 
 
-def _classifier(model: Model) -> Encoder:
+def _expect_classifier(model: Model) -> Encoder:
     if isinstance(model, Encoder) and isinstance(model.config.output, Classify):
         return model
     description, command = purpose_of(model)

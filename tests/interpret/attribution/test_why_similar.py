@@ -44,7 +44,7 @@ def test_deleting_is_what_it_says() -> None:
     attribution = why_similar(model, SMALL, a, b, draws=3)
     sums: dict[tuple[int, int], float] = {}
     for pair in attribution.pairs:
-        for side, place in enumerate(pair.place):
+        for side, place in enumerate(pair.indices):
             sums[side, place] = sums.get((side, place), 0.0) + pair.contribution
     side, place = max(sums, key=lambda word: sums[word])
     pieces = (["abc", " de", ",", " fg"], ["gg", " ab"])[side]
@@ -85,7 +85,7 @@ def test_on_minilm_the_words_of_strong_pairs_make_texts_alike(minilm: Path) -> N
     gains = [test.comprehensiveness - test.random_drop for test in tests if test is not None]
     assert len(gains) == 3
     assert min(gains) > 0
-    assert any("pairs with marks" in remark for remark in attributions[0].remarks)
+    assert any("pairs with special tokens" in remark for remark in attributions[0].remarks)
 
 
 def test_the_command_prints_the_test_and_what_it_cannot_know(qkv: Run, minilm: Path) -> None:

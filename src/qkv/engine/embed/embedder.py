@@ -276,7 +276,7 @@ def expect_budget(batch_tokens: int | None) -> dict[str, int]:
         return {}
     if batch_tokens < 1:
         raise UsageError(f"batch tokens = {batch_tokens} must be 1 or more")
-    return {"budget": batch_tokens}
+    return {"batch_tokens": batch_tokens}
 
 
 def several(texts: Iterable[str]) -> Iterable[str]:

@@ -146,7 +146,7 @@ def _rank_words(similarity: Similarity, before: int, words_a: int, words_b: int)
     """
     sums: dict[int, float] = {}
     for pair in similarity.pairs:
-        i, j = (place - before for place in pair.place)
+        i, j = (index - before for index in pair.indices)
         if 0 <= i < words_a:
             sums[i] = sums.get(i, 0.0) + pair.contribution
         if 0 <= j < words_b:
