@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from qkv.bundle import Bundle
 from qkv.data.encoded import Encoded
 from qkv.engine.batching import inference
+from qkv.engine.generate import Greedy, Request, Sampling, SuppressTokens
+from qkv.engine.generate.decode import decode_one
 from qkv.errors import ConfigError
 from qkv.model import Decoder, Model
 from qkv.model.config import Fraction
@@ -159,20 +160,11 @@ def stream_loss(model: Decoder, stream: Encoded, length: int, rows: int) -> floa
 
 
 def generate_greedily(model: Decoder, tokenizer: Tokenizer, count: int, length: int) -> str:
-    """The most likely text of `count` tokens from an empty prompt, decoded with a KV cache."""
-    device = model.embedding.weight.device
-    # Neither special tokens nor rows of the table that stand for no token.
-    forbidden = [
-        *tokenizer.special_ids,
-        *range(tokenizer.vocab_size, model.config.embedding.vocabulary),
-    ]
-    cache = model.empty_cache(1, length)
-    tokens: list[int] = []
-    ids = torch.tensor([tokenizer.prefix_ids or (tokenizer.eos_id,)], device=device)
-    with inference(model):
-        while len(tokens) < min(count, length - 1):
-            logits = model(ids, cache=cache)[0, -1]
-            logits[forbidden] = -torch.inf
-            tokens.append(int(logits.argmax()))
-            ids = torch.tensor([[tokens[-1]]], device=device)
+    """The most likely text of `count` tokens from an empty prompt, without special tokens."""
+    max_tokens = min(count, length - 1)
+    if max_tokens < 1:
+        return ""
+    sampling = Sampling((SuppressTokens(tuple(tokenizer.special_ids)),), Greedy())
+    request = Request(tokenizer.prefix_ids or (tokenizer.eos_id,), max_tokens, sampling)
+    tokens = [token.id for token in decode_one(model, request, tokenizer.vocab_size)]
     return tokenizer.decode(tokens)

@@ -222,11 +222,11 @@ def translate_texts(
     hypotheses = beam_search(
         model,
         sources,
-        start=layout.start[-1],
-        before=layout.start[:-1],
-        end=layout.end,
+        bos=layout.start[-1],
+        prefix=layout.start[:-1],
+        eos=layout.end,
         beams=beams,
-        longest=longest,
+        max_length=longest,
         forbidden=layout.forbidden,
     )
     return [tokenizer.decode(best.ids) for best, *_ in hypotheses]
