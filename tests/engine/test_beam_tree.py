@@ -112,6 +112,6 @@ def test_a_long_target_is_the_same_as_in_rows(monkeypatch: pytest.MonkeyPatch) -
     sources = [[3, 4, 5], [6], [7, 8]]
     asked = {"bos": 1, "eos": 2, "beams": 3, "best": 3, "max_length": 50}
     found = beam_search(model, sources, **asked)  # type: ignore[arg-type]
-    monkeypatch.setattr(TreeStates, "suits", staticmethod(lambda model: False))
+    monkeypatch.setattr(TreeStates, "supports", staticmethod(lambda model: False))
     other = beam_search(model, sources, **asked)  # type: ignore[arg-type]
     assert [[h.ids for h in three] for three in found] == [[h.ids for h in t] for t in other]

@@ -117,7 +117,7 @@ def test_portions_keep_the_order_and_tell_of_progress(monkeypatch: pytest.Monkey
 def test_an_empty_text_has_the_label_the_network_gives_to_nothing() -> None:
     (answer,) = classify(MODEL, READER, [""])
     with torch.inference_mode():
-        shares = MODEL.eval().output.answer(torch.zeros(1, 10)).double().softmax(dim=-1)[0]
+        shares = MODEL.eval().output.from_pooled(torch.zeros(1, 10)).double().softmax(dim=-1)[0]
     assert [answer.probabilities[label] for label in LABELS] == pytest.approx(shares.tolist())
 
 

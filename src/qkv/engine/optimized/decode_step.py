@@ -266,7 +266,7 @@ class KernelDecodeStepLayers(DecodeStepLayers):
             kv_heads=kv_heads,
             head_width=head_width,
             feed_forward_width=_kernel_matrix(step.gate_up).rows // 2,
-            rope_width=self.position.turned,
+            rope_width=self.position.width,
             rope_interleaved=self.position.config.interleaved,
             activation=require_activation_code(step.activation),
             scale=scale_factor(head_width, step.attention.core.scale),
