@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.interpret.export.made_traces import ABOUT, HOSTILE, decoder_trace, translator_trace
+from tests.interpret.export.tiny_traces import ABOUT, HOSTILE, decoder_trace, translator_trace
 
 from qkv.errors import UsageError
 from qkv.interpret.export import draw_head, draw_heads
@@ -30,12 +30,12 @@ def origin(path: Path) -> dict[str, str]:
         with Image.open(path) as picture:
             return json.loads(picture.text["Comment"])
     if path.suffix == ".svg":
-        told = ET.parse(path).getroot().find(".//{http://purl.org/dc/elements/1.1/}description")
-        assert told is not None
-        return json.loads(told.text or "")
-    found = re.search(rb"/Subject \((.*?)(?<!\\)\) *[/>\n]", path.read_bytes(), re.DOTALL)
-    assert found is not None
-    return json.loads(re.sub(rb"\\([()\\])", rb"\1", found[1]))
+        fields = ET.parse(path).getroot().find(".//{http://purl.org/dc/elements/1.1/}description")
+        assert fields is not None
+        return json.loads(fields.text or "")
+    values = re.search(rb"/Subject \((.*?)(?<!\\)\) *[/>\n]", path.read_bytes(), re.DOTALL)
+    assert values is not None
+    return json.loads(re.sub(rb"\\([()\\])", rb"\1", values[1]))
 
 
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
@@ -44,12 +44,12 @@ def test_a_picture_is_the_same_each_time_and_tells_its_origin(trace, tmp_path, e
     draw_head(trace, 1, 2, one)
     draw_head(trace, 1, 2, two)
     assert one.read_bytes() == two.read_bytes()
-    told = origin(one)
-    assert told["sha256"] == ABOUT["sha256"]
-    assert told["text"] == " ".join(HOSTILE)
-    assert told["value"] == "decoder.1.attention.weights"
-    assert told["head"] == "2"
-    assert told["checks"] == "1 of 1 checks passed"
+    fields = origin(one)
+    assert fields["sha256"] == ABOUT["sha256"]
+    assert fields["text"] == " ".join(HOSTILE)
+    assert fields["value"] == "decoder.1.attention.weights"
+    assert fields["head"] == "2"
+    assert fields["checks"] == "1 of 1 checks passed"
 
 
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])

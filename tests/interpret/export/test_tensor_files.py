@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.interpret.export.made_traces import ABOUT, HOSTILE, decoder_trace, translator_trace
+from tests.interpret.export.tiny_traces import ABOUT, HOSTILE, decoder_trace, translator_trace
 
 from qkv.errors import UsageError
 from qkv.interpret.export import provenance, write_tensor
@@ -39,9 +39,9 @@ def rows(path: Path) -> list[list[str]]:
 def test_a_head_in_csv_reads_back_exactly(trace: Trace, tmp_path: Path) -> None:
     (path,) = write_tensor(trace, MASKED, tmp_path / "masked.csv", head=2)
     head, *body = rows(path)
-    found = np.array([[float(cell) for cell in row[1:]] for row in body], dtype=np.float32)
-    assert np.array_equal(found, trace[MASKED][0, 2].numpy())
-    assert np.isneginf(found[0, 1])
+    values = np.array([[float(cell) for cell in row[1:]] for row in body], dtype=np.float32)
+    assert np.array_equal(values, trace[MASKED][0, 2].numpy())
+    assert np.isneginf(values[0, 1])
     assert head[1:] == [row[0] for row in body]
     assert head[1:4] == ["'=1+1", "a|b", "50% & $x_1$"]
     assert head[5] == "\\x00\\x1b[2J"
@@ -51,22 +51,22 @@ def test_more_axes_in_csv_give_a_number_a_line(trace: Trace, tmp_path: Path) -> 
     (path,) = write_tensor(trace, MASKED, tmp_path / "masked.csv")
     head, *body = rows(path)
     assert head == ["H", "T", "S", "value"]
-    found = np.array([float(row[3]) for row in body], dtype=np.float32)
-    assert np.array_equal(found.reshape(3, 9, 9), trace[MASKED][0].numpy())
+    values = np.array([float(row[3]) for row in body], dtype=np.float32)
+    assert np.array_equal(values.reshape(3, 9, 9), trace[MASKED][0].numpy())
     assert body[10][:3] == ["H0", "a|b", "a|b"]
 
 
 @pytest.mark.parametrize("name", ["ids", "decoder.0", "decoder.0.attention.seen", "output", MASKED])
 def test_npy_is_the_tensor_with_its_words_beside_it(trace: Trace, tmp_path: Path, name) -> None:
     path, beside = write_tensor(trace, name, tmp_path / "value.npy")
-    found = np.load(path, allow_pickle=False)
-    assert found.dtype == trace[name].numpy().dtype
-    assert np.array_equal(found, trace[name].numpy())
-    told = json.loads(beside.read_text("utf-8"))
+    values = np.load(path, allow_pickle=False)
+    assert values.dtype == trace[name].numpy().dtype
+    assert np.array_equal(values, trace[name].numpy())
+    fields = json.loads(beside.read_text("utf-8"))
     assert beside.name == "value.npy.json"
-    assert told["sha256"] == ABOUT["sha256"]
-    assert told["value"] == trace.node(name).name
-    assert all(len(names) == len(HOSTILE) for names in told["tokens"].values())
+    assert fields["sha256"] == ABOUT["sha256"]
+    assert fields["value"] == trace.node(name).name
+    assert all(len(names) == len(HOSTILE) for names in fields["tokens"].values())
 
 
 def test_one_head_as_npy_has_two_axes(trace: Trace, tmp_path: Path) -> None:
@@ -116,15 +116,15 @@ def test_cross_attention_names_both_texts(tmp_path: Path) -> None:
 
 def test_provenance_tells_model_input_versions_edits_and_checks() -> None:
     trace = decoder_trace(edits=[AblateHead("decoder", 0, 1)])
-    told = provenance(trace, head=3, nothing=None)
-    assert told["model"] == "tiny"  # nothing of the folders it lies in
-    assert (told["sha256"], told["qkv"]) == (ABOUT["sha256"], "0.0.7")
-    assert told["text"] == " ".join(HOSTILE)
-    assert told["edits"] == "decoder.0.attention without head 1"
-    assert told["checks"] == "2 of 2 checks passed"
-    assert "softmax rows sum to 1" in told["checked"]
-    assert told["head"] == "3"
-    assert "nothing" not in told
+    fields = provenance(trace, head=3, nothing=None)
+    assert fields["model"] == "tiny"  # nothing of the folders it lies in
+    assert (fields["sha256"], fields["qkv"]) == (ABOUT["sha256"], "0.0.7")
+    assert fields["text"] == " ".join(HOSTILE)
+    assert fields["edits"] == "decoder.0.attention without head 1"
+    assert fields["checks"] == "2 of 2 checks passed"
+    assert "softmax rows sum to 1" in fields["checked"]
+    assert fields["head"] == "3"
+    assert "nothing" not in fields
 
 
 @pytest.mark.parametrize("ending", [".csv", ".md", ".tex"])

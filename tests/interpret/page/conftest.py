@@ -31,27 +31,30 @@ def chromium() -> Iterator[object]:
         browser.close()
 
 
-class Opened:
-    """A page, with what it said and what it asked for."""
+class OpenPage:
+    """A page, with its console messages and the URLs it requested."""
 
     def __init__(self, page: object) -> None:
-        self.page, self.said, self.asked = page, [], []
-        page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
-        page.on("request", lambda request: self.asked.append(request.url))
+        self.page = page
+        self.messages = []
+        self.requests = []
+        page.on("console", lambda message: self.messages.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.messages.append(f"error: {error}"))
+        page.on("request", lambda request: self.requests.append(request.url))
 
 
 @pytest.fixture
-def opened(chromium: object) -> Iterator[Callable[..., Opened]]:
-    """Opens a file from the disk, the network being off; checked: waits until its checks have run.
+def open_page(chromium: object) -> Iterator[Callable[..., OpenPage]]:
+    """Opens a file from the disk, offline; checked: waits until its checks have run.
 
-    Whatever a page says on the console, or asks of a network, fails the test.
+    Any message on the console and any request to a network fails the test.
     """
-    contexts, pages = [], []
+    contexts = []
+    pages = []
 
-    def open_page(
+    def open_file(
         path: Path, width: int = 1280, dark: bool = False, checked: bool = True, **more: object
-    ) -> Opened:
+    ) -> OpenPage:
         context = chromium.new_context(
             viewport={"width": width, "height": 900},
             color_scheme="dark" if dark else "light",
@@ -61,16 +64,16 @@ def opened(chromium: object) -> Iterator[Callable[..., Opened]]:
         )
         context.set_default_timeout(10_000)
         contexts.append(context)
-        shown = Opened(context.new_page())
-        pages.append((path, shown))
-        shown.page.goto(path.as_uri())
+        page = OpenPage(context.new_page())
+        pages.append((path, page))
+        page.page.goto(path.as_uri())
         if checked:
-            shown.page.wait_for_selector("[data-done=true]", state="attached", timeout=30_000)
-        return shown
+            page.page.wait_for_selector("[data-done=true]", state="attached", timeout=30_000)
+        return page
 
-    yield open_page
+    yield open_file
     for context in contexts:
         context.close()
-    for path, shown in pages:
-        assert shown.said == []
-        assert [url for url in shown.asked if url != path.as_uri()] == []
+    for path, page in pages:
+        assert page.messages == []
+        assert [url for url in page.requests if url != path.as_uri()] == []

@@ -19,7 +19,7 @@ WORDS = ("write", "a", "short", "poem", "today")
 SMALL = decoder(attention=GROUPED, position=Rope(), feed_forward=SwiGLU(width=11))
 
 
-def traced(
+def make_trace(
     config: ModelConfig = SMALL,
     words: tuple[str, ...] = WORDS,
     outputs: tuple[str, ...] = (),
@@ -43,7 +43,7 @@ def traced(
     return capture_trace(model, reading, metadata=about, served=served, **more)
 
 
-def written(trace: Trace, folder: Path, **more: object) -> Path:
+def write_html(trace: Trace, folder: Path, **more: object) -> Path:
     path = folder / "page.html"
     write_page(trace, path, **more)
     return path
@@ -54,7 +54,7 @@ def cells(trace: Trace, name: str, head: int) -> list[list[str]]:
     value = as_matrix(trace, name)
     if value.ndim == 3:
         value = value[head * len(value) // heads_of(trace, name)]
-    return [[shown(cell) for cell in row] for row in value]
+    return [[displayed_number(cell) for cell in row] for row in value]
 
 
 def heads_of(trace: Trace, name: str) -> int:
@@ -62,7 +62,7 @@ def heads_of(trace: Trace, name: str) -> int:
     return trace[f"{name.rpartition('.')[0]}.weights"].shape[1]
 
 
-def shown(cell: float) -> str:
+def displayed_number(cell: float) -> str:
     return "NaN" if np.isnan(float(cell)) else format_number(float(cell), 4)
 
 

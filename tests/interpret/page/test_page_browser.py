@@ -13,9 +13,9 @@ from tests.interpret.page.pages import (
     by_attention,
     by_head,
     cells,
-    shown,
-    traced,
-    written,
+    displayed_number,
+    make_trace,
+    write_html,
 )
 from tests.model.odd_models import DECODERS, ENCODERS, TRANSLATORS
 
@@ -60,10 +60,10 @@ def choose(page: object, attention: str, head: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [SMALL, TRANSLATORS["paper"]], ids=["decoder", "translator"])
 def test_every_cell_of_every_step_is_the_trace_s(
-    config: object, opened: Callable, tmp_path: Path
+    config: object, open_page: Callable, tmp_path: Path
 ) -> None:
-    trace = traced(config)
-    page = opened(written(trace, tmp_path)).page
+    trace = make_trace(config)
+    page = open_page(write_html(trace, tmp_path)).page
     compared = set()
     for attention, head in by_attention(trace):
         if config is not SMALL and head not in (0, 5):
@@ -86,10 +86,10 @@ def test_every_cell_of_every_step_is_the_trace_s(
 
 
 def test_queries_and_keys_are_named_and_hidden_keys_are_hatched(
-    opened: Callable, tmp_path: Path
+    open_page: Callable, tmp_path: Path
 ) -> None:
-    trace = traced()
-    page = opened(written(trace, tmp_path)).page
+    trace = make_trace()
+    page = open_page(write_html(trace, tmp_path)).page
     choose(page, "decoder.1.attention", 2)
     read(page, "decoder.1.attention.masked")
     grid = page.locator("[data-step='decoder.1.attention.masked'] [role=grid]")
@@ -107,10 +107,10 @@ def test_queries_and_keys_are_named_and_hidden_keys_are_hatched(
 
 
 def test_by_keyboard_alone_one_reaches_a_head_a_step_and_a_cell(
-    opened: Callable, tmp_path: Path
+    open_page: Callable, tmp_path: Path
 ) -> None:
-    trace = traced()
-    page = opened(written(trace, tmp_path)).page
+    trace = make_trace()
+    page = open_page(write_html(trace, tmp_path)).page
     press(page, "Tab", until="#heads button")
     press(page, "Control+Home")
     page.keyboard.press("PageUp")
@@ -126,12 +126,12 @@ def test_by_keyboard_alone_one_reaches_a_head_a_step_and_a_cell(
     assert focused(page, "dataset.at") == "3,1"
     value = trace["decoder.1.attention.scores"][0, 1, 3, 1].item()
     assert page.locator("#cell .cell-name").inner_text() == "scores(poem, a)"
-    assert page.locator("#cell .result").inner_text() == shown(value)
+    assert page.locator("#cell .result").inner_text() == displayed_number(value)
     products = page.locator(".terms tbody tr td:last-child").all_inner_texts()
     q = trace["decoder.1.attention.query_rotated"][0, 1, 3]
     k = trace["decoder.1.attention.key_rotated"][0, 0, 1]
-    assert products == [shown(product) for product in (q.double() * k.double()).tolist()]
-    assert page.locator(".terms tfoot td").inner_text() == shown(value)
+    assert products == [displayed_number(product) for product in (q.double() * k.double()).tolist()]
+    assert page.locator(".terms tfoot td").inner_text() == displayed_number(value)
     page.keyboard.press("Escape")
     assert page.locator("#cell .result").count() == 0
 
@@ -149,9 +149,9 @@ def focused(page: object, what: str) -> str:
     return page.evaluate(f"document.activeElement.{what}")
 
 
-def test_pointing_at_a_weight_shows_its_exponentials(opened: Callable, tmp_path: Path) -> None:
-    trace = traced()
-    page = opened(written(trace, tmp_path)).page
+def test_pointing_at_a_weight_shows_its_exponentials(open_page: Callable, tmp_path: Path) -> None:
+    trace = make_trace()
+    page = open_page(write_html(trace, tmp_path)).page
     choose(page, "decoder.0.attention", 4)
     read(page, "decoder.0.attention.weights")
     page.locator("[data-step='decoder.0.attention.weights'] [data-at='2,1']").hover()
@@ -160,10 +160,11 @@ def test_pointing_at_a_weight_shows_its_exponentials(opened: Callable, tmp_path:
     assert page.locator("#cell .cell-name").inner_text() == "weights(short, a)"
     told = page.locator("#cell .line").first.inner_text()
     assert told.endswith(
-        f"{shown(powers[1])} ÷ {shown(powers.sum())} = {shown(powers[1] / powers.sum())}"
+        f"{displayed_number(powers[1])} ÷ {displayed_number(powers.sum())} = "
+        f"{displayed_number(powers[1] / powers.sum())}"
     )
     assert page.locator(".terms tbody tr.chosen th").inner_text() == "a"
-    assert page.locator(".terms tfoot td").inner_text() == shown(powers.sum())
+    assert page.locator(".terms tfoot td").inner_text() == displayed_number(powers.sum())
 
 
 # Together they make every operation there is.
@@ -201,10 +202,10 @@ WORK = """async (names) => {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ODD)
 def test_the_arithmetic_of_every_step_leads_to_its_number(
-    name: str, opened: Callable, tmp_path: Path
+    name: str, open_page: Callable, tmp_path: Path
 ) -> None:
-    trace = traced(ODD[name])
-    page = opened(written(trace, tmp_path)).page
+    trace = make_trace(ODD[name])
+    page = open_page(write_html(trace, tmp_path)).page
     open_all(page)
     told = page.evaluate(WORK, page.evaluate(STEPS))
     assert len(told) > 10
@@ -219,11 +220,11 @@ def near(one: str, other: str) -> bool:
     return a == b or abs(a - b) < 2e-4
 
 
-def test_hostile_tokens_are_text(opened: Callable, tmp_path: Path) -> None:
-    trace = traced(words=HOSTILE, outputs=HOSTILE)
+def test_hostile_tokens_are_text(open_page: Callable, tmp_path: Path) -> None:
+    trace = make_trace(words=HOSTILE, outputs=HOSTILE)
     why = (Section(HOSTILE[0], HOSTILE[1], (HOSTILE[2], "n"), ((HOSTILE[1], 0.5),), HOSTILE[3]),)
-    path = written(trace, tmp_path, why=why)
-    page = opened(path).page
+    path = write_html(trace, tmp_path, why=why)
+    page = open_page(path).page
     choose(page, "decoder.0.attention", 0)
     read(page, "decoder.0.attention.weights")
     grid = page.locator("[data-step='decoder.0.attention.weights'] [role=rowheader]")
@@ -236,13 +237,15 @@ def test_hostile_tokens_are_text(opened: Callable, tmp_path: Path) -> None:
     assert page.locator("h1").text_content() == " ".join(HOSTILE)
 
 
-def test_nan_and_infinity_survive_and_turn_the_checks_red(opened: Callable, tmp_path: Path) -> None:
+def test_nan_and_infinity_survive_and_turn_the_checks_red(
+    open_page: Callable, tmp_path: Path
+) -> None:
     name = "decoder.1.attention.weights"
-    trace = traced()
+    trace = make_trace()
     broken = trace[name].clone()
     broken[0, 3, 2, 0] = torch.nan
     trace = replace(trace, tensors={**trace.tensors, name: broken})
-    page = opened(written(trace, tmp_path)).page
+    page = open_page(write_html(trace, tmp_path)).page
     choose(page, "decoder.1.attention", 3)
     assert read(page, name) == [cells(trace, name, 3)]
     assert page.locator("#checks-summary").inner_text().startswith("✗")
@@ -252,13 +255,13 @@ def test_nan_and_infinity_survive_and_turn_the_checks_red(opened: Callable, tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
 def test_axe_finds_nothing_serious(
-    width: int, dark: bool, opened: Callable, tmp_path: Path
+    width: int, dark: bool, open_page: Callable, tmp_path: Path
 ) -> None:
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="pip install 'qkv[test]'"
     )
     why = (Section("Why", "Because.", ("word", "moves"), (("poem", 0.4), ("a", 0.1)), "0.4 of 1"),)
-    page = opened(written(traced(), tmp_path, why=why), width, dark).page
+    page = open_page(write_html(make_trace(), tmp_path, why=why), width, dark).page
     page.locator("details").first.locator("summary").click()
     choose(page, "decoder.0.attention", 0)
     read(page, "decoder.0.attention.weights")
@@ -271,18 +274,18 @@ def test_axe_finds_nothing_serious(
     ] == []
 
 
-def test_without_scripts_there_is_a_plain_table(opened: Callable, tmp_path: Path) -> None:
-    trace = traced()
-    page = opened(written(trace, tmp_path), checked=False, java_script_enabled=False).page
+def test_without_scripts_there_is_a_plain_table(open_page: Callable, tmp_path: Path) -> None:
+    trace = make_trace()
+    page = open_page(write_html(trace, tmp_path), checked=False, java_script_enabled=False).page
     assert page.get_by_role("heading", name="Without scripts").is_visible()
     rows = page.locator("noscript table").last.locator("tbody tr").count()
     assert rows == len(WORDS)
     assert not page.locator("#heads").is_visible()
 
 
-def test_only_the_last_queries_may_have_been_kept(opened: Callable, tmp_path: Path) -> None:
-    trace = traced(rows=[-1, 1])
-    page = opened(written(trace, tmp_path)).page
+def test_only_the_last_queries_may_have_been_kept(open_page: Callable, tmp_path: Path) -> None:
+    trace = make_trace(rows=[-1, 1])
+    page = open_page(write_html(trace, tmp_path)).page
     choose(page, "decoder.0.attention", 1)
     for step in ("scores", "masked", "weights", "mixed"):
         name = f"decoder.0.attention.{step}"
@@ -294,18 +297,18 @@ def test_only_the_last_queries_may_have_been_kept(opened: Callable, tmp_path: Pa
     assert page.locator("#checks-summary").inner_text().startswith("✓")
 
 
-def test_a_trace_without_attention_shows_what_there_is(opened: Callable, tmp_path: Path) -> None:
-    trace = traced(keep=["*.feed_forward.up", "output"])
-    page = opened(written(trace, tmp_path)).page
+def test_a_trace_without_attention_shows_what_there_is(open_page: Callable, tmp_path: Path) -> None:
+    trace = make_trace(keep=["*.feed_forward.up", "output"])
+    page = open_page(write_html(trace, tmp_path)).page
     assert page.locator("#heads, #layer").count() == 0
     open_all(page)
     for name in trace:
         assert read(page, name) == [cells(trace, name, 0)]
 
 
-def test_another_head_can_be_chosen_beside_the_steps(opened: Callable, tmp_path: Path) -> None:
-    trace = traced(TRANSLATORS["paper"])
-    page = opened(written(trace, tmp_path)).page
+def test_another_head_can_be_chosen_beside_the_steps(open_page: Callable, tmp_path: Path) -> None:
+    trace = make_trace(TRANSLATORS["paper"])
+    page = open_page(write_html(trace, tmp_path)).page
     page.get_by_label("attention", exact=True).select_option("Cross attention")
     page.get_by_label("layer", exact=True).select_option(label="1")
     page.get_by_label("head", exact=True).select_option(label="4")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.interpret.page.pages import traced, written
+from tests.interpret.page.pages import make_trace, write_html
 
 
 def part_of(document: str, name: str) -> str:
@@ -35,8 +35,8 @@ def one_bit(raw: bytes) -> bytes:
     return bytes([raw[0] ^ 1]) + raw[1:]
 
 
-def test_all_is_green_when_nothing_is_wrong(opened: Callable, tmp_path: Path) -> None:
-    page = opened(written(traced(), tmp_path)).page
+def test_all_is_green_when_nothing_is_wrong(open_page: Callable, tmp_path: Path) -> None:
+    page = open_page(write_html(make_trace(), tmp_path)).page
     assert re.fullmatch(r"✓ all \d+ checks hold", page.inner_text("#checks-summary"))
     assert page.inner_text("#checks-badge") == page.inner_text("#checks-summary")
     assert page.locator(".checks .fails").count() == 0
@@ -61,11 +61,11 @@ def test_all_is_green_when_nothing_is_wrong(opened: Callable, tmp_path: Path) ->
     ],
 )
 def test_a_corrupted_tensor_turns_the_panel_red_with_its_place(
-    name: str, spoil: Callable, check: str, opened: Callable, tmp_path: Path
+    name: str, spoil: Callable, check: str, open_page: Callable, tmp_path: Path
 ) -> None:
-    path = written(traced(), tmp_path)
+    path = write_html(make_trace(), tmp_path)
     path.write_text(corrupted(path.read_text("utf-8"), name, spoil), "utf-8")
-    page = opened(path).page
+    page = open_page(path).page
     assert page.inner_text("#checks-summary").startswith("✗")
     assert page.inner_text("#checks-badge").startswith("✗")
     assert "red" in page.get_attribute("#checks", "class")
@@ -79,13 +79,13 @@ def test_a_corrupted_tensor_turns_the_panel_red_with_its_place(
 
 
 def test_a_part_that_is_not_even_base64_is_red_and_no_more(
-    opened: Callable, tmp_path: Path
+    open_page: Callable, tmp_path: Path
 ) -> None:
-    path = written(traced(), tmp_path)
+    path = write_html(make_trace(), tmp_path)
     document = path.read_text("utf-8")
     part = part_of(document, "decoder.1.feed_forward_join")
     path.write_text(re.sub(rf"(id={part}>)....", r"\1!!!!", document), "utf-8")
-    page = opened(path).page
+    page = open_page(path).page
     assert page.inner_text("#checks-summary").startswith("✗ 1 of")
     assert "first at decoder.1.feed_forward_join" in page.inner_text("#checks-list")
     page.locator("#heads [data-head='decoder.1.attention 0']").click()

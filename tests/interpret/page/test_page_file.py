@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from tests.interpret.page.pages import traced, written
+from tests.interpret.page.pages import make_trace, write_html
 from tests.model.odd_models import DECODERS, ENCODERS, TRANSLATORS
 
 from qkv.interpret.page import Section, render_page, size_budget, write_page
@@ -31,7 +32,7 @@ FLOATS = arrays(
 )
 
 
-def told(document: str) -> dict:
+def page_data(document: str) -> dict:
     return json.loads(re.search(r'id="qkv-data">(.*?)</script>', document)[1])
 
 
@@ -45,20 +46,20 @@ def numbers(document: str, node: dict) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_a_page_of_every_kind_of_model_holds_every_number_exactly(name: str) -> None:
-    trace = traced(ALL[name])
+    trace = make_trace(ALL[name])
     document = render_page(trace)
-    nodes = {node["name"]: node for node in told(document)["nodes"]}
+    nodes = {node["name"]: node for node in page_data(document)["nodes"]}
     for step in trace:
         np.testing.assert_array_equal(
             numbers(document, nodes[step]), as_matrix(trace, step).astype(np.float32)
         )
     shown = {
         name
-        for layer in told(document)["layers"]
+        for layer in page_data(document)["layers"]
         for group in layer["groups"]
         for name in group["names"]
     }
-    shown |= {name for end in told(document)["outer"] for name in end["names"]}
+    shown |= {name for end in page_data(document)["outer"] for name in end["names"]}
     assert shown == {step for step in trace if not step.endswith((".seen", ".bias"))}
 
 
@@ -89,7 +90,7 @@ def test_pooling_takes_the_largest_of_each_block(weights: np.ndarray) -> None:
 
 
 def test_nothing_comes_from_outside_and_only_our_script_may_run() -> None:
-    document = render_page(traced())
+    document = render_page(make_trace())
     markup = re.sub(r"<script.*?</script>", "", document, flags=re.DOTALL)
     assert re.findall(r'(?:src|href|action)\s*=\s*"?([^"\s>]*)', markup) == ["#layer", "#checks"]
     assert "://" not in document
@@ -105,27 +106,27 @@ def test_nothing_comes_from_outside_and_only_our_script_may_run() -> None:
 def test_no_text_can_end_the_data_or_start_a_tag() -> None:
     words = ("</script>", "<img onerror=1>", "&amp;", "\u2028", "\ud800", "'\"")
     why = (Section(words[0], words[1], (words[2],), ((words[1],),), words[0]),)
-    document = render_page(traced(words=words, outputs=words), why=why, title=words[1])
+    document = render_page(make_trace(words=words, outputs=words), why=why, title=words[1])
     assert "<img" not in document
     assert document.count("</script>") == document.count("<script")
-    assert told(document)["tokens"]["text"] == list(words)
+    assert page_data(document)["tokens"]["text"] == list(words)
     data = re.search(r'id="qkv-data">(.*?)</script>', document)[1]
     assert data.isascii()
 
 
 def test_a_text_that_cannot_be_encoded_is_written_all_the_same(tmp_path: Path) -> None:
-    path = written(traced(words=("\ud800", "b", "c")), tmp_path)
+    path = write_html(make_trace(words=("\ud800", "b", "c")), tmp_path)
     assert "?" in path.read_text("utf-8")
 
 
 def test_what_fits_goes_in_by_importance(tmp_path: Path) -> None:
-    trace = traced()
-    found = attention_views(trace)
+    trace = make_trace()
+    attentions = attention_views(trace)
     everything = sum(size_budget.stored_bytes(trace, name) for name in trace)
-    assert size_budget.select_values(trace, found, everything) == set(trace)
-    little = size_budget.select_values(trace, found, everything // 3)
+    assert size_budget.select_values(trace, attentions, everything) == set(trace)
+    little = size_budget.select_values(trace, attentions, everything // 3)
     assert sum(size_budget.stored_bytes(trace, name) for name in little) <= everything // 3
-    assert {each.name("weights") for each in found} <= little
+    assert {each.name("weights") for each in attentions} <= little
     small, large = tmp_path / "small.html", tmp_path / "large.html"
     write_page(trace, small, max_bytes=everything // 3)
     write_page(trace, large)
@@ -133,19 +134,19 @@ def test_what_fits_goes_in_by_importance(tmp_path: Path) -> None:
 
 
 def test_layers_are_taken_from_both_ends_and_then_between() -> None:
-    trace = traced(ALL["paper"])
-    found = attention_views(trace)
-    order = size_budget.spread_out(found)
-    assert order[:2] == [found[-1], found[0]]
-    assert sorted(each.prefix for each in order) == sorted(each.prefix for each in found)
+    trace = make_trace(ALL["paper"])
+    attentions = attention_views(trace)
+    order = size_budget.spread_out(attentions)
+    assert order[:2] == [attentions[-1], attentions[0]]
+    assert sorted(each.prefix for each in order) == sorted(each.prefix for each in attentions)
     assert size_budget.spread_out([]) == []
 
 
 def test_labels_are_named_and_the_likeliest_comes_first() -> None:
     config = ENCODERS["classifier"]
     assert isinstance(config.output, Classify)
-    trace = traced(config, outputs=config.output.labels)
-    output = told(render_page(trace))["output"]
+    trace = make_trace(config, outputs=config.output.labels)
+    output = page_data(render_page(trace))["output"]
     (position,) = output["positions"]
     probabilities = trace["probabilities"][0]
     assert position["best"][0]["name"] == config.output.labels[int(probabilities.argmax())]
@@ -153,21 +154,21 @@ def test_labels_are_named_and_the_likeliest_comes_first() -> None:
 
 
 def test_an_edited_pass_says_so_and_its_rows_are_not_worked_out_from_others() -> None:
-    trace = traced(edits=[NoMask(), NoScale()])
+    trace = make_trace(edits=[NoMask(), NoScale()])
     document = render_page(trace)
     assert document.count('class="edit"') == 2
-    assert not any(each["computable"] for each in told(document)["attentions"])
+    assert not any(each["computable"] for each in page_data(document)["attentions"])
 
 
 def test_a_section_without_numbers_is_words_alone() -> None:
     words = (("layer 1", "cat"), ("layer 2", "dog"))
-    document = render_page(traced(), why=(Section("Layers", "", ("after", "says"), words),))
+    document = render_page(make_trace(), why=(Section("Layers", "", ("after", "says"), words),))
     assert "<h2>Layers</h2>" in document
     assert 'class="number"' not in re.search(r"<h2>Layers.*?</section>", document, re.DOTALL)[0]
 
 
-def test_habits_tell_where_a_head_looks() -> None:
-    trace = traced(DECODERS["alibi"])
+def test_patterns_tell_where_a_head_looks() -> None:
+    trace = make_trace(DECODERS["alibi"])
     name = "decoder.0.attention.weights"
     weights = torch.zeros_like(trace[name])
     weights[0, :, 0, 0] = 1.0
@@ -176,17 +177,15 @@ def test_habits_tell_where_a_head_looks() -> None:
         weights[0, 1, at, at - 1] = 1.0
         weights[0, 2, at, at] = 1.0
         weights[0, 3, at, : at + 1] = 1.0 / (at + 1)
-    kept = {**trace.tensors, name: weights}
-    habits = told(render_page(type(trace)(**{**vars(trace), "tensors": kept})))["attentions"][0][
-        "patterns"
-    ]
-    assert [habit.split(" (")[0] for habit in habits[:3]] == ["first", "before", "itself"]
+    edited = replace(trace, tensors={**trace.tensors, name: weights})
+    patterns = page_data(render_page(edited))["attentions"][0]["patterns"]
+    assert [pattern.split(" (")[0] for pattern in patterns[:3]] == ["first", "before", "itself"]
     assert isinstance(DECODERS["alibi"].decoder.attention, MultiHead)
 
 
 def test_a_trace_that_kept_little_shows_what_there_is() -> None:
-    trace = traced(keep=["*.feed_forward.up", "decoder.1.attention.mixed"])
-    data = told(render_page(trace))
+    trace = make_trace(keep=["*.feed_forward.up", "decoder.1.attention.mixed"])
+    data = page_data(render_page(trace))
     assert [each["prefix"] for each in data["attentions"]] == ["decoder.1.attention"]
     assert data["output"] is None
     ends = {end["title"]: end["names"] for end in data["outer"]}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.interpret.page.pages import shown, traced, written
+from tests.interpret.page.pages import displayed_number, make_trace, write_html
 from tests.model.odd_models import decoder
 
 from qkv.interpret.page.tensor_chunks import max_pool
@@ -30,12 +30,12 @@ def long_trace() -> Trace:
         position=Rope(),
     ).model_copy(update={"length": LENGTH})
     words = tuple(f"w{at}" for at in range(LENGTH))
-    return traced(config, words, keep=KEPT)
+    return make_trace(config, words, keep=KEPT)
 
 
 @pytest.fixture(scope="module")
 def long_page(long_trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(long_trace, tmp_path_factory.mktemp("long"), max_bytes=MAX_BYTES)
+    return write_html(long_trace, tmp_path_factory.mktemp("long"), max_bytes=MAX_BYTES)
 
 
 def test_the_file_keeps_to_its_room(long_page: Path) -> None:
@@ -44,11 +44,11 @@ def test_the_file_keeps_to_its_room(long_page: Path) -> None:
 
 @pytest.mark.slow
 def test_a_long_text_is_pooled_with_a_badge_and_never_freezes(
-    long_trace: Trace, long_page: Path, opened: Callable, chromium: Any
+    long_trace: Trace, long_page: Path, open_page: Callable, chromium: Any
 ) -> None:
     chromium.start_tracing(categories=["__metadata", TASKS])
     try:
-        look_through(opened(long_page).page, long_trace)
+        look_through(open_page(long_page).page, long_trace)
     finally:
         seen = chromium.stop_tracing()
     spent = milliseconds_at_work(json.loads(seen)["traceEvents"])
@@ -90,7 +90,7 @@ def look_through(page: Any, long_trace: Trace) -> None:
     assert place.locator(".badge").first.inner_text() == "pooled 8 × 8"
     for at in ("0,0", "3,2", "9,0"):
         i, j = map(int, at.split(","))
-        assert place.locator(f"[data-at='{at}']").inner_text() == shown(coarse[7, i, j])
+        assert place.locator(f"[data-at='{at}']").inner_text() == displayed_number(coarse[7, i, j])
     assert place.locator("[role=gridcell]").count() < 1000
     place.get_by_role("button", name="show every cell").click()
     assert place.locator("[role=grid]").get_attribute("aria-rowcount") == str(LENGTH + 1)
@@ -116,9 +116,9 @@ def compare_what_is_in_sight(place: object, weights: object) -> None:
 
 
 def test_a_layer_that_is_left_out_says_how_to_have_it(
-    long_trace: Trace, long_page: Path, opened: Callable
+    long_trace: Trace, long_page: Path, open_page: Callable
 ) -> None:
-    page = opened(long_page, checked=False).page
+    page = open_page(long_page, checked=False).page
     rows = page.locator("#heads tbody th").all_inner_texts()
     coarse = [row.split()[1] for row in rows if "pooled only" in row]
     assert 0 < len(coarse) < LAYERS

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.interpret.page.pages import WORDS, cells, traced
+from tests.interpret.page.pages import WORDS, cells, make_trace
 
 from qkv.interpret.page import mimebundle
 from qkv.interpret.trace import Trace
@@ -30,7 +30,7 @@ def in_frame(page: object, trace: Trace) -> None:
 
 
 def test_the_object_says_itself_in_text_and_html() -> None:
-    trace = traced()
+    trace = make_trace()
     bundle = trace._repr_mimebundle_()
     assert bundle == mimebundle(trace)
     assert bundle["text/plain"] == repr(trace)
@@ -38,12 +38,12 @@ def test_the_object_says_itself_in_text_and_html() -> None:
 
 
 def test_the_page_works_in_a_frame_that_may_only_run_scripts(
-    opened: Callable, tmp_path: Path
+    open_page: Callable, tmp_path: Path
 ) -> None:
-    trace = traced()
+    trace = make_trace()
     path = tmp_path / "cell.html"
     path.write_text(AROUND.replace("HERE", mimebundle(trace)["text/html"]), "utf-8")
-    page = opened(path, checked=False).page
+    page = open_page(path, checked=False).page
     in_frame(page, trace)
     frame = page.frames[1]
     assert frame.evaluate("self.origin") == "null"  # a stranger to the page around it
@@ -51,7 +51,7 @@ def test_the_page_works_in_a_frame_that_may_only_run_scripts(
 
 
 def test_where_frames_are_taken_out_the_table_remains() -> None:
-    html = mimebundle(traced())["text/html"]
+    html = mimebundle(make_trace())["text/html"]
     left = re.sub(r"<iframe.*?</iframe>", "", html, flags=re.DOTALL)
     assert "<script" not in left
     assert left.count("<table>") == 2
@@ -60,15 +60,15 @@ def test_where_frames_are_taken_out_the_table_remains() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:nbconvert", "ignore::FutureWarning")
-def test_a_real_notebook_shows_it(opened: Callable, tmp_path: Path) -> None:
+def test_a_real_notebook_shows_it(open_page: Callable, tmp_path: Path) -> None:
     nbformat = pytest.importorskip("nbformat", reason="pip install 'qkv[test]'")
     exporter = pytest.importorskip(
         "nbconvert.exporters", reason="pip install 'qkv[test]'"
     ).HTMLExporter(template_name="basic")
-    trace = traced()
+    trace = make_trace()
     cell = nbformat.v4.new_code_cell("trace", id="one")
     cell.outputs = [nbformat.v4.new_output("display_data", data=trace._repr_mimebundle_())]
     document, _ = exporter.from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
     path = tmp_path / "notebook.html"
     path.write_text(document, "utf-8")
-    in_frame(opened(path, checked=False).page, trace)
+    in_frame(open_page(path, checked=False).page, trace)

