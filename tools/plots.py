@@ -45,9 +45,9 @@ def schedules(path: Path) -> None:
         axes = figure.subplots()
         kinds = (Linear(), Cosine(), InverseSqrt(), Constant())
         for style, kind in zip(("-", "--", "-.", ":"), kinds, strict=True):
-            shares = [kind.share(step, 1000) for step in range(0, 1000, 5)]
-            axes.plot(range(0, 1000, 5), shares, style, label=kind.kind)
-        axes.set(xlabel="step of 1,000", ylabel="share of the full rate", ylim=(0, 1.05))
+            scales = [kind.scale(step, 1000) for step in range(0, 1000, 5)]
+            axes.plot(range(0, 1000, 5), scales, style, label=kind.kind)
+        axes.set(xlabel="step of 1,000", ylabel="learning-rate factor", ylim=(0, 1.05))
         axes.legend(frameon=False)
 
 

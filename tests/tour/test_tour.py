@@ -185,8 +185,8 @@ def test_what_the_parts_say_of_their_scores_is_so(tiny: TourPlan, tmp_path: Path
         train_model(spec, tmp_path / spec.name, CPU, heard)
         assert heard.run is not None
         run = heard.run
-        judged = run.data_module.judge(run.model)
-        assert judged.baseline_is in spec.baseline
+        judged = run.data_module.evaluate(run.model)
+        assert judged.baseline_name in spec.baseline
         assert {spec.metric} <= set(judged.scores) & set(judged.baseline)
         assert run.data_module.metric.name == spec.selection_metric
         assert run.data_module.metric.higher_is_better == spec.higher_is_better
