@@ -108,7 +108,7 @@ def test_long_texts_are_refused_or_told_of(qkv: Qkv, model: Path) -> None:
     for way in ("truncate", "average"):
         code, out, err = qkv("classify", model, "short", LONG, "--long", way)
         assert (code, out.count("\n")) == (0, 2)
-        assert err.startswith("note: 1 of 2 texts are longer than the model reads; ")
+        assert err.startswith("note: 1 of 2 texts exceed the model's context; ")
 
 
 MISTAKES = {

@@ -123,5 +123,5 @@ def test_the_names_are_those_of_what_they_name() -> None:
 
 
 def test_help_lists_names_as_people_do() -> None:
-    assert names.either(("a", "b", "c")) == "a, b or c"
-    assert names.either(("a", "b")) == "a or b"
+    assert names.join_or(("a", "b", "c")) == "a, b or c"
+    assert names.join_or(("a", "b")) == "a or b"

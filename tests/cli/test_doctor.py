@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from qkv.cli.doctor import Examination, diagnose, doctor, examine
+from qkv.cli.doctor import MachineReport, diagnose, doctor, examine
 from qkv.machine import Capacity, Cores, cpu, disk, find_packages, memory
 from qkv.machine.packages import DEVELOPMENT_EXTRAS, EXTRAS
 from qkv.machine.resources import cgroup_cpu_quota, cgroup_memory
@@ -21,7 +21,7 @@ ALONE = "import sys; from qkv.cli.doctor import doctor; sys.exit(doctor(json=Tru
 
 
 @pytest.fixture(scope="module")
-def found() -> Examination:
+def found() -> MachineReport:
     return examine()
 
 
@@ -47,7 +47,7 @@ def test_json_is_one_object_with_the_same_facts(capsys: pytest.CaptureFixture[st
     assert told["speed"]["float32_gflops"] > 0.1
 
 
-def test_eight_bits_are_measured_where_they_work(found: Examination) -> None:
+def test_eight_bits_are_measured_where_they_work(found: MachineReport) -> None:
     from qkv.engine.optimized import int8_supported
 
     assert found.speed is not None
@@ -80,7 +80,7 @@ def test_a_package_that_is_absent_or_too_old_says_so() -> None:
     assert good.problem is None
 
 
-def test_a_missing_extra_breaks_nothing_and_tells_how_to_get_it(found: Examination) -> None:
+def test_a_missing_extra_breaks_nothing_and_tells_how_to_get_it(found: MachineReport) -> None:
     lines = ['no-such-arrow>=15; extra == "parquet"', 'no-such-test; extra == "test"']
     told = diagnose(replace(found, packages=tuple(find_packages(lines)), executable="/a b/python"))
     assert told.broken == []
@@ -95,7 +95,7 @@ def test_every_extra_of_the_package_is_told_what_for() -> None:
     assert {*EXTRAS, *DEVELOPMENT_EXTRAS} == set(told or ())
 
 
-def test_what_is_scarce_or_slow_is_noted(found: Examination) -> None:
+def test_what_is_scarce_or_slow_is_noted(found: MachineReport) -> None:
     assert found.torch is not None
     poor = replace(
         found,
@@ -111,7 +111,7 @@ def test_what_is_scarce_or_slow_is_noted(found: Examination) -> None:
     assert "latin-1" in notes
 
 
-def test_running_without_being_installed_is_told(found: Examination) -> None:
+def test_running_without_being_installed_is_told(found: MachineReport) -> None:
     told = diagnose(replace(found, packages=(), installed=False))
     assert "without being installed" in told.broken[0]
     assert told.verdict.startswith("qkv cannot work here")

@@ -11,7 +11,7 @@ import pytest
 from tests.kernels.native import needs_int8
 
 from qkv.bundle import Bundle
-from qkv.cli.progress import Pace, known_total
+from qkv.cli.progress import TextProgress, count_texts
 from qkv.engine.engine import Engine
 from qkv.model import (
     Embedding,
@@ -132,7 +132,7 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
     again = qkv("embed", model, "--file", texts, "-o", path, "--resume", "--long", "truncate")
     assert again[0] == 0
     assert again[2].split("\n")[0] == (
-        "note: 1 of 5 texts are longer than the model reads; only their beginnings are read"
+        "note: 1 of 5 texts exceed the model's context; truncated"
     )
     assert np.load(path).shape == (5, 12)
     assert [p.name for p in tmp_path.glob("a.npy*")] == ["a.npy"]
@@ -155,7 +155,7 @@ def test_long_texts_are_always_told_of(qkv: Qkv, model: Path, way: str) -> None:
     code, out, err = qkv("embed", model, "short", LONG, "--long", way)
     assert code == 0
     assert out.count("\n") == 2
-    assert err.startswith("note: 1 of 2 texts are longer than the model reads; ")
+    assert err.startswith("note: 1 of 2 texts exceed the model's context; ")
     assert err.count("\n") == 1
 
 
@@ -232,7 +232,7 @@ def test_the_pace_is_told_on_plain_lines_only_now_and_then(
 ) -> None:
     clock = iter([100.0, 101.0, 112.0, 113.0, 124.0])
     monkeypatch.setattr("qkv.cli.progress.time.perf_counter", lambda: next(clock))
-    pace = Pace(5000)
+    pace = TextProgress(5000)
     for done in (1000, 1100, 2200, 2300, 3400):  # 1,000 were done before
         pace(done)
     pace.end()
@@ -246,6 +246,6 @@ def test_the_pace_is_told_on_plain_lines_only_now_and_then(
 )
 def test_the_lines_of_a_file_are_known_before(tmp_path: Path, content: bytes, lines: int) -> None:
     (tmp_path / "a.txt").write_bytes(content)
-    assert known_total(None, tmp_path / "a.txt") == lines
-    assert known_total(["a", "b"], None) == 2
-    assert known_total(None, None) is None
+    assert count_texts(None, tmp_path / "a.txt") == lines
+    assert count_texts(["a", "b"], None) == 2
+    assert count_texts(None, None) is None

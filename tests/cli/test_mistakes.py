@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from qkv.bundle import Bundle
-from qkv.cli.app import Misunderstood, app, misunderstood
+from qkv.cli.app import ClickException, app, usage_error_message
 from qkv.model import (
     Classify,
     DecoderOnly,
@@ -316,10 +316,10 @@ def test_files_that_were_in_the_way_are_as_they_were() -> None:
 def test_nothing_to_answer_is_no_error_but_is_said(qkv: Qkv, command: str) -> None:
     code, out, err = qkv(*command.split(), "--file", "zero.txt")
     assert (code, out) == (0, "")
-    assert err == "note: zero.txt is empty, so there is nothing to answer\n"
+    assert err == "note: zero.txt is empty; nothing to do\n"
 
 
-# What typer cannot understand, said by us; see `misunderstood`.
+# What typer cannot understand, said by us; see `usage_error_message`.
 TYPED = {
     "train": "as in: qkv train language book.txt -o runs/book",
     "train language": "as in: qkv train language book.txt",
@@ -341,9 +341,9 @@ TYPED = {
 
 @pytest.mark.parametrize("line", TYPED)
 def test_a_line_that_cannot_be_understood_is_answered_with_what_could(line: str) -> None:
-    with pytest.raises(Misunderstood) as error:
+    with pytest.raises(ClickException) as error:
         app(line.split(), standalone_mode=False)
-    said = misunderstood(error.value, line.split())
+    said = usage_error_message(error.value, line.split())
     assert TYPED[line] in said
     assert "\n" not in said
     assert "Input should" not in said

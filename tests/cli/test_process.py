@@ -68,7 +68,7 @@ def test_a_full_disk_is_one_clear_line() -> None:
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run([QKV, "explain"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert ran.returncode == 2
-    assert ran.stderr == "qkv: cannot write the answer: No space left on device\n"
+    assert ran.stderr == "qkv: cannot write the output: No space left on device\n"
 
 
 def _hear_interrupts() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.tour.tiny_tours import tiny_plan
 
 from qkv.cli import tour as command
-from qkv.cli.progress import Stop
+from qkv.cli.progress import GracefulStop
 from qkv.tour.stages import ProgressUpdate, StageClock
 from qkv.tour.tour import MODELS, REPORT, RESULTS, TOUR_FILE, TourFolder
 
@@ -130,7 +130,7 @@ def test_the_program_is_stopped_and_goes_on(
 def test_lines_come_seldom_where_they_cannot_be_overwritten(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    watcher = command.ProgressPrinter(Stop())
+    watcher = command.ProgressPrinter(GracefulStop())
     for number in range(500):
         watcher(ProgressUpdate(1, 6, "sentiment", f"step {number}", 83.0, is_start=number == 0))
     said = capsys.readouterr().err

@@ -2,7 +2,8 @@
 
 import sys
 
-if sys.version_info < (3, 11):  # noqa: UP036  an older one fails below, and does not say why
+# Older versions fail on an import below, with a message that does not name the cause.
+if sys.version_info < (3, 11):  # noqa: UP036
     sys.stderr.write(
         "qkv: Python 3.11 or later is needed, and this is "
         f"{'.'.join(map(str, sys.version_info[:3]))}; make an environment with a newer one, as in: "

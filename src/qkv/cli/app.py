@@ -1,4 +1,4 @@
-"""The program `qkv`: its commands, and what happens when one of them fails."""
+"""The program `qkv`: its commands, and how it reports errors and exits."""
 
 import atexit
 import codecs
@@ -33,92 +33,31 @@ from qkv.cli.train import plan, train
 from qkv.cli.translate import translate
 from qkv.errors import QkvError, unknown
 
-# FOLDED cli/misunderstood: A command line that cannot be understood: what was typed, what is
-#   expected, an example.
-#
-#   typer, and the click inside it, word this differently from version to version; what is
-#   known of
-#   their sentences is said better here, and anything else is passed on as it is.
-
-EXPECTED = (
+# How typer, and the click inside it, word a value that does not fit, and how we do. Their wording
+# changes between versions; a message that none of these match is printed as it is.
+EXPECTATIONS = (
     (r"greater than or equal to (\S+)", r"must be \1 or more"),
     (r"less than or equal to (\S+)", r"must be \1 or less"),
     (r"valid integer", "must be a whole number"),
     (r"valid number", "must be a number"),
 )
 
-ONE_OF = re.compile(r"'([^']*)' is not one of ((?:'[^']*'(?:, )?)+)")
+CHOICES = re.compile(r"'([^']*)' is not one of ((?:'[^']*'(?:, )?)+)")
 
-
-def misunderstood(error: Any, typed: Sequence[str]) -> str:
-    """One sentence for a usage error of typer; `typed` is the command line, without `qkv`."""
-    said = " ".join(error.format_message().split()).rstrip(".")
-    context = getattr(error, "ctx", None)
-    param = getattr(error, "param", None)
-    if context:
-        hint = f" (see: {context.command_path} --help)"
-    else:
-        hint = ""
-    if said.startswith("Missing") and context:
-        return said + _example(context) + hint
-    if "unexpected extra argument" in said:
-        return f"{said}; a text with spaces needs quotes around it{hint}"
-    if param is None:
-        return said + hint
-    return (_value(said, param, typed) or said) + hint
-
-
-def _value(said: str, param: Any, typed: Sequence[str]) -> str | None:
-    """The sentence for a value that does not fit; None if it is not one of those known."""
-    if param.param_type_name == "option":
-        name = max(param.opts, key=len)
-    else:
-        name = str(param.name)
-    if found := ONE_OF.search(said):
-        return unknown(name, found[1], re.findall(r"'([^']*)'", found[2]))
-    for pattern, expected in EXPECTED:
-        if found := re.search(pattern, said):
-            value = _typed(param.opts, typed)
-            given = "" if value is None else f" {value}"
-            return f"{name}{given} {found.expand(expected)}"
-    return None
-
-
-def _typed(names: Sequence[str], typed: Sequence[str]) -> str | None:
-    """What stands behind the option, as two words or as one with =; the last one counts."""
-    value = None
-    for place, word in enumerate(typed):
-        name, equals, rest = word.partition("=")
-        if name in names:
-            if equals:
-                value = rest
-            else:
-                value = " ".join(typed[place + 1 : place + 2])
-    return value
-
-
-def _example(context: Any) -> str:
-    """The first example of the command's help."""
-    lines = (context.command.help or "").split("\n")
-    examples = [line.strip() for line in lines if line.strip().startswith("qkv ")]
-    if examples:
-        return f"; as in: {examples[0]}"
-    return ""
-
-
-PLAIN = {
+# The nearest ASCII for characters that a terminal may not be able to show.
+ASCII = {
     "−": "-", "×": "x", "÷": "/", "√": "sqrt ", "·": "*", "∞": "inf", "ᵀ": "^T", "→": "->",
     "↓": "|", "–": "-", "…": "...", "✗": "x", "✓": "+", "█": "#", "─": "-", "Σ": "sum ", "±": "+-",
     "ᵢ": "_i", "²": "^2", "₁": "_1", "₂": "_2", "₃": "_3",
 }  # fmt: skip
 
-# Newer versions of typer carry a click of their own; this is the base of what either one raises
-# when the command line cannot be understood.
-Misunderstood: type[Exception] = next(
+# The base class of all usage errors. Newer versions of typer vendor click, so that it cannot be
+# imported by name from one place.
+ClickException: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
 
-INTERRUPTED = 130  # the exit code after Ctrl-C, which newer versions of typer return
+INTERRUPTED = 130  # exit code after Ctrl-C: 128 + SIGINT, as shells have it
 
 app = typer.Typer(
     name="qkv",
@@ -131,8 +70,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"qkv {qkv.__version__}")
         raise typer.Exit
 
@@ -141,7 +80,8 @@ def _version(asked: bool) -> None:
 def _root(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
@@ -149,67 +89,53 @@ def _root(
 
 
 app.command()(tour)
-
 app.command()(explain)
-
 app.command()(lemma)
-
 app.command()(train)
-
 app.command()(plan)
-
 app.command()(evaluate)
-
 app.command()(generate)
-
 app.command()(classify)
-
 app.command()(translate)
-
 app.command()(embed)
-
 app.command()(similar)
-
 app.command()(cluster)
-
 app.command()(data)
-
 app.command()(check)
-
 app.command()(inspect)
-
 app.command("import")(import_)
-
 app.command()(export)
-
 app.command()(doctor)
 
 
 def main() -> NoReturn:
-    """Run the command and exit: 0 done, 1 a check failed, 2 the input is at fault, 130 stopped."""
-    _survive_any_terminal()
-    atexit.register(gc.freeze)  # or the end waits until all that was imported is looked through
+    """Run the command and exit: 0 success, 1 a check failed, 2 wrong input, 130 interrupted."""
+    _replace_unprintable_characters()
+    # Without this, exiting waits for a garbage collection over everything that was imported.
+    atexit.register(gc.freeze)
     try:
         code = app(standalone_mode=False)
     except QkvError as error:
         _fail(spell_flags(str(error), _flags(sys.argv[1:])))
-    except Misunderstood as error:
-        _fail(misunderstood(error, sys.argv[1:]))
+    except ClickException as error:
+        _fail(usage_error_message(error, sys.argv[1:]))
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except (BrokenPipeError, SystemExit) as error:  # typer may exit by itself when a pipe breaks
         if not any(isinstance(e, BrokenPipeError) for e in (error, error.__context__)):
             raise
-        _drop_output()  # the reader went away, as in `qkv explain | head`: nothing is wrong
+        _discard_output()  # the reader is gone, as in `qkv explain | head`: not an error
         sys.exit(0)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise
-        _drop_output()
-        _fail(f"cannot write the answer: {error.strerror}")
+        _discard_output()
+        _fail(f"cannot write the output: {error.strerror}")
     if code == INTERRUPTED:
         print("interrupted", file=sys.stderr)
-    sys.exit(code if isinstance(code, int) else 0)
+    if not isinstance(code, int):
+        code = 0
+    sys.exit(code)
 
 
 def _flags(arguments: list[str]) -> dict[str, str]:
@@ -227,20 +153,78 @@ def _fail(message: str) -> NoReturn:
     sys.exit(2)
 
 
-def _drop_output() -> None:
-    """What is still to be written has nowhere to go."""
+def _discard_output() -> None:
+    """Send the rest of standard output nowhere, or flushing it at exit would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _survive_any_terminal() -> None:
-    """A terminal that cannot show − or √ gets the nearest plain characters."""
-    codecs.register_error("plain", _plain)
+def _replace_unprintable_characters() -> None:
+    """Print the nearest ASCII where the encoding of a terminal has no − or √."""
+    codecs.register_error("ascii_fallback", _ascii_fallback)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="plain")
+            stream.reconfigure(errors="ascii_fallback")
 
 
-def _plain(error: UnicodeError) -> tuple[str, int]:
+def _ascii_fallback(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end]
-    return "".join(PLAIN.get(character, "?") for character in text), error.end
+    return "".join(ASCII.get(character, "?") for character in text), error.end
+
+
+def usage_error_message(error: Any, arguments: Sequence[str]) -> str:
+    """One sentence for a usage error of typer: what is wrong, what is expected, an example.
+
+    `arguments` is the command line without `qkv`.
+    """
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    param = getattr(error, "param", None)
+    hint = ""
+    if context:
+        hint = f" (see: {context.command_path} --help)"
+    if message.startswith("Missing") and context:
+        return message + _example(context) + hint
+    if "unexpected extra argument" in message:
+        return f"{message}; a text with spaces needs quotes around it{hint}"
+    if param is not None:
+        message = _value_message(message, param, arguments) or message
+    return message + hint
+
+
+def _value_message(message: str, param: Any, arguments: Sequence[str]) -> str | None:
+    """The sentence for a value that does not fit; None if typer's message is a new one."""
+    name = str(param.name)
+    if param.param_type_name == "option":
+        name = max(param.opts, key=len)
+    if match := CHOICES.search(message):
+        return unknown(name, match[1], re.findall(r"'([^']*)'", match[2]))
+    for pattern, expectation in EXPECTATIONS:
+        if match := re.search(pattern, message):
+            value = _option_value(param.opts, arguments)
+            if value is not None:
+                name = f"{name} {value}"
+            return f"{name} {match.expand(expectation)}"
+    return None
+
+
+def _option_value(names: Sequence[str], arguments: Sequence[str]) -> str | None:
+    """The value of an option, written as two words or with =; the last one counts."""
+    value = None
+    for index, word in enumerate(arguments):
+        name, equals, rest = word.partition("=")
+        if name not in names:
+            continue
+        if equals:
+            value = rest
+        else:
+            value = " ".join(arguments[index + 1 : index + 2])
+    return value
+
+
+def _example(context: Any) -> str:
+    """The first example of the command's help."""
+    for line in (context.command.help or "").split("\n"):
+        if line.strip().startswith("qkv "):
+            return f"; as in: {line.strip()}"
+    return ""

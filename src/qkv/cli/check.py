@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.options import File, ModelPath, Threads, opened
-from qkv.cli.progress import say
+from qkv.cli.options import File, ModelPath, Threads, load_engine
+from qkv.cli.progress import print_stderr
 
 if TYPE_CHECKING:
     from qkv.checks import CheckReport, CheckResult
@@ -42,19 +42,19 @@ def check(
     from json import dumps
 
     from qkv.checks.model_under_test import MAX_TEXTS
-    from qkv.cli.options import given_texts
+    from qkv.cli.options import read_texts
     from qkv.errors import UsageError
 
     lines: Iterator[str] = iter(())
     if file is not None:
-        lines = given_texts(None, file)
+        lines = read_texts(None, file)
     texts = list(islice(lines, MAX_TEXTS))
     if file is not None and not any(texts):
         raise UsageError(f"{file} holds no text to check with")
     rest = sum(1 for _ in lines)
     if rest:
-        say(f"note: only the first {MAX_TEXTS} of {MAX_TEXTS + rest:,} texts are tried")
-    report = run(opened(model, threads=threads), texts, quick, show=not json)
+        print_stderr(f"note: only the first {MAX_TEXTS} of {MAX_TEXTS + rest:,} texts are tried")
+    report = run(load_engine(model, threads=threads), texts, quick, show=not json)
     if json:
         typer.echo(dumps(report.fields(), ensure_ascii=False))
     if not report.ok:
@@ -87,7 +87,7 @@ def tell_end(report: "CheckReport") -> None:
     from qkv.checks import CHECKS
 
     for remark in report.remarks:
-        say(f"note: {remark}")
+        print_stderr(f"note: {remark}")
     first = report.first_failure
     if first is None:
         typer.echo(verdict(report))
@@ -121,13 +121,15 @@ def quick_check(engine: "Engine") -> bool:
     try:
         report = prove(engine, quick=True)
     except QkvError as error:
-        say(f"note: the model was not checked: {error}")
+        print_stderr(f"note: the model was not checked: {error}")
         return True
     first = report.first_failure
     if first is None:
-        say(f"checked: {verdict(report)}")
+        print_stderr(f"checked: {verdict(report)}")
     else:
-        say(f"warning: {first.name} does not hold, first at {first.location}; see qkv check")
+        print_stderr(
+            f"warning: {first.name} does not hold, first at {first.location}; see qkv check"
+        )
     return report.ok
 
 

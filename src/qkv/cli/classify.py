@@ -14,13 +14,13 @@ from qkv.cli.options import (
     ModelPath,
     Texts,
     Threads,
-    chosen,
-    given_texts,
-    opened,
-    tell_long,
-    told,
+    check_long,
+    load_engine,
+    read_texts,
+    shorten,
+    warn_long,
 )
-from qkv.cli.progress import Pace, known_total
+from qkv.cli.progress import TextProgress, count_texts
 
 if TYPE_CHECKING:
     from qkv.engine.classify import Classification
@@ -53,12 +53,12 @@ def classify(
     from qkv.engine.classify import Classifier
     from qkv.engine.embed import portions
 
-    way = chosen(long)
-    given = given_texts(texts, file)
-    engine = opened(model, int8, threads, compile_)
+    way = check_long(long)
+    given = read_texts(texts, file)
+    engine = load_engine(model, int8, threads, compile_)
     classifier = Classifier(engine.optimized, engine.tokenizer, long=way, batch_tokens=batch_tokens)
     width = min(WIDEST, max(map(len, classifier.labels)))
-    pace = Pace(known_total(texts, file))
+    pace = TextProgress(count_texts(texts, file))
     done = 0
     pace(done)
     for portion in portions(given):
@@ -69,7 +69,7 @@ def classify(
         done += len(portion)
         pace(done)
     pace.end()
-    tell_long(classifier.long_texts, done, way)
+    warn_long(classifier.long_texts, done, way)
 
 
 def _as_json(answer: "Classification", top: int | None) -> str:
@@ -82,5 +82,5 @@ def _as_json(answer: "Classification", top: int | None) -> str:
 
 def _for_people(answer: "Classification", top: int | None, width: int) -> str:
     shares = list(answer.probabilities.items())[: top or 1]
-    said = "  ".join(f"{told(label):<{width}} {share:.3f}" for label, share in shares)
-    return f"{said}  {told(answer.text)}"
+    said = "  ".join(f"{shorten(label):<{width}} {share:.3f}" for label, share in shares)
+    return f"{said}  {shorten(answer.text)}"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.options import Compile, Int8, Json, ModelPath, Threads, opened
-from qkv.cli.progress import Pace, say
+from qkv.cli.options import Compile, Int8, Json, ModelPath, Threads, load_engine
+from qkv.cli.progress import TextProgress, print_stderr
 from qkv.cli.train_args import Text
 
 if TYPE_CHECKING:
@@ -71,15 +71,15 @@ def cluster(
     check_places(output or ())
     texts = _read(file, text)
     expect_possible(texts, k, method.value)
-    vectors = _embedded(opened(model, int8, threads, compile_), texts)
+    vectors = _embedded(load_engine(model, int8, threads, compile_), texts)
     start = time.perf_counter()
     found = find(texts, vectors, k=k, method=method.value, seed=seed, tried=_told)
-    say(f"clusters found: {found.found:,}, in {time.perf_counter() - start:.1f} s")
+    print_stderr(f"clusters found: {found.found:,}, in {time.perf_counter() - start:.1f} s")
     for remark in found.remarks:
-        say(f"note: {remark}")
+        print_stderr(f"note: {remark}")
     for path in output or ():
         write_clustering(found, vectors, [path], title=f"Clusters of {file.name}", seed=seed)
-        say(f"wrote {path}")
+        print_stderr(f"wrote {path}")
     if json:
         _print_json(found)
     else:
@@ -100,28 +100,28 @@ def _read(file: Path, text: str | None) -> list[str]:
         raise DataError(f"{file} is empty; it holds no lines")
     if len(texts) < len(found):
         blank = len(found) - len(texts)
-        say(f"note: {blank:,} blank line{'s' * (blank > 1)} left out")
+        print_stderr(f"note: {blank:,} blank line{'s' * (blank > 1)} left out")
     return texts
 
 
 def _embedded(engine: "Engine", texts: list[str]) -> "NDArray[np.float32]":
-    from qkv.cli.options import tell_long
+    from qkv.cli.options import warn_long
     from qkv.engine.embed import embed
     from qkv.engine.embed.embedder import borrowed
 
     start = time.perf_counter()
-    pace = Pace(len(texts))
+    pace = TextProgress(len(texts))
     found = embed(engine.optimized, engine.tokenizer, texts, long="average", progress=pace)
     pace.end()
     if remark := borrowed(engine.model):
-        say(f"note: {remark}")
-    say(f"{len(texts):,} texts have a vector, in {time.perf_counter() - start:.1f} s")
-    tell_long(found.long, len(texts), "average")
+        print_stderr(f"note: {remark}")
+    print_stderr(f"{len(texts):,} texts have a vector, in {time.perf_counter() - start:.1f} s")
+    warn_long(found.long, len(texts), "average")
     return found.vectors
 
 
 def _told(k: int, stability: float) -> None:
-    say(f"{k:>4} clusters: stability {stability:.2f}")
+    print_stderr(f"{k:>4} clusters: stability {stability:.2f}")
 
 
 def _print_json(found: "Clustering") -> None:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from qkv.cli.options import FORMATS, one_of
-from qkv.cli.progress import say, show
+from qkv.cli.options import FORMATS, complete_from
+from qkv.cli.progress import print_rows, print_stderr
 
 
 def import_(
@@ -32,7 +32,7 @@ def import_(
     Every tensor must find its place: one that is missing, left over or of another shape is an
     error that names it. No code from the directory is run, no pickle is read, nothing is
     downloaded. Every command also takes a public checkpoint as it is; a bundle is checked against
-    its hashes each time it is opened, and needs no second look at the layout.
+    its hashes each time it is load_engine, and needs no second look at the layout.
 
     \b
     Examples:
@@ -58,8 +58,8 @@ def import_(
     if json:
         typer.echo(dumps(card.model_dump(), ensure_ascii=False))
     else:
-        show(card.lines())
-    say(f"wrote {output}")
+        print_rows(card.lines())
+    print_stderr(f"wrote {output}")
     if not quick_check(Engine(bundle, str(output))):
         raise typer.Exit(1)
 
@@ -76,7 +76,7 @@ def export(
         typer.Option(
             "--to",
             help="hf: config.json, safetensors and tokenizer files.",
-            autocompletion=one_of(FORMATS),
+            autocompletion=complete_from(FORMATS),
         ),
     ] = "hf",
 ) -> None:
@@ -98,5 +98,5 @@ def export(
         raise UsageError(unknown("format", to, ["hf"]))
     written = write(Bundle.load(model), output)
     for note in written.notes:
-        say(f"note: {note}")
-    say(f"wrote {output} as {written.layout.kinds[0]}")
+        print_stderr(f"note: {note}")
+    print_stderr(f"wrote {output} as {written.layout.kinds[0]}")

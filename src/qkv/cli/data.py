@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from qkv.cli.options import CORPORA, either, one_of
+from qkv.cli.options import CORPORA, complete_from, join_or
 
 
 def data(
     name: Annotated[
         str,
         typer.Argument(
-            help=f"{either(CORPORA)}.", show_default=False, autocompletion=one_of(CORPORA)
+            help=f"{join_or(CORPORA)}.", show_default=False, autocompletion=complete_from(CORPORA)
         ),
     ],
     output: Annotated[

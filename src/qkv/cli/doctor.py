@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import qkv
-from qkv.cli.progress import say, show
+from qkv.cli.progress import print_rows, print_stderr
 from qkv.files.safe_io import cache_dir
 from qkv.machine import (
     Capacity,
@@ -51,13 +51,13 @@ def doctor(
     from dataclasses import asdict
     from json import dumps
 
-    say("looking, and measuring for about two seconds")
+    print_stderr("looking, and measuring for about two seconds")
     found = examine()
     told = diagnose(found)
     if json:
         typer.echo(dumps({"ok": not told.broken, **asdict(found), **asdict(told)}))
     else:
-        show([*_machine(found), *_software(found), *_speeds(found)])
+        print_rows([*_machine(found), *_software(found), *_speeds(found)])
         typer.echo("")
         for name, lines in asdict(told).items():
             for line in lines:
@@ -66,7 +66,7 @@ def doctor(
     return 1 if told.broken else 0
 
 
-def _machine(found: "Examination") -> list[tuple[str, str]]:
+def _machine(found: "MachineReport") -> list[tuple[str, str]]:
     cpu = found.cpu
     cores = found.cores
     if cpu.physical is None:
@@ -88,7 +88,7 @@ def _machine(found: "Examination") -> list[tuple[str, str]]:
     ]
 
 
-def _software(found: "Examination") -> list[tuple[str, str]]:
+def _software(found: "MachineReport") -> list[tuple[str, str]]:
     rows = [("Python", f"{found.python} ({found.executable})"), ("qkv", found.qkv)]
     if found.torch:
         torch = found.torch
@@ -102,7 +102,7 @@ def _software(found: "Examination") -> list[tuple[str, str]]:
     return [*rows, *_extras(found)]
 
 
-def _extras(found: "Examination") -> list[tuple[str, str]]:
+def _extras(found: "MachineReport") -> list[tuple[str, str]]:
     from qkv.machine.packages import DEVELOPMENT_EXTRAS, EXTRAS
 
     rows = []
@@ -121,7 +121,7 @@ def _extras(found: "Examination") -> list[tuple[str, str]]:
     return rows
 
 
-def _speeds(found: "Examination") -> list[tuple[str, str]]:
+def _speeds(found: "MachineReport") -> list[tuple[str, str]]:
     speed = found.speed
     if speed is None:
         return [("speed", "not measured")]
@@ -172,7 +172,7 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Examination:
+class MachineReport:
     """All that was found."""
 
     python: str
@@ -193,13 +193,13 @@ class Examination:
     speed: Speed | None
 
 
-def examine() -> Examination:
+def examine() -> MachineReport:
     """Look at everything; a part that is broken is left out, and said in `packages`."""
     found = _packages()
     works = not any(p.name == "torch" and p.problem for p in found or ())
     place = cache_dir()
     encoding = sys.stdout.encoding or "unknown"
-    return Examination(
+    return MachineReport(
         python=platform.python_version(),
         executable=sys.executable,
         qkv=qkv.__version__,
@@ -294,11 +294,11 @@ class Diagnosis:
         return "qkv works here, with everything it can make use of."
 
 
-def diagnose(found: Examination) -> Diagnosis:
+def diagnose(found: MachineReport) -> Diagnosis:
     return Diagnosis(_broken(found), _missing(found), _notes(found))
 
 
-def _broken(found: Examination) -> list[str]:
+def _broken(found: MachineReport) -> list[str]:
     """What keeps qkv from working, each with the command that mends it."""
     if not found.installed:
         return [
@@ -309,7 +309,7 @@ def _broken(found: Examination) -> list[str]:
     return [f"{p.name}: {p.problem}; run: {_install(found, [p])}" for p in bad]
 
 
-def _missing(found: Examination) -> list[str]:
+def _missing(found: MachineReport) -> list[str]:
     """For each extra that is not whole: the packages, what they are for, how to get them."""
     lines = []
     for extra, purpose in EXTRAS.items():
@@ -320,7 +320,7 @@ def _missing(found: Examination) -> list[str]:
     return lines
 
 
-def _notes(found: Examination) -> list[str]:
+def _notes(found: MachineReport) -> list[str]:
     """What works, but slower or less well than it could."""
     said = []
     usable = found.cores.usable
@@ -349,7 +349,7 @@ def _notes(found: Examination) -> list[str]:
     return said
 
 
-def _install(found: Examination, wanted: list[Package]) -> str:
+def _install(found: MachineReport, wanted: list[Package]) -> str:
     names = " ".join(shlex.quote(p.requirement) for p in wanted)
     if any(p.name == "torch" for p in wanted):
         where = NO_CUDA

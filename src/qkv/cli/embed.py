@@ -16,13 +16,13 @@ from qkv.cli.options import (
     ModelPath,
     Texts,
     Threads,
-    chosen,
-    given_texts,
-    opened,
-    tell_long,
-    told,
+    check_long,
+    load_engine,
+    read_texts,
+    shorten,
+    warn_long,
 )
-from qkv.cli.progress import Pace, known_total, say
+from qkv.cli.progress import TextProgress, count_texts, print_stderr
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,16 +63,16 @@ def embed(
     from qkv.engine.embed import Embedder
     from qkv.engine.embed.embedder import borrowed
 
-    way = chosen(long)
+    way = check_long(long)
     _expect(output, resume, force, json)
-    given = given_texts(texts, file)
-    engine = opened(model, int8, threads, compile_)
+    given = read_texts(texts, file)
+    engine = load_engine(model, int8, threads, compile_)
     asked: dict[str, Any] = {"raw": raw, "long": way, "batch_tokens": batch_tokens}
     embedder = Embedder(engine.optimized, engine.tokenizer, **asked)
     remark = borrowed(engine.model)
     if remark:
-        say(f"note: {remark}")
-    pace = Pace(known_total(texts, file))
+        print_stderr(f"note: {remark}")
+    pace = TextProgress(count_texts(texts, file))
     if output is None:
         _print(embedder, given, json, pace)
         return
@@ -93,7 +93,7 @@ def _expect(output: Path | None, resume: bool, force: bool, json: bool) -> None:
     expect_place(output, resume=resume, force=force)
 
 
-def _print(embedder: "Embedder", texts: Iterable[str], json: bool, pace: "Pace") -> None:
+def _print(embedder: "Embedder", texts: Iterable[str], json: bool, pace: "TextProgress") -> None:
     from json import dumps
 
     from qkv.engine.embed import portions
@@ -111,12 +111,12 @@ def _print(embedder: "Embedder", texts: Iterable[str], json: bool, pace: "Pace")
             else:
                 begin = " ".join(f"{number:+.4f}" for number in vector[:FIRST])
                 more = " …" if len(vector) > FIRST else ""
-                typer.echo(f"{begin}{more} ({len(vector)})  {told(text)}")
+                typer.echo(f"{begin}{more} ({len(vector)})  {shorten(text)}")
         done = done + len(portion)
         long = long + found.long
         pace(done)
     pace.end()
-    tell_long(long, done, embedder.long)
+    warn_long(long, done, embedder.long)
 
 
 def _save(
@@ -126,7 +126,7 @@ def _save(
     options: dict[str, Any],
     resume: bool,
     force: bool,
-    pace: "Pace",
+    pace: "TextProgress",
 ) -> None:
     from qkv.engine.embed import embed_to_file
 
@@ -136,12 +136,12 @@ def _save(
         )
     except BaseException:
         if pace.done:
-            say(f"{output}: {pace.done:,} rows are kept; go on with --resume")
+            print_stderr(f"{output}: {pace.done:,} rows are kept; go on with --resume")
         raise
     pace.end()
-    tell_long(written.long, written.rows, embedder.long)
+    warn_long(written.long, written.rows, embedder.long)
     width = embedder.model.config.encoder.width
-    say(f"wrote {written.rows:,} vectors of {width:,} numbers to {output}")
+    print_stderr(f"wrote {written.rows:,} vectors of {width:,} numbers to {output}")
 
 
 def hashed(model: Path) -> str:

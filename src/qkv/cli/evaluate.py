@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.progress import say
+from qkv.cli.progress import print_stderr
 from qkv.cli.train_args import Device, Label, Score, Source, Target, Text, flags_in_errors
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def evaluate(
     with flags_in_errors():
         result = _evaluate(model, data or [], columns, device)
     for remark in result.remarks:
-        say(f"note: {remark}")
+        print_stderr(f"note: {remark}")
     if not json:
         _print_result(result)
         return

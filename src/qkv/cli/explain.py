@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qkv.cli.options import EXAMPLES, one_of, only_one
+from qkv.cli.options import EXAMPLES, complete_from, mutually_exclusive
 from qkv.errors import UsageError, WorksheetError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def explain(
         str | None,
         typer.Option(
             help="poem (the default), same, cross, heads or factored.",
-            autocompletion=one_of(EXAMPLES),
+            autocompletion=complete_from(EXAMPLES),
         ),
     ] = None,
     worksheet: Annotated[
@@ -163,10 +163,10 @@ def explain(
         "--worksheet-template": worksheet_template,
         "--notes": notes,
     }
-    only_one(sources)
-    only_one({"--json": json, "--format": format})
+    mutually_exclusive(sources)
+    mutually_exclusive({"--json": json, "--format": format})
     for option, value in {"--mask": mask, "--no-scale": no_scale, "--heads": heads}.items():
-        only_one({"--notes": notes, option: value})
+        mutually_exclusive({"--notes": notes, option: value})
     if worksheet_template:
         typer.echo(TEMPLATE, nl=False)
         return 0
@@ -196,7 +196,7 @@ def _of_model(given: dict[str, Any]) -> int:
     from qkv.cli.explain_model import Wish, explain_model
 
     for name in ("example", "worksheet", "worksheet_template", "notes", "mask", "heads"):
-        only_one({"--model": given["model"], f"--{name.replace('_', '-')}": given[name]})
+        mutually_exclusive({"--model": given["model"], f"--{name.replace('_', '-')}": given[name]})
     edits = ("no_scale", "no_mask", "no_position", "head_off", "replace")
     for name in (*edits, "format", "cell", "steps"):
         if given["why"] and given[name]:
@@ -209,7 +209,7 @@ def _of_model(given: dict[str, Any]) -> int:
             raise UsageError(f"--{name} says what to explain; add --why")
     if given["text"] is None:
         raise UsageError('a model needs a text, as in qkv explain "Once upon a time" --model DIR')
-    only_one({"--json": given["json"], "--format": given["format"]})
+    mutually_exclusive({"--json": given["json"], "--format": given["format"]})
     if given["json"]:
         written = Format.json
     else:

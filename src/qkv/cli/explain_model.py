@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from qkv.cli.progress import say
+from qkv.cli.progress import print_stderr
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def write(trace: "Trace", reason: "Attribution | None", place: "HeadLocation", w
         _write(trace, reason, place, wish)
     except OSError as error:
         raise UsageError(write_error_message(wish.output, error)) from error
-    say(f"wrote {wish.output}")
+    print_stderr(f"wrote {wish.output}")
 
 
 def _write(trace: "Trace", reason: "Attribution | None", place: "HeadLocation", wish: Wish) -> None:

@@ -10,6 +10,7 @@ from typing import get_args
 
 from typer.models import OptionInfo
 
+# name=value or name="some text"; the value ends before punctuation.
 ARGUMENT = re.compile(r'\b(?P<name>[a-z][a-z_0-9]*)=(?:"(?P<text>[^"]*)"|(?P<value>[^\s,;:()"]+))')
 
 
@@ -17,16 +18,29 @@ def flags_of(command: Callable[..., object]) -> dict[str, str]:
     """The flag of each option of a command, by the name of the Python argument."""
     flags: dict[str, str] = {}
     for name, parameter in signature(command, eval_str=True).parameters.items():
-        for option in get_args(parameter.annotation):
-            if isinstance(option, OptionInfo):
+        for annotation in get_args(parameter.annotation):
+            if isinstance(annotation, OptionInfo):
                 argument = name.rstrip("_")
-                spellings = [flag for flag in option.param_decls or () if flag.startswith("--")]
-                flags[argument] = spellings[0] if spellings else "--" + argument.replace("_", "-")
+                flags[argument] = _flag(argument, annotation)
     return flags
 
 
+def _flag(argument: str, option: OptionInfo) -> str:
+    """The long spelling if the option has one, else its short one, else made of its name."""
+    spellings = list(option.param_decls or ())
+    for spelling in spellings:
+        if spelling.startswith("--"):
+            return spelling
+    if spellings:
+        return spellings[0]
+    return "--" + argument.replace("_", "-")
+
+
 def spell_flags(message: str, flags: Mapping[str, str]) -> str:
-    """The message with every `name=value` whose name is one of these flags as `--name value`."""
+    """The message with each `name=value` that is an option of the command as `--name value`.
+
+    `name=True` is the flag alone.
+    """
 
     def spell(match: re.Match[str]) -> str:
         flag = flags.get(match["name"])

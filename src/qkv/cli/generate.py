@@ -16,11 +16,11 @@ from qkv.cli.options import (
     ModelPath,
     Texts,
     Threads,
-    given_texts,
-    one_of,
-    opened,
+    complete_from,
+    load_engine,
+    read_texts,
 )
-from qkv.cli.progress import say
+from qkv.cli.progress import print_stderr
 from qkv.errors import QkvError, UsageError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Shown:
         if self.begun and not self.json:
             typer.echo("")
         if not self.begun and self.seed is not None:
-            say(f"seed {self.seed}")
+            print_stderr(f"seed {self.seed}")
         self.begun = True
 
 
@@ -140,7 +140,7 @@ def generate(
         str | None,
         typer.Option(
             help="left: forget the beginning of a prompt that is too long.",
-            autocompletion=one_of(["left"]),
+            autocompletion=complete_from(["left"]),
         ),
     ] = None,
     draft: Annotated[
@@ -172,8 +172,8 @@ def generate(
     if system is not None and not chat:
         raise UsageError("--system tells a chat model what to do; give --chat too")
     sampling = Sampling.of(temperature, top_k, top_p, min_p, repetition_penalty)
-    asked = (_prompt(text, chat, system) for text in given_texts(texts, file))
-    engine = opened(model, int8, threads, compile_)
+    asked = (_prompt(text, chat, system) for text in read_texts(texts, file))
+    engine = load_engine(model, int8, threads, compile_)
     chosen = None
     if seed is None and temperature != 0:
         seed = chosen = randbits(32)
@@ -212,7 +212,9 @@ def _one_by_one(
             total.drafted += writing.acceptance.drafted
             total.accepted += writing.acceptance.accepted
     if options.get("draft") is not None:
-        say(f"draft: {total.accepted:,} of {total.drafted:,} guesses were right, {total.rate:.0%}")
+        print_stderr(
+            f"draft: {total.accepted:,} of {total.drafted:,} guesses were right, {total.rate:.0%}"
+        )
     if failed:
         raise typer.Exit(2)
 
@@ -250,7 +252,7 @@ def _told(answered: "CompletionResult", shown: Shown) -> bool:
         raise answered.error
     message = spell_flags(" ".join(str(answered.error).split()), flags_of(generate))
     if answered.sample_index == 0:
-        say(f"qkv: prompt {answered.prompt_index + 1}: {message}")
+        print_stderr(f"qkv: prompt {answered.prompt_index + 1}: {message}")
     if shown.json:
         shown.object(answered.prompt, {"error": message})
     return False

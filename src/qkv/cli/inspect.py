@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qkv.cli.options import given_texts
+from qkv.cli.options import read_texts
 from qkv.errors import UsageError
 
 
@@ -55,7 +55,7 @@ def _card(model: Path, json: bool) -> None:
     from qkv.bundle import Bundle
     from qkv.checkpoints.config_fields import options_of
     from qkv.checkpoints.load import said
-    from qkv.cli.progress import show
+    from qkv.cli.progress import print_rows
 
     bundle = Bundle.load(model)
     facts: dict[str, Any] = dict(options_of(bundle.model.config))
@@ -71,13 +71,13 @@ def _card(model: Path, json: bool) -> None:
     lines = [(name.replace("_", " "), said(value)) for name, value in facts.items()]
     if bundle.card is not None:
         lines += [*bundle.card.origin(), *bundle.card.proof()]
-    show(lines)
+    print_rows(lines)
 
 
 def _heads(model: Path, texts: list[str] | None, file: Path | None, json: bool) -> None:
     from json import dumps
 
-    from qkv.cli.progress import Pace, known_total, say
+    from qkv.cli.progress import TextProgress, count_texts, print_stderr
     from qkv.engine.engine import Engine
     from qkv.interpret.head_stats import SAMPLE_TEXTS
     from qkv.interpret.head_stats import measure_heads as judge
@@ -87,11 +87,11 @@ def _heads(model: Path, texts: list[str] | None, file: Path | None, json: bool) 
     engine = Engine.load(model)
     sentences: Iterable[str] = SAMPLE_TEXTS
     if texts or file:
-        sentences = given_texts(texts, file)
+        sentences = read_texts(texts, file)
     else:
         count = len(SAMPLE_TEXTS)
-        say(f"judged by {count} built-in English sentences; your own texts may tell more")
-    pace = Pace(known_total(texts, file) or len(SAMPLE_TEXTS))
+        print_stderr(f"judged by {count} built-in English sentences; your own texts may tell more")
+    pace = TextProgress(count_texts(texts, file) or len(SAMPLE_TEXTS))
     reports = judge(engine, sentences, progress=pace)
     pace.end()
     if json:

@@ -1,4 +1,8 @@
-"""The options of all commands that run a model, and the model they open."""
+"""Options that several commands share, the values they take, and the model and texts they name.
+
+The values of options are repeated here, because the packages that define them take a second to
+import and shell completion has to be instant; a test compares the two.
+"""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,77 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qkv.cli.flags import spell_flags
-from qkv.cli.progress import say
+from qkv.cli.progress import print_stderr
 from qkv.errors import UsageError, unknown
 
 if TYPE_CHECKING:
-    from qkv.engine.engine import Engine
-
-if TYPE_CHECKING:
     from qkv.engine.embed import Long
-
-# FOLDED cli/names: The names that options take, written here so that a shell can complete them
-#   in no time.
-#
-#   What they name is in packages that take a second to import; a test holds the two together.
-# FOLDED cli/long_texts: Texts that are longer than a model reads: what to do with them, and
-#   what is told of them.
-# FOLDED cli/exclusive: Options that cannot be given together.
-# FOLDED cli/texts: The texts a command answers for: its arguments, the lines of a file, or
-#   standard input.
-
-ModelPath = Annotated[
-    Path,
-    typer.Argument(help="A bundle or a public checkpoint.", show_default=False),
-]
-
-Int8 = Annotated[bool, typer.Option("--int8", help="Matrices in 8 bits: smaller and quicker.")]
-
-Compile = Annotated[
-    bool,
-    typer.Option("--compile", help="Inner loops compiled for this machine, once: quicker."),
-]
-
-Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, help="Cores to use; all of them if not given.")
-]
-
-BatchTokens = Annotated[
-    int | None, typer.Option("--batch-tokens", min=1, help="Tokens computed at a time.")
-]
-
-
-def opened(
-    model: Path, int8: bool = False, threads: int | None = None, compile: bool = False
-) -> "Engine":
-    """The model, ready to answer."""
-    import os
-
-    from qkv.cli.progress import say
-    from qkv.gc_pause import gc_paused
-
-    with gc_paused():
-        import torch
-
-        from qkv.engine.engine import Engine
-        from qkv.machine import cores
-        from qkv.machine.resources import reuse_freed_memory
-
-    if threads is not None:
-        there = cores().usable
-        if threads > there:
-            raise UsageError(
-                f"--threads {threads} asks for more than the {there} cores this program may use; "
-                f"pass {there} or fewer, more would only wait"
-            )
-        torch.set_num_threads(threads)
-        os.environ["RAYON_NUM_THREADS"] = str(threads)  # of the tokenizers, before their first use
-    engine = Engine.load(model, int8=int8, compile=compile)
-    reuse_freed_memory()  # from here on: what was only needed to load it is given back
-    for remark in engine.warnings:
-        say(f"note: {spell_flags(remark, {'compile': '--compile'})}")
-    return engine
-
+    from qkv.engine.engine import Engine
 
 JOBS = ("language", "masked", "classify", "translate", "embed")
 
@@ -87,15 +26,21 @@ CORPORA = ("language", "classify", "translate", "embed")
 SIZES = ("tiny", "small", "medium")
 
 PUBLISHED = (
-    "paper-base", "paper-big", "bert-base", "minilm-l6", "gpt2", "t5-small", "llama-15m",
+    "paper-base",
+    "paper-big",
+    "bert-base",
+    "minilm-l6",
+    "gpt2",
+    "t5-small",
+    "llama-15m",
     "smollm-135m",
-)  # fmt: skip
+)
 
 PRESETS = (*PUBLISHED, *(f"{job}-{size}" for job in JOBS for size in SIZES))
 
 TOKENIZERS = ("bpe", "wordpiece", "unigram", "characters", "bytes")
 
-OPTIMISERS = ("muon", "adamw")
+OPTIMIZERS = ("muon", "adamw")
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -107,11 +52,13 @@ EXAMPLES = ("poem", "same", "cross", "heads", "factored")
 
 FORMATS = ("hf",)
 
+MAX_LINE = 70  # characters of a text that is printed next to a result
+
 Completion = Callable[[str], list[str]]
 
 
-def one_of(names: Sequence[str]) -> Completion:
-    """What typer asks when the tabulator is pressed: the names that begin with what is typed."""
+def complete_from(names: Sequence[str]) -> Completion:
+    """A completion for typer: the names that start with what has been typed."""
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in names if name.startswith(incomplete)]
@@ -119,92 +66,149 @@ def one_of(names: Sequence[str]) -> Completion:
     return complete
 
 
-def either(names: Sequence[str]) -> str:
-    """All of them, as help says it: "a, b or c"."""
+def join_or(names: Sequence[str]) -> str:
+    """The names as a phrase: "a, b or c"."""
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-WAYS = LONG
+ModelPath = Annotated[
+    Path,
+    typer.Argument(help="A bundle or a public checkpoint.", show_default=False),
+]
+
+Int8 = Annotated[bool, typer.Option("--int8", help="Quantize weights to int8.")]
+
+Compile = Annotated[
+    bool,
+    typer.Option("--compile", help="Faster, with kernels compiled once for this machine."),
+]
+
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, help="Cores to use; all by default.")
+]
+
+BatchTokens = Annotated[int | None, typer.Option("--batch-tokens", min=1, help="Tokens per batch.")]
 
 LongTexts = Annotated[
     str,
     typer.Option(
         "--long",
-        help=f"Texts longer than the model reads: {either(WAYS)}.",
-        autocompletion=one_of(WAYS),
+        help=f"Texts longer than the model's context: {join_or(LONG)}.",
+        autocompletion=complete_from(LONG),
     ),
 ]
 
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(help="Texts; without any, lines of standard input.", show_default=False),
+]
 
-def chosen(long: str) -> "Long":
-    """What was said of long texts, if it is one of the three ways."""
+File = Annotated[Path | None, typer.Option("--file", help="A file with one text per line.")]
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
+
+
+def load_engine(
+    model: Path, int8: bool = False, threads: int | None = None, compile: bool = False
+) -> "Engine":
+    """The model in this directory, with its threads set; its warnings go to standard error."""
+    from qkv.gc_pause import gc_paused
+
+    with gc_paused():
+        import torch  # noqa: F401  only so that it is imported without garbage collection
+
+        from qkv.engine.engine import Engine
+        from qkv.machine.resources import reuse_freed_memory
+
+    if threads is not None:
+        _set_threads(threads)
+    engine = Engine.load(model, int8=int8, compile=compile)
+    # Only from here on, so that what loading alone needs goes back to the system.
+    reuse_freed_memory()
+    for warning in engine.warnings:
+        print_stderr(f"note: {spell_flags(warning, {'compile': '--compile'})}")
+    return engine
+
+
+def _set_threads(threads: int) -> None:
+    import os
+
+    import torch
+
+    from qkv.machine import cores
+
+    usable = cores().usable
+    if threads > usable:
+        raise UsageError(
+            f"--threads {threads} is more than the {usable} cores this program may use; "
+            f"pass {usable} or fewer"
+        )
+    torch.set_num_threads(threads)
+    # The Rust threads of the tokenizers library; it reads this at its first use.
+    os.environ["RAYON_NUM_THREADS"] = str(threads)
+
+
+def check_long(long: str) -> "Long":
+    """The value of --long; raises a UsageError for one that does not exist."""
     from qkv.engine.embed import LONG
 
     if long not in LONG:
-        raise UsageError(unknown("way with --long texts", long, LONG))
+        raise UsageError(unknown("value for --long", long, LONG))
     return long  # type: ignore[return-value]
 
 
-def tell_long(long: int, total: int, way: str) -> None:
-    """No text is cut silently."""
-    if long:
-        if way == "truncate":
-            done = "only their beginnings are read"
-        else:
-            done = "read in windows"
-        say(f"note: {long:,} of {total:,} texts are longer than the model reads; {done}")
+def warn_long(count: int, total: int, long: str) -> None:
+    """Print how many texts exceeded the context, and what was done: none is cut silently."""
+    if not count:
+        return
+    treatment = "averaged over windows"
+    if long == "truncate":
+        treatment = "truncated"
+    print_stderr(f"note: {count:,} of {total:,} texts exceed the model's context; {treatment}")
 
 
-def only_one(options: Mapping[str, object]) -> None:
-    """Raise a UsageError if more than one of these options was given."""
-    given = [name for name, value in options.items() if value]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} exclude each other; give one of them")
+def mutually_exclusive(options: Mapping[str, object]) -> None:
+    """Raise a UsageError if more than one of these options has a value."""
+    names = [name for name, value in options.items() if value]
+    if len(names) > 1:
+        raise UsageError(f"{' and '.join(names)} exclude each other; give one of them")
 
 
-Texts = Annotated[
-    list[str] | None,
-    typer.Argument(help="Texts; none: lines of standard input.", show_default=False),
-]
+def read_texts(texts: Sequence[str] | None, file: Path | None) -> Iterator[str]:
+    """The texts one by one, since a file may be larger than memory.
 
-File = Annotated[Path | None, typer.Option("--file", help="A file with one text a line.")]
-
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
-
-
-def given_texts(texts: Sequence[str] | None, file: Path | None) -> Iterator[str]:
-    """The texts, one after the other: a file may be larger than memory."""
+    They come from the arguments, from the lines of a file, or else from standard input.
+    """
     from qkv.data.files import decoded, lines, without_end
 
-    only_one({"texts as arguments": texts, "--file": file})
+    mutually_exclusive({"texts as arguments": texts, "--file": file})
     if texts:
         return iter(texts)
     if file is not None:
-        return _noticed(lines(file), str(file))
+        return _warn_if_empty(lines(file), str(file))
     if sys.stdin.isatty():
         raise UsageError("give texts as arguments, with --file, or on standard input")
-    given = decoded(sys.stdin.buffer, "standard input")
-    return _noticed((without_end(line) for line in given), "standard input")
+    stdin_lines = decoded(sys.stdin.buffer, "standard input")
+    return _warn_if_empty((without_end(line) for line in stdin_lines), "standard input")
 
 
-def _noticed(texts: Iterator[str], where: str) -> Iterator[str]:
-    """The same texts; that there are none is said."""
-    none = True
+def _warn_if_empty(texts: Iterator[str], source: str) -> Iterator[str]:
+    """The same texts, and a note at the end if there were none."""
+    is_empty = True
     for text in texts:
-        none = False
+        is_empty = False
         yield text
-    if none:
-        say(f"note: {where} is empty, so there is nothing to answer")
+    if is_empty:
+        print_stderr(f"note: {source} is empty; nothing to do")
 
 
-def told(text: str) -> str:
-    """A text on one line, for people: cut, and nothing in it moves the cursor."""
+def shorten(text: str) -> str:
+    """A text on one short line, with control characters escaped."""
     from qkv.files import one_line
 
-    if text.strip():
-        line = one_line(text)
-    else:
-        line = repr(text[:20])
-    if len(line) <= 70:
+    line = one_line(text)
+    if not text.strip():
+        line = repr(text[:20])  # quotes, so that blanks can be seen
+    if len(line) <= MAX_LINE:
         return line
-    return f"{line[:70]}…"
+    return f"{line[:MAX_LINE]}…"

@@ -1,4 +1,7 @@
-"""How a run is told on standard error: one line that changes on a terminal, plain lines else."""
+"""Progress of long commands on standard error.
+
+On a terminal one line is overwritten; elsewhere (a log file, a pipe) plain lines are printed.
+"""
 
 import signal
 import sys
@@ -11,177 +14,196 @@ if TYPE_CHECKING:
     from qkv.training.run import Evaluation, Event, Run
     from qkv.training.trainer import Step
 
-# FOLDED cli/pace: How far a long work is, and how fast it goes, on standard error.
+CLEAR_LINE = "\r\033[K"  # back to column 1, then erase to the end of the line
 
-SLOWER = 1.3  # times the time that was asked for: said aloud
+SLOWDOWN_FACTOR = 1.3  # times the requested minutes: from here on, warn
+
+# Seconds between two updates of TextProgress, on a terminal and elsewhere.
+TERMINAL_INTERVAL = 0.2
+LINE_INTERVAL = 10.0
 
 
-class Teller:
-    """Says what happens in a run, and warns when it takes much longer than was asked."""
+def print_stderr(line: str) -> None:
+    """Print one line to standard error, over a line of progress if there is one."""
+    if sys.stderr.isatty():
+        line = CLEAR_LINE + line
+    print(line, file=sys.stderr, flush=True)
+
+
+def print_rows(rows: list[tuple[str, str]]) -> None:
+    """Print titles and values as two aligned columns to standard output."""
+    width = max(len(title) for title, _ in rows)
+    for title, value in rows:
+        print(f"{title:<{width}}  {value}")
+
+
+class TrainingProgress:
+    """Prints the events of a training run; warns when it is much slower than requested."""
 
     def __init__(self, run: "Run", minutes: float | None) -> None:
         self.run = run
         self.minutes = minutes
-        self.started = time.perf_counter()
-        self.before = run.progress.step
+        self.start_time = time.perf_counter()
+        self.start_step = run.progress.step
         self.warned = False
 
-    def tell(self, event: "Event") -> None:
+    def show(self, event: "Event") -> None:
+        """Print an evaluation as a line; a step only updates the line of a terminal."""
         from qkv.training.run import Evaluation
 
         if isinstance(event, Evaluation):
-            say(self._evaluated(event))
+            print_stderr(self._evaluation_line(event))
             self._warn_if_slow(event.number)
         else:
-            self._step(event)
+            self._show_step(event)
 
-    def _step(self, step: "Step") -> None:
+    def _show_step(self, step: "Step") -> None:
         if not step.finite:
-            say(f"step {step.number}: loss {step.loss}, not finite; the weights were left alone")
-        if sys.stderr.isatty() and (step.number % 5 == 0 or step.seconds > 1):
-            best = self.run.progress.best
-            if best is None:
-                good = ""
-            else:
-                good = f"  best {self.run.data_module.metric.name} {best:.4f}"
-            line = (
-                f"step {step.number:,}/{self.run.recipe.steps:,}  loss {step.loss:.3f}{good}  "
-                f"{step.tokens / step.seconds:,.0f} tokens/s  {self._times(step.number)}"
+            print_stderr(
+                f"step {step.number}: loss {step.loss} is not finite; the weights were not updated"
             )
-            sys.stderr.write(f"\r\033[K{line}")
+        if not sys.stderr.isatty():
+            return
+        # Fast steps would only make the line flicker.
+        if step.number % 5 == 0 or step.seconds > 1:
+            best = ""
+            if self.run.progress.best is not None:
+                best = f"  best {self.run.data_module.metric.name} {self.run.progress.best:.4f}"
+            sys.stderr.write(
+                f"{CLEAR_LINE}step {step.number:,}/{self.run.recipe.steps:,}  "
+                f"loss {step.loss:.3f}{best}  {step.tokens / step.seconds:,.0f} tokens/s  "
+                f"{self._times(step.number)}"
+            )
             sys.stderr.flush()
 
-    def _evaluated(self, event: "Evaluation") -> str:
+    def _evaluation_line(self, event: "Evaluation") -> str:
         progress = self.run.progress
-        steps = self.run.recipe.steps
         speed = progress.tokens / max(1e-9, progress.seconds)
         scores = "  ".join(f"{name} {value:.4f}" for name, value in event.scores.items())
-        if event.best:
-            best = " (best)"
-        else:
+        best = " (best)"
+        if not event.best:
             best = f" (best {progress.best:.4f})"
         sample = " ".join(event.sample.split())[:100]
         return (
-            f"step {event.number:,}/{steps:,}  held-out {scores}{best}  {speed:,.0f} tokens/s  "
-            f"{self._times(event.number)}  “{sample}”"
+            f"step {event.number:,}/{self.run.recipe.steps:,}  validation {scores}{best}  "
+            f"{speed:,.0f} tokens/s  {self._times(event.number)}  “{sample}”"
         )
 
-    def _times(self, number: int) -> str:
-        spent = time.perf_counter() - self.started
-        return f"{_clock(spent)} gone, {_clock(self._left(number))} left"
+    def _times(self, step: int) -> str:
+        elapsed = _minutes_and_seconds(self._elapsed())
+        remaining = _minutes_and_seconds(self._remaining(step))
+        return f"{elapsed} elapsed, {remaining} remaining"
 
-    def _left(self, number: int) -> float:
-        spent = time.perf_counter() - self.started
-        return spent / max(1, number - self.before) * (self.run.recipe.steps - number)
+    def _elapsed(self) -> float:
+        return time.perf_counter() - self.start_time
 
-    def _warn_if_slow(self, number: int) -> None:
+    def _remaining(self, step: int) -> float:
+        """Seconds to the last step, at the average speed since the start."""
+        seconds_per_step = self._elapsed() / max(1, step - self.start_step)
+        return seconds_per_step * (self.run.recipe.steps - step)
+
+    def _warn_if_slow(self, step: int) -> None:
         if self.minutes is None or self.warned:
             return
-        spent = time.perf_counter() - self.started
-        left = self._left(number)
-        if spent + left > SLOWER * self.minutes * 60 and left > 10:
+        remaining = self._remaining(step)
+        total = self._elapsed() + remaining
+        if total > SLOWDOWN_FACTOR * self.minutes * 60 and remaining > 10:
             self.warned = True
-            say(
-                f"note: slower than measured at the start: {_clock(left)} left, so "
-                f"{(spent + left) / 60:.1f} minutes in all instead of {self.minutes:g}. Let it "
-                "run; or press Ctrl-C, which saves, and go on with --resume when there is time"
+            print_stderr(
+                f"note: slower than measured at the start: "
+                f"{_minutes_and_seconds(remaining)} remaining, so {total / 60:.1f} minutes in all "
+                f"instead of {self.minutes:g}. Let it run; or press Ctrl-C, which saves, and "
+                "continue later with --resume"
             )
 
 
-class Stop:
-    """Ctrl-C and SIGTERM ask for a stop between two steps; a second Ctrl-C stops at once."""
-
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def __enter__(self) -> "Stop":
-        self.before = [signal.signal(number, self._ask) for number in self.SIGNALS]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in zip(self.SIGNALS, self.before, strict=True):
-            signal.signal(number, handler)
-
-    def _ask(self, *_: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-
-def say(line: str) -> None:
-    start = "\r\033[K" if sys.stderr.isatty() else ""
-    print(f"{start}{line}", file=sys.stderr, flush=True)
-
-
-def _clock(seconds: float) -> str:
+def _minutes_and_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"
 
 
-def show(lines: list[tuple[str, str]]) -> None:
-    """Titles to the left, texts to the right, on standard output."""
-    width = max(len(title) for title, _ in lines)
-    for title, text in lines:
-        print(f"{title:<{width}}  {text}")
+class GracefulStop:
+    """A context in which Ctrl-C and SIGTERM only set `requested`; a second one interrupts.
+
+    The loop inside looks at `requested` between two steps, so that it can save before it stops.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __enter__(self) -> "GracefulStop":
+        self.previous_handlers = [signal.signal(number, self._handle) for number in self.SIGNALS]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in zip(self.SIGNALS, self.previous_handlers, strict=True):
+            signal.signal(number, handler)
+
+    def _handle(self, *_: object) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
 
 
-# seconds between two signs of life on a terminal, and elsewhere
-EVERY = 0.2
-EVERY_LINE = 10.0
-
-
-class Pace:
-    """Tells how many texts are done and how fast, while it takes long."""
+class TextProgress:
+    """Prints how many texts are done, and how many per second, while a command takes long."""
 
     def __init__(self, total: int | None) -> None:
         self.total = total
         self.done = 0
-        self.began: tuple[float, int] | None = None
-        self.told = 0.0
-        self.terminal = sys.stderr.isatty()
+        self.start_time: float | None = None
+        self.start_count = 0
+        self.last_time = 0.0
+        self.is_terminal = sys.stderr.isatty()
+        self.interval = LINE_INTERVAL
+        if self.is_terminal:
+            self.interval = TERMINAL_INTERVAL
 
     def __call__(self, done: int) -> None:
-        """So many are done; those of the first call were done before."""
+        """`done` texts are done; those of the first call do not count for the speed."""
         now = time.perf_counter()
         self.done = done
-        if self.began is None:
-            self.began = (now, done)
-            self.told = now
-        if now - self.told < (EVERY if self.terminal else EVERY_LINE):
+        if self.start_time is None:
+            self.start_time = now
+            self.start_count = done
+            self.last_time = now
+        if now - self.last_time < self.interval:
             return
-        self.told = now
-        started, before = self.began
-        if self.total is None:
-            of = ""
-        else:
-            of = f" of {self.total:,}"
-        line = f"{done:,}{of} texts  {(done - before) / (now - started):,.0f} texts/s"
-        if self.terminal:
-            sys.stderr.write(f"\r\033[K{line}")
+        self.last_time = now
+        total = ""
+        if self.total is not None:
+            total = f" of {self.total:,}"
+        speed = (done - self.start_count) / (now - self.start_time)
+        line = f"{done:,}{total} texts  {speed:,.0f} texts/s"
+        if self.is_terminal:
+            sys.stderr.write(CLEAR_LINE + line)
             sys.stderr.flush()
         else:
-            say(line)
+            print_stderr(line)
 
     def end(self) -> None:
-        if self.terminal:
-            sys.stderr.write("\r\033[K")
+        """Erase the line of a terminal."""
+        if self.is_terminal:
+            sys.stderr.write(CLEAR_LINE)
 
 
-def known_total(texts: Sequence[str] | None, file: Path | None) -> int | None:
-    """How many texts there are, if that can be known before they are read."""
+def count_texts(texts: Sequence[str] | None, file: Path | None) -> int | None:
+    """How many texts a command will read; None if that cannot be counted in advance."""
     if texts:
         return len(texts)
-    if file is None or not file.is_file():  # a pipe can be read but once
+    if file is None or not file.is_file():  # a pipe can be read only once
         return None
     lines = 0
     last = b"\n"
     try:
-        with file.open("rb") as content:
-            while block := content.read(1 << 20):
-                lines = lines + block.count(b"\n")
+        with file.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                lines += block.count(b"\n")
                 last = block[-1:]
-    except OSError:  # told when it is read
+    except OSError:  # the command that reads the file raises the error
         return None
-    return lines + (last != b"\n")
+    if last != b"\n":
+        lines += 1  # the last line has no line break
+    return lines

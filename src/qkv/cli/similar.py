@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.options import Compile, Int8, Json, ModelPath, Threads, opened
+from qkv.cli.options import Compile, Int8, Json, ModelPath, Threads, load_engine
 
 if TYPE_CHECKING:
     from qkv.interpret.attribution import SimilarityAttribution
@@ -48,7 +48,7 @@ def similar(
     from qkv.interpret.attribution import why_similar
     from qkv.model import Encoder
 
-    engine = opened(model, int8, threads, compile_)
+    engine = load_engine(model, int8, threads, compile_)
     found = why_similar(engine.require(Encoder), engine.tokenizer, a, b)
     if json:
         shown = {**found.json(), "pairs": [pair.json() for pair in found.pairs[:top]]}

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.options import DEVICES, Threads, one_of
-from qkv.cli.progress import Stop, say
+from qkv.cli.options import DEVICES, Threads, complete_from
+from qkv.cli.progress import GracefulStop, print_stderr
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def tour(
     device: Annotated[
         str,
         typer.Option(
-            help="cpu, cuda, mps, or auto for the best there is.", autocompletion=one_of(DEVICES)
+            help="cpu, cuda, mps, or auto for the best there is.",
+            autocompletion=complete_from(DEVICES),
         ),
     ] = "cpu",
 ) -> None:
@@ -74,21 +75,23 @@ def tour(
     torch_device = resolve_device(device)
     folder = TourFolder(output, plan.name)
     if folder.begin(again):
-        say(f"continuing the tour in {output}")
+        print_stderr(f"continuing the tour in {output}")
     if folder.finished:
         typer.echo(folder.results, nl=False)
-        say(f"the tour in {output} was finished before; to redo it: --again, or another folder: -o")
+        print_stderr(
+            f"the tour in {output} was finished before; to redo it: --again, or another folder: -o"
+        )
         return
     reuse_freed_memory()
     threads_before = torch.get_num_threads()
     torch.set_num_threads(threads or min(DEFAULT_THREADS, cores().usable))
     try:
-        with Stop() as stop:
-            for line in tour_lines(folder, plan, ProgressPrinter(stop), say, torch_device):
+        with GracefulStop() as stop:
+            for line in tour_lines(folder, plan, ProgressPrinter(stop), print_stderr, torch_device):
                 _clear_line()
                 typer.echo(line)
     except KeyboardInterrupt:
-        say("stopped; the same command continues from here")
+        print_stderr("stopped; the same command continues from here")
         raise
     finally:
         torch.set_num_threads(threads_before)
@@ -97,12 +100,12 @@ def tour(
 class ProgressPrinter:
     """Prints where the tour is on standard error, and stops it between two steps on Ctrl-C."""
 
-    def __init__(self, stop: Stop) -> None:
+    def __init__(self, stop: GracefulStop) -> None:
         self.stop = stop
         self.last_time = 0.0
 
     def __call__(self, update: "ProgressUpdate") -> None:
-        if self.stop.asked:
+        if self.stop.requested:
             raise KeyboardInterrupt
         is_terminal = sys.stderr.isatty()
         if is_terminal:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.progress import Stop, Teller, say
+from qkv.cli.progress import GracefulStop, TrainingProgress, print_stderr
 from qkv.cli.train_args import Options, train_keywords, with_train_options
 from qkv.errors import TrainingError
 
@@ -51,7 +51,7 @@ def train(
         _refuse_other_options(context)
     run = start_training(**train_keywords(options), output=output, resume=resume)
     for note in run.notes:
-        say(note)
+        print_stderr(note)
     if not resume:
         _introduce(run)
     _follow(run, options["minutes"])
@@ -76,33 +76,33 @@ def _flag(context: typer.Context, name: str) -> str:
 
 def _introduce(run: "Run") -> None:
     recipe = run.recipe
-    say(
+    print_stderr(
         f"{recipe.model.parameters():,} parameters, {run.tokenizer.vocab_size:,} tokens in the "
         f"vocabulary, {recipe.steps:,} steps"
     )
-    say(", ".join(f"{name} {value}" for name, value in run.data_module.facts))
+    print_stderr(", ".join(f"{name} {value}" for name, value in run.data_module.facts))
     for remark in run.data_module.remarks:
-        say(f"note: {remark}")
+        print_stderr(f"note: {remark}")
 
 
 def _follow(run: "Run", minutes: float | None) -> None:
     """Trains to the end and prints its progress; Ctrl-C finishes the step and saves."""
     from qkv.training.run import Finished
 
-    printer = Teller(run, minutes)
+    printer = TrainingProgress(run, minutes)
     finished: Finished | None = None
-    with Stop() as stop:
+    with GracefulStop() as stop:
         for event in run:
             if isinstance(event, Finished):
                 finished = event
                 break
-            printer.tell(event)
-            if stop.asked and run.progress.step < run.recipe.steps:
+            printer.show(event)
+            if stop.requested and run.progress.step < run.recipe.steps:
                 run.save()
-                say(f"saved after step {run.progress.step:,}; to go on, add --resume")
+                print_stderr(f"saved after step {run.progress.step:,}; to go on, add --resume")
                 raise KeyboardInterrupt
             if run.out_of_patience:
-                say(f"no improvement for {run.recipe.patience} evaluations: stopping here")
+                print_stderr(f"no improvement for {run.recipe.patience} evaluations: stopping here")
     assert finished is not None
     _conclude(run, finished)
 
@@ -117,7 +117,7 @@ def _conclude(run: "Run", finished: "Finished") -> None:
     if metric in result.baseline:
         line += f" ({result.baseline_name}: {result.baseline[metric]:.4f})"
     typer.echo(line)
-    say(f"read {finished.directory / 'report.html'}")
+    print_stderr(f"read {finished.directory / 'report.html'}")
     if not quick_check(Engine.load(finished.directory)):
         raise typer.Exit(1)
 

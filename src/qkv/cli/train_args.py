@@ -13,29 +13,30 @@ import typer
 from qkv.cli.options import (
     DEVICES,
     JOBS,
-    OPTIMISERS,
+    OPTIMIZERS,
     PRESETS,
     SIZES,
     TOKENIZERS,
-    either,
-    one_of,
-    only_one,
+    complete_from,
+    join_or,
+    mutually_exclusive,
 )
 from qkv.errors import QkvError
 
 option = typer.Option
 Options = Mapping[str, Any]  # the value of each shared option, by the name of its parameter
 
-Job = Annotated[str, typer.Argument(help=f"{either(JOBS)}.", autocompletion=one_of(JOBS))]
+Job = Annotated[str, typer.Argument(help=f"{join_or(JOBS)}.", autocompletion=complete_from(JOBS))]
 Files = Annotated[
     list[Path] | None, typer.Argument(help="Files; none: a built-in corpus for the job.")
 ]
 Size = Annotated[
     str | None,
-    option(show_default="small", help=f"{either(SIZES)}.", autocompletion=one_of(SIZES)),
+    option(show_default="small", help=f"{join_or(SIZES)}.", autocompletion=complete_from(SIZES)),
 ]
 Preset = Annotated[
-    str | None, option(help="A named model instead of a size.", autocompletion=one_of(PRESETS))
+    str | None,
+    option(help="A named model instead of a size.", autocompletion=complete_from(PRESETS)),
 ]
 ConfigFile = Annotated[Path | None, option(help="Settings in a TOML file, such as a recipe.toml.")]
 Set = Annotated[
@@ -59,7 +60,7 @@ Validation = Annotated[
     option(help="Files to validate with, instead of a part of the data; repeatable."),
 ]
 Tokenizer = Annotated[
-    str | None, option(help=f"{either(TOKENIZERS)}.", autocompletion=one_of(TOKENIZERS))
+    str | None, option(help=f"{join_or(TOKENIZERS)}.", autocompletion=complete_from(TOKENIZERS))
 ]
 Vocabulary = Annotated[int | None, option(min=6, help="Maximum size of the vocabulary.")]
 Context = Annotated[
@@ -70,8 +71,8 @@ Optimizer = Annotated[
     str | None,
     option(
         "--optimizer",
-        help=f"{either(OPTIMISERS)}.",
-        autocompletion=one_of(OPTIMISERS),
+        help=f"{join_or(OPTIMIZERS)}.",
+        autocompletion=complete_from(OPTIMIZERS),
     ),
 ]
 OldOptimizer = Annotated[
@@ -80,7 +81,7 @@ OldOptimizer = Annotated[
         "--optimiser",
         hidden=True,
         help="The old spelling of --optimizer.",
-        autocompletion=one_of(OPTIMISERS),
+        autocompletion=complete_from(OPTIMIZERS),
     ),
 ]
 Seed = Annotated[int | None, option(min=0, show_default="0", help="Same seed, same weights.")]
@@ -88,7 +89,7 @@ Compile = Annotated[
     bool, option("--compile", help="Faster steps with kernels compiled once for this machine.")
 ]
 Threads = Annotated[int | None, option(min=1, help="Cores to use.")]
-Device = Annotated[str, option(help=f"{either(DEVICES)}.", autocompletion=one_of(DEVICES))]
+Device = Annotated[str, option(help=f"{join_or(DEVICES)}.", autocompletion=complete_from(DEVICES))]
 
 
 def _shared(
@@ -133,7 +134,9 @@ def with_train_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def wrapper(**values: Any) -> None:
         options = {name: values.pop(name) for name in shared}
-        only_one({f"--{name}": options[name] for name in ("steps", "epochs", "tokens", "minutes")})
+        mutually_exclusive(
+            {f"--{name}": options[name] for name in ("steps", "epochs", "tokens", "minutes")}
+        )
         with flags_in_errors():
             command(options=options, **values)
 

@@ -17,12 +17,12 @@ from qkv.cli.options import (
     ModelPath,
     Texts,
     Threads,
-    either,
-    given_texts,
-    one_of,
-    opened,
+    complete_from,
+    join_or,
+    load_engine,
+    read_texts,
 )
-from qkv.cli.progress import say
+from qkv.cli.progress import print_stderr
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def translate(
     long: Annotated[
         str,
         typer.Option(
-            help=f"Texts longer than the model reads: {either(LONG_TRANSLATIONS)}.",
-            autocompletion=one_of(LONG_TRANSLATIONS),
+            help=f"Texts longer than the model reads: {join_or(LONG_TRANSLATIONS)}.",
+            autocompletion=complete_from(LONG_TRANSLATIONS),
         ),
     ] = "error",
     alignment: Annotated[
@@ -81,8 +81,8 @@ def translate(
 
     if layer is not None and not alignment:
         raise UsageError(f"--layer {layer} says whose looks --alignment shows; give both")
-    asked = given_texts(texts, file)
-    engine = opened(model, int8, threads, compile_)
+    asked = read_texts(texts, file)
+    engine = load_engine(model, int8, threads, compile_)
     told = Told()
     for portion in _portions(asked):
         told.progress()
@@ -116,17 +116,17 @@ class Told:
         self.count += 1
         self.stopped += translation.stop_reason == "length"
         if translation.remark is not None:
-            say(f"note: text {self.count:,}: {translation.remark}")
+            print_stderr(f"note: text {self.count:,}: {translation.remark}")
 
     def progress(self) -> None:
         now = time.monotonic()
         if self.count and now - self.said >= EVERY:
             self.said = now
-            say(f"{self.count:,} texts, {self.count / (now - self.started):,.1f} a second")
+            print_stderr(f"{self.count:,} texts, {self.count / (now - self.started):,.1f} a second")
 
     def end(self) -> None:
         if self.stopped:
-            say(
+            print_stderr(
                 f"note: {self.stopped:,} of {self.count:,} translations had not ended when they "
                 f"reached the most tokens one may have"
             )
