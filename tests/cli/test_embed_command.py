@@ -131,9 +131,7 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
     assert not path.exists()
     again = qkv("embed", model, "--file", texts, "-o", path, "--resume", "--long", "truncate")
     assert again[0] == 0
-    assert again[2].split("\n")[0] == (
-        "note: 1 of 5 texts exceed the model's context; truncated"
-    )
+    assert again[2].split("\n")[0] == ("note: 1 of 5 texts exceed the model's context; truncated")
     assert np.load(path).shape == (5, 12)
     assert [p.name for p in tmp_path.glob("a.npy*")] == ["a.npy"]
 
