@@ -12,7 +12,6 @@ from pathlib import Path
 from learn import learn
 
 import qkv
-from qkv.engine.generate import Sampling
 
 
 def counting() -> Path:
@@ -26,11 +25,11 @@ def counting() -> Path:
 
 def main() -> None:
     model = qkv.load(sys.argv[1] if len(sys.argv) > 1 else counting())
-    for token in model.generate("341 342 ", max_tokens=24, sampling=Sampling.of(0.0)):
+    for token in model.generate("341 342 ", max_tokens=24, temperature=0):
         print(token.text, end="", flush=True)  # as it is written
     print()
-    wild = Sampling.of(temperature=1.0, top_p=0.9)
-    for answer in model.generate_many(["120 ", "77 78 "], max_tokens=16, sampling=wild, seed=3):
+    prompts = ["120 ", "77 78 "]
+    for answer in model.generate_many(prompts, max_tokens=16, temperature=1.0, top_p=0.9, seed=3):
         print(f"{answer.text!r}, stopped by {answer.stop_reason}")
 
 
