@@ -90,7 +90,7 @@ def prepare(args: TrainArgs) -> Prepared:
     origin = _origin(args)
     split = task.load(data, seed)
     _check_unchanged(data, split.sha256)
-    bundle = None if origin is None else load_origin(origin)
+    bundle = load_origin(origin)
     if bundle is None:
         config = preset(args.preset or f"{task.presets}-{args.size or DEFAULT_SIZE}")
     else:
@@ -102,8 +102,8 @@ def prepare(args: TrainArgs) -> Prepared:
         task_fields["frozen"] = True
     defaults = {
         "data": data.model_copy(update={"sha256": split.sha256}).model_dump(),
-        "tokens": None if tokens is None else tokens.model_dump(),
-        "origin": None if origin is None else origin.model_dump(),
+        "tokens": tokens,
+        "origin": origin,
         "task": task_fields,
         "model": model.model_dump(),
         **_optimization(task, args, model, bundle),
@@ -125,8 +125,8 @@ def prepare_again(recipe: Recipe, tokenizer: Tokenizer) -> Prepared:
     """The run of a recipe once more, to be resumed; raises if the data has changed."""
     split = recipe.task.load(recipe.data, recipe.seed)
     _check_unchanged(recipe.data, split.sha256)
-    origin = None if recipe.origin is None else load_origin(recipe.origin)
-    return Prepared(recipe, _data_module(split, tokenizer, recipe), tokenizer, origin)
+    data_module = _data_module(split, tokenizer, recipe)
+    return Prepared(recipe, data_module, tokenizer, load_origin(recipe.origin))
 
 
 def _apply_settings(defaults: Settings, settings: Settings, model: ModelConfig) -> Recipe:
@@ -346,8 +346,10 @@ def _origin(args: TrainArgs) -> Origin | None:
     return Origin(**settings)
 
 
-def load_origin(origin: Origin) -> Bundle:
-    """The bundle to fine-tune; raises if it is not the one the recipe was made with."""
+def load_origin(origin: Origin | None) -> Bundle | None:
+    """The bundle to fine-tune, if any; raises if it is not the one the recipe was made with."""
+    if origin is None:
+        return None
     path = Path(origin.path)
     if not path.exists():
         raise TrainingError(f"{path}, which this run fine-tunes, is gone; put it back to go on")
@@ -379,8 +381,7 @@ def initial_model(recipe: Recipe, origin: Bundle | None, device: torch.device) -
             weights[name] = tensor
         elif not is_output:
             raise TrainingError(
-                f"{recipe.origin.path if recipe.origin else 'the origin'}: {name} is "
-                f"{tuple(tensor.shape)} there and does not fit this model"
+                f"the model to fine-tune does not fit this one: its {name} is {tuple(tensor.shape)}"
             )
     model.load_state_dict(weights)
     return model

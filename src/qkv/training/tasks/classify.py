@@ -35,6 +35,7 @@ from qkv.training.tasks.task import (
     Task,
     fingerprint,
     paths,
+    to_device,
 )
 
 if TYPE_CHECKING:
@@ -64,9 +65,11 @@ class LabelledBatch:
         return len(self.labels)
 
     def to(self, device: torch.device) -> "LabelledBatch":
-        probs = None if self.probs is None else self.probs.to(device)
         return LabelledBatch(
-            self.texts.to(device), self.labels.to(device), self.weights.to(device), probs
+            self.texts.to(device),
+            self.labels.to(device),
+            self.weights.to(device),
+            to_device(self.probs, device),
         )
 
 
@@ -88,9 +91,11 @@ class VectorBatch:
         return len(self.labels)
 
     def to(self, device: torch.device) -> "VectorBatch":
-        probs = None if self.probs is None else self.probs.to(device)
         return VectorBatch(
-            self.vectors.to(device), self.labels.to(device), self.weights.to(device), probs
+            self.vectors.to(device),
+            self.labels.to(device),
+            self.weights.to(device),
+            to_device(self.probs, device),
         )
 
 

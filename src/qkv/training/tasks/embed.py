@@ -34,6 +34,7 @@ from qkv.training.tasks.task import (
     Task,
     fingerprint,
     paths,
+    to_device,
 )
 from qkv.training.tasks.translate import validation_pairs
 
@@ -82,9 +83,12 @@ class ContrastiveBatch:
         return len(self.anchors)
 
     def to(self, device: torch.device) -> "ContrastiveBatch":
-        labels = None if self.labels is None else self.labels.to(device)
-        scores = None if self.scores is None else self.scores.to(device)
-        return ContrastiveBatch(self.anchors.to(device), self.positives.to(device), labels, scores)
+        return ContrastiveBatch(
+            self.anchors.to(device),
+            self.positives.to(device),
+            to_device(self.labels, device),
+            to_device(self.scores, device),
+        )
 
 
 class EmbedTask(Task):

@@ -282,8 +282,9 @@ ARCHITECTURES = {
 def _wrong_architecture(task: type[Task], config: ModelConfig) -> TrainingError:
     tasks = Task.variants()
     suitable = [name for name, other in tasks.items() if other.architecture == config.kind]
-    *rest, last = suitable or ["nothing"]
-    options = f"{', '.join(rest)} or {last}" if rest else last
+    options = " or ".join(suitable) or "nothing"
+    if len(suitable) > 2:
+        options = f"{', '.join(suitable[:-1])} or {suitable[-1]}"
     return TrainingError(
         f"{task.name()} needs {ARCHITECTURES[task.architecture]}, but this model is "
         f"{ARCHITECTURES[config.kind]}; it can learn {options}"
@@ -298,6 +299,13 @@ def check_columns(task: type[Task], data: DataConfig) -> None:
                 f"{column}={getattr(data, column)!r} is not for {task.name()}; "
                 f"it reads {' and '.join(task.columns)}"
             )
+
+
+def to_device(tensor: Tensor | None, device: torch.device) -> Tensor | None:
+    """The optional tensor of a batch on that device."""
+    if tensor is None:
+        return None
+    return tensor.to(device)
 
 
 def fingerprint(texts: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from qkv.data.encoded import Encoded, encode
 from qkv.errors import DataError
 from qkv.text import Tokenizer
 from qkv.training.loss import IGNORED
-from qkv.training.tasks.task import DataConfig, Ids, Task, cache_key, paths
+from qkv.training.tasks.task import DataConfig, Ids, Task, cache_key, paths, to_device
 
 if TYPE_CHECKING:
     from qkv.training.recipe import Recipe
@@ -55,9 +55,12 @@ class Windows:
         return Mask.documents(self.documents)
 
     def to(self, device: torch.device) -> "Windows":
-        documents = None if self.documents is None else self.documents.to(device)
-        positions = None if self.positions is None else self.positions.to(device)
-        return Windows(self.ids.to(device), self.targets.to(device), documents, positions)
+        return Windows(
+            self.ids.to(device),
+            self.targets.to(device),
+            to_device(self.documents, device),
+            to_device(self.positions, device),
+        )
 
 
 def windows(stream: Encoded, starts: Ids, length: int) -> Windows:
