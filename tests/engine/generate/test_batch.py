@@ -442,7 +442,7 @@ def test_rows_are_shown_in_multiples_so_that_kernels_meet_few_shapes() -> None:
             assert keys.sum(dim=-1).flatten().tolist() == rows.lengths
             assert (positions.flatten() + 1).tolist() == rows.lengths
             MODEL.states(torch.tensor([[1], [2]]), mask=mask, positions=positions, cache=rows.cache)
-        with pytest.raises(CacheError, match="call show"):
+        with pytest.raises(CacheError, match=r"call prepare\(\) before each pass"):
             MODEL.states(torch.tensor([[1]]), cache=rows.cache)
         with pytest.raises(CacheError, match="a row of 99 keys cannot come from a cache of 9"):
             rows.add(cache, {0: 99})
