@@ -261,7 +261,7 @@ MISTAKES = {
     ("abc", "--best", "3", "--beams", "2"): "--best 3 of --beams 2",
     ("abc", "--beams", "0"): "--beams",
     ("abc", "--length-penalty", "-1"): "--length-penalty",
-    ("abc", "--long", "cut"): 'unknown treatment of long texts "cut"',
+    ("abc", "--long", "cut"): 'unknown value for long "cut"',
     ("abc", "--layer", "1"): "--layer 1 says whose looks --alignment shows; give both",
     ("abc", "--alignment", "--layer", "2"): "--layer 2 does not exist; the decoder has 0 to 1",
     ("abc", "--file", "x.txt"): "texts as arguments and --file exclude each other",

@@ -85,7 +85,7 @@ class Arabic:
     expected: list[dict[str, Any]]
 
     @property
-    def marking(self) -> TranslationTemplate:
+    def template(self) -> TranslationTemplate:
         return TranslationTemplate.of(self.tokenizer, self.model.config)
 
     @property

@@ -31,7 +31,7 @@ def written(text: str) -> Hypothesis:
 def test_a_model_that_looks_straight_across_links_words_in_their_order() -> None:
     model, t = aligned(), letters()
     aligner = Aligner(model, t, TranslationTemplate.of(t, model.config))
-    (plan,) = segment_texts(["ab cde"], t, aligner.marking, "error")
+    (plan,) = segment_texts(["ab cde"], t, aligner.template, "error")
     links = aligner.links(plan, [written("fgh ij")])
     # Token by token: fgh looks at "ab" and the space, " i" at c, d and j at e.
     assert [(link.target.text, link.source.text) for link in links] == [
@@ -81,7 +81,7 @@ def test_parts_of_a_text_keep_their_places_in_the_whole() -> None:
 def test_a_public_model_looks_at_the_source_as_expected(shared: Path) -> None:
     """`greedy_avg_attention` is the first head of the last layer; with one head left it is ours."""
     public = arabic(shared)
-    t, marks = public.tokenizer, public.marking
+    t, marks = public.tokenizer, public.template
     heads: list[torch.Tensor] = []
     tap = public.model.get_submodule("decoder.5.cross.core.hook_point")
     tap.register_forward_hook(lambda _, __, steps: heads.append(steps.weights[0]))

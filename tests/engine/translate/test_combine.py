@@ -32,9 +32,9 @@ def test_sums_are_compared_as_if_every_combination_had_been_tried(
 def test_the_score_is_that_of_all_tokens(portions: list[list[Hypothesis]], penalty: float) -> None:
     for way in best_combinations(portions, 3, penalty):
         assert len(way.parts) == len(portions)
-        assert way.total == sum(part.score for part in way.parts)
-        assert way.scored == sum(len(part.ids) + 1 for part in way.parts)
-        assert way.score == way.total / way.scored**penalty
+        assert way.logprob == sum(part.score for part in way.parts)
+        assert way.tokens == sum(len(part.ids) + 1 for part in way.parts)
+        assert way.score == way.logprob / way.tokens**penalty
 
 
 @given(
@@ -53,4 +53,4 @@ def test_a_single_portion_keeps_the_ranks_of_the_search(
 
 def test_no_portions_are_one_empty_combination() -> None:
     (way,) = best_combinations([], 3, 1.0)
-    assert (way.parts, way.score, way.ended) == ((), 0.0, True)
+    assert (way.parts, way.score, way.complete) == ((), 0.0, True)

@@ -103,7 +103,7 @@ def test_a_text_too_long_is_refused_with_both_numbers() -> None:
     with pytest.raises(DataError) as refused:
         translated(speller(), ["ab", text])
     assert f"has {len(text)} tokens but the model reads at most {ROOM}" in str(refused.value)
-    assert "--long sentences" in str(refused.value)
+    assert 'long="sentences"' in str(refused.value)
     assert len(translated(speller(), ["a" * ROOM])) == 1
 
 
@@ -170,6 +170,8 @@ def test_a_public_model_finds_the_expected_four(public: Arabic) -> None:
 
 def test_a_marking_without_room_is_refused() -> None:
     config = speller().config.model_copy(update={"length": 1})
-    with pytest.raises(DataError, match="length=1 leaves no room beside 1 marks"):
+    with pytest.raises(
+        DataError, match="length=1 leaves no position for a source next to its 1 special tokens"
+    ):
         TranslationTemplate.of(letters(), config)
     assert replace(TranslationTemplate.of(letters(), speller().config)).max_source_tokens == ROOM

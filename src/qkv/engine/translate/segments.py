@@ -1,8 +1,11 @@
-"""A text as portions the model can read, and its translation put together from theirs.
+"""Segments a translator can read: split texts, wrap them in special tokens, join the results.
 
-Lines are portions always: a break stays where it was. A line that is too long is an error, or is
-cut into its sentences; a sentence that is too long into clauses, then words, then characters, as
-many in one portion as fit.
+Every line is a segment of its own, so line breaks stay where they were. A line that is too long is
+an error, or is split into its sentences; a sentence that is too long into clauses, then words, then
+characters, as many per segment as fit. No split loses a character: the pieces of a text, joined
+again, are the text.
+
+When the segments of a text have n-best hypotheses each, `best_combinations` ranks the texts.
 """
 
 import math
@@ -17,32 +20,15 @@ from qkv.errors import DataError
 from qkv.model import EncoderDecoder
 from qkv.text import Tokenizer
 
-# FOLDED engine/translate/sentences: Where a text can be cut with the least harm: after
-#   sentences, after clauses, between words.
-#
-#   Every cut keeps all characters: the pieces, put together again, are the text.
-# FOLDED engine/translate/marking: The marks of a translator: what stands around a source, and
-#   what a target begins and ends with.
-#
-#   A tokenizer of ours has no template: a source is closed by the end mark, unless its marks
-#   say that
-#   it is read bare. One from elsewhere puts around a source what it always does, and may want
-#   a target
-#   to begin with more than one mark.
-# FOLDED engine/translate/plan: What of each text the model is asked: its portions as token ids,
-#   or why it cannot be asked.
-# FOLDED engine/translate/combine: The best translations of a text whose portions have several
-#   each.
-
 # A sentence ends with these, then perhaps quotes or brackets that close, then a space; in Chinese
 # and Japanese without one.
-_END = re.compile(r"[.?!…؟۔।॥]+[\"'”’»›)\]]*\s+|[。！？｡]+[」』”’）】]*\s*")
+_SENTENCE_END = re.compile(r"[.?!…؟۔।॥]+[\"'”’»›)\]]*\s+|[。！？｡]+[」』”’）】]*\s*")
 
 _CLAUSE = re.compile(r"[,;:،؛—–]+[\"'”’»)\]]*\s+|\s[—–-]\s+|[、，；：]\s*")
 
 _WORD = re.compile(r"\s+")
 
-_NEAR = 32  # characters before a full stop that are looked at
+_LOOK_BACK = 32  # characters before a full stop that decide whether it ends a sentence
 
 _LAST_WORD = re.compile(r"[^\s(\[\"'“‘„«]*\Z")
 
@@ -67,176 +53,204 @@ _BEFORE_A_NUMBER = {
 
 def split_sentences(text: str) -> list[str]:
     """The sentences of a text, each with the space behind it."""
-    return pieces(text, [found.end() for found in _END.finditer(text) if _ends(text, found)])
+    matches = [match for match in _SENTENCE_END.finditer(text) if _ends_sentence(text, match)]
+    return split_at(text, [match.end() for match in matches])
 
 
 def split_clauses(text: str) -> list[str]:
     """The parts of a sentence between commas, semicolons, colons and dashes."""
-    return pieces(text, [found.end() for found in _CLAUSE.finditer(text)])
+    return split_at(text, [match.end() for match in _CLAUSE.finditer(text)])
 
 
 def split_at_spaces(text: str) -> list[str]:
-    """What stands between spaces, each word with the space behind it."""
-    return pieces(text, [found.end() for found in _WORD.finditer(text)])
+    """The words of a text, each with the space behind it."""
+    return split_at(text, [match.end() for match in _WORD.finditer(text)])
 
 
-def pieces(text: str, ends: list[int]) -> list[str]:
-    """The text cut at these places; no piece is empty."""
-    return [text[a:b] for a, b in pairwise([0, *ends, len(text)]) if a < b]
+def split_at(text: str, positions: list[int]) -> list[str]:
+    """The text split at these positions; no piece is empty."""
+    return [text[a:b] for a, b in pairwise([0, *positions, len(text)]) if a < b]
 
 
-def _ends(text: str, found: re.Match[str]) -> bool:
-    """Whether a sentence ends with this mark, rather than an abbreviation or a number."""
-    follows = text[found.end() : found.end() + 8].lstrip("\"'“‘„«‹([¿¡")[:1]
-    if follows.islower():
+def _ends_sentence(text: str, match: re.Match[str]) -> bool:
+    """Whether this punctuation ends a sentence, rather than an abbreviation or a number."""
+    next_character = text[match.end() : match.end() + 8].lstrip("\"'“‘„«‹([¿¡")[:1]
+    if next_character.islower():
         return False  # “Is it?” he asked
-    if not found[0].startswith(".") or found[0].startswith(".."):
+    if not match[0].startswith(".") or match[0].startswith(".."):
         return True
-    last = _LAST_WORD.search(text[max(0, found.start() - _NEAR) : found.start()])
-    before = "" if last is None else last[0]
+    last_word = _LAST_WORD.search(text[max(0, match.start() - _LOOK_BACK) : match.start()])
+    before = ""
+    if last_word is not None:
+        before = last_word[0]
     if _ORDINAL.fullmatch(before) or _INITIAL.fullmatch(before):
         return False
-    if follows.isdigit() and before.lower() in _BEFORE_A_NUMBER:
+    if next_character.isdigit() and before.lower() in _BEFORE_A_NUMBER:
         return False
     return before.lower() not in _ABBREVIATIONS
 
 
 Fits = Callable[[str], bool]
 
-_BREAK = re.compile(r"(?:\r\n|[\n\r\u2028\u2029])+")
+_LINE_BREAK = re.compile(r"(?:\r\n|[\n\r\u2028\u2029])+")
 
-_FINER: tuple[Callable[[str], list[str]], ...] = (split_clauses, split_at_spaces, list)
+_FINER_SPLITS: tuple[Callable[[str], list[str]], ...] = (split_clauses, split_at_spaces, list)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a text that is translated by itself, and the space around it, which is not."""
+    """A piece of a text that is translated by itself, and the space around it, which is not."""
 
     text: str
-    start: int  # the place of its first character in the whole
+    start: int  # of its first character in the whole text
     before: str = ""
     after: str = ""
 
 
 def split_lines(text: str) -> list[Segment]:
-    """The lines of a text that have anything in them; the only line of a text stays as it is."""
-    if not _BREAK.search(text):
+    """The lines of a text that are not blank; the only line of a text stays as it is."""
+    if not _LINE_BREAK.search(text):
         if text.strip():
             return [Segment(text, 0)]
         return []
-    ends = [found.end() for found in _BREAK.finditer(text)]
-    return _portions(pieces(text, ends), Segment("", 0))
+    ends = [match.end() for match in _LINE_BREAK.finditer(text)]
+    return _segments(split_at(text, ends), Segment("", 0))
 
 
 def split_line(line: Segment, fits: Fits) -> list[Segment]:
     """The sentences of a line, or parts of them where one does not fit."""
-    found: list[str] = []
+    pieces: list[str] = []
     for sentence in split_sentences(line.text):
-        found += _cut_finer(sentence, fits, _FINER)
-    return _portions(found, line)
+        pieces += _split_finer(sentence, fits, _FINER_SPLITS)
+    return _segments(pieces, line)
 
 
-def join_segments(portions: Sequence[Segment], said: Sequence[str]) -> tuple[str, list[int]]:
-    """What was said of each portion with the space that stood between them, and where it begins."""
+def join_segments(
+    segments: Sequence[Segment], translations: Sequence[str]
+) -> tuple[str, list[int]]:
+    """The translations with the space of the source between them, and where each one begins."""
     text = ""
     starts = list[int]()
-    for portion, part in zip(portions, said, strict=True):
+    for segment, translation in zip(segments, translations, strict=True):
         # Chinese has no space after a sentence, but most other languages want one there.
-        lacks = text[-1:] in (".", "?", "!") and not portion.before and part[:1].isalpha()
-        text += " " if lacks else portion.before
+        if text[-1:] in (".", "?", "!") and not segment.before and translation[:1].isalpha():
+            text += " "
+        else:
+            text += segment.before
         starts.append(len(text))
-        text += part + portion.after
+        text += translation + segment.after
     return text, starts
 
 
-def _cut_finer(text: str, fits: Fits, ways: Sequence[Callable[[str], list[str]]]) -> list[str]:
-    """The text itself if it fits, else its parts, as many together as fit."""
-    if not ways or fits(text.strip()):
+def _split_finer(text: str, fits: Fits, splits: Sequence[Callable[[str], list[str]]]) -> list[str]:
+    """The text itself if it fits, else its pieces, as many together as fit."""
+    if not splits or fits(text.strip()):
         return [text]
-    parts = ways[0](text)
+    pieces = splits[0](text)
     first = 0
-    found = list[str]()
-    while first < len(parts):
-        count = _most(parts, first, fits)
-        found += _cut_finer("".join(parts[first : first + count]), fits, ways[1:])
+    result = list[str]()
+    while first < len(pieces):
+        count = _count_that_fits(pieces, first, fits)
+        result += _split_finer("".join(pieces[first : first + count]), fits, splits[1:])
         first += count
-    return found
+    return result
 
 
-def _most(parts: Sequence[str], first: int, fits: Fits) -> int:
-    """How many parts from the first on fit together; one, if not even that fits."""
+def _count_that_fits(pieces: Sequence[str], first: int, fits: Fits) -> int:
+    """How many pieces from the first on fit together; 1 if not even that fits.
+
+    Doubling and then bisection, so that a long text is never tried as a whole.
+    """
 
     def fit(count: int) -> bool:
-        return fits("".join(parts[first : first + count]).strip())
+        return fits("".join(pieces[first : first + count]).strip())
 
-    left = len(parts) - first
-    most = 1
-    while 2 * most <= left and fit(2 * most):  # a long text is not tried as a whole
-        most *= 2
-    step = most
+    available = len(pieces) - first
+    count = 1
+    while 2 * count <= available and fit(2 * count):
+        count *= 2
+    step = count
     while step:
-        if most + step <= left and fit(most + step):
-            most += step
+        if count + step <= available and fit(count + step):
+            count += step
         step //= 2
-    return most
+    return count
 
 
-def _portions(parts: Sequence[str], whole: Segment) -> list[Segment]:
-    """Pieces of a whole without the space around them; a blank one is space before the next."""
-    found: list[Segment] = []
-    place = whole.start
-    space = whole.before
-    for piece in parts:
+def _segments(pieces: Sequence[str], parent: Segment) -> list[Segment]:
+    """The pieces without the space around them; a blank piece is space before the next one."""
+    segments: list[Segment] = []
+    position = parent.start
+    space = parent.before
+    for piece in pieces:
         text = piece.strip()
         if text:
             lead = piece[: len(piece) - len(piece.lstrip())]
-        else:
-            lead = piece
-        trail = piece[len(lead) + len(text) :]
-        if text:
-            found.append(Segment(text, place + len(lead), space + lead))
-            space = trail
+            segments.append(Segment(text, position + len(lead), space + lead))
+            space = piece[len(lead) + len(text) :]
         else:
             space += piece
-        place += len(piece)
-    if found:
-        last = found[-1]
-        found[-1] = Segment(last.text, last.start, last.before, space + whole.after)
-    return found
+        position += len(piece)
+    if segments:
+        last = segments[-1]
+        segments[-1] = Segment(last.text, last.start, last.before, space + parent.after)
+    return segments
 
 
-UNWRITTEN = ("pad", "unk", "bos", "mask")  # marks that no target holds
+SUPPRESSED_ROLES = ("pad", "unk", "bos", "mask")  # special tokens that no target holds
 
 
 @dataclass(frozen=True)
 class TranslationTemplate:
-    """How texts are marked for one model."""
+    """The special tokens of a translator: around a source, at the start and end of a target.
 
-    source_prefix: tuple[int, ...]  # in front of a source
-    source_suffix: tuple[int, ...]  # behind it
-    target_prefix: tuple[int, ...]  # what a target begins with
+    A tokenizer of ours has no template: a source is closed by EOS, unless its special tokens say
+    that it is not. A public tokenizer wraps a source as it always does, and may want a target to
+    begin with more than one token.
+    """
+
+    source_prefix: tuple[int, ...]
+    source_suffix: tuple[int, ...]
+    target_prefix: tuple[int, ...]
     eos_id: int
-    suppressed_ids: tuple[int, ...]  # tokens that are not written
-    max_source_tokens: int  # for the tokens of a source
+    suppressed_ids: tuple[int, ...]  # tokens that are never generated
+    max_source_tokens: int  # without prefix and suffix
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, config: EncoderDecoder) -> "TranslationTemplate":
-        """The marks that `qkv train translate` puts around the texts of such a model."""
-        t = tokenizer
-        marked = t.adds_special_tokens or t.special_tokens.omit_source_eos
-        before, after = (t.prefix_ids, t.suffix_ids) if marked else ((), (t.eos_id,))
-        start: tuple[int, ...] = (t.bos_id,)
-        if t.forced_bos_id is not None:
-            start = (t.bos_id, t.forced_bos_id)
-        named = (getattr(t.special_tokens, role) for role in UNWRITTEN)
-        marks = {t.token_to_id(token) for token in named if token is not None}
-        spare = range(t.vocab_size, config.embedding.vocabulary)  # a table may have rows to spare
-        never = (*sorted(marks - {t.eos_id}), *spare)
-        room = config.length - len(before) - len(after)
-        if room < 1:
-            around = len(before) + len(after)
-            raise DataError(f"length={config.length} leaves no room beside {around} marks")
-        return cls(tuple(before), tuple(after), start, t.eos_id, never, room)
+        """The template that `qkv train translate` uses for such a model."""
+        special_tokens = tokenizer.special_tokens
+        prefix: tuple[int, ...] = ()
+        suffix: tuple[int, ...] = (tokenizer.eos_id,)
+        if tokenizer.adds_special_tokens or special_tokens.omit_source_eos:
+            prefix = tuple(tokenizer.prefix_ids)
+            suffix = tuple(tokenizer.suffix_ids)
+        target_prefix: tuple[int, ...] = (tokenizer.bos_id,)
+        if tokenizer.forced_bos_id is not None:
+            target_prefix = (tokenizer.bos_id, tokenizer.forced_bos_id)
+        suppressed = set()
+        for role in SUPPRESSED_ROLES:
+            token = getattr(special_tokens, role)
+            if token is not None:
+                suppressed.add(tokenizer.token_to_id(token))
+        suppressed.discard(tokenizer.eos_id)
+        # An embedding may have more rows than the vocabulary has tokens.
+        unused_rows = range(tokenizer.vocab_size, config.embedding.vocabulary)
+        added = len(prefix) + len(suffix)
+        max_source_tokens = config.length - added
+        if max_source_tokens < 1:
+            raise DataError(
+                f"length={config.length} leaves no position for a source next to its {added} "
+                "special tokens"
+            )
+        return cls(
+            prefix,
+            suffix,
+            target_prefix,
+            tokenizer.eos_id,
+            (*sorted(suppressed), *unused_rows),
+            max_source_tokens,
+        )
 
     def wrap_source(self, ids: Sequence[int]) -> list[int]:
         """A source as the encoder reads it."""
@@ -245,14 +259,14 @@ class TranslationTemplate:
 
 Long = Literal["error", "sentences"]
 
-SHOWN = 40  # characters of a text in a message
+MAX_QUOTE = 40  # characters of a text in a message
 
 Ids = Sequence[int]
 
 
 @dataclass(frozen=True)
 class SegmentedText:
-    """A text, its portions and their ids without marks; a blank text has none."""
+    """A text, its segments and their ids without special tokens; a blank text has none."""
 
     text: str
     segments: tuple[Segment, ...]
@@ -261,97 +275,99 @@ class SegmentedText:
 
 
 def segment_texts(
-    texts: Sequence[str], tokenizer: Tokenizer, marking: TranslationTemplate, long: Long
+    texts: Sequence[str], tokenizer: Tokenizer, template: TranslationTemplate, long: Long
 ) -> list[SegmentedText]:
-    """How each text is translated: as it is, line by line, or, if need be, by its sentences."""
-    cuts = [split_lines(text) for text in texts]
-    encoded = iter(tokenizer.encode_many([line.text for text in cuts for line in text]))
-    found = []
-    for text, portions in zip(texts, cuts, strict=True):
-        ids = [next(encoded) for _ in portions]
-        if any(len(line) > marking.max_source_tokens for line in ids):
-            found.append(_cut(text, portions, ids, tokenizer, marking, long))
+    """Each text by its lines or, where a line is too long and `long` allows it, by sentences."""
+    lines_of_texts = [split_lines(text) for text in texts]
+    all_lines = [line.text for lines in lines_of_texts for line in lines]
+    encodings = iter(tokenizer.encode_many(all_lines))
+    segmented = []
+    for text, lines in zip(texts, lines_of_texts, strict=True):
+        ids = [next(encodings) for _ in lines]
+        if any(len(line_ids) > template.max_source_tokens for line_ids in ids):
+            segmented.append(_split_long_lines(text, lines, ids, tokenizer, template, long))
         else:
-            found.append(SegmentedText(text, tuple(portions), tuple(ids)))
-    return found
+            segmented.append(SegmentedText(text, tuple(lines), tuple(ids)))
+    return segmented
 
 
-def _cut(
+def _split_long_lines(
     text: str,
-    line_portions: Sequence[Segment],
-    line_ids: Sequence[Ids],
+    lines: Sequence[Segment],
+    ids_of_lines: Sequence[Ids],
     tokenizer: Tokenizer,
-    marking: TranslationTemplate,
+    template: TranslationTemplate,
     long: Long,
 ) -> SegmentedText:
-    """The plan of a text that has a line longer than the model reads."""
-    portions = list[Segment]()
+    """A text with at least one line longer than the model reads."""
+    limit = template.max_source_tokens
+    segments = list[Segment]()
     ids = list[Ids]()
-    told = ""
-    for line, whole in zip(line_portions, line_ids, strict=True):
-        if len(whole) <= marking.max_source_tokens:
-            portions.append(line)
-            ids.append(whole)
+    first_too_long = ""
+    for line, line_ids in zip(lines, ids_of_lines, strict=True):
+        if len(line_ids) <= limit:
+            segments.append(line)
+            ids.append(line_ids)
             continue
-        most = f"{len(whole):,} tokens but the model reads at most {marking.max_source_tokens:,}"
+        lengths = f"{len(line_ids):,} tokens but the model reads at most {limit:,}"
         if long == "error":
             raise DataError(
-                f"the text {_shown(line.text)} has {most}; shorten it, or have it translated "
-                f"sentence by sentence with --long sentences"
+                f"the text {_quote(line.text)} has {lengths}; shorten it, or translate it "
+                'sentence by sentence with long="sentences"'
             )
-        parts = split_line(
-            line, lambda part: len(tokenizer.encode(part)) <= marking.max_source_tokens
-        )
-        portions += parts
+        parts = split_line(line, lambda part: len(tokenizer.encode(part)) <= limit)
+        segments += parts
         ids += tokenizer.encode_many([part.text for part in parts])
-        told = told or f"{_shown(line.text)} has {most}"
-    _refuse_whole(portions, ids, marking.max_source_tokens)
-    return SegmentedText(
-        text, tuple(portions), tuple(ids), f"{told}; it was translated in {len(ids):,} parts"
-    )
+        first_too_long = first_too_long or f"{_quote(line.text)} has {lengths}"
+    _refuse_unsplittable(segments, ids, limit)
+    remark = f"{first_too_long}; it was translated in {len(ids):,} parts"
+    return SegmentedText(text, tuple(segments), tuple(ids), remark)
 
 
-def _refuse_whole(portions: Sequence[Segment], ids: Sequence[Ids], room: int) -> None:
-    for portion, tokens in zip(portions, ids, strict=True):
-        if len(tokens) > room:
+def _refuse_unsplittable(segments: Sequence[Segment], ids: Sequence[Ids], limit: int) -> None:
+    for segment, tokens in zip(segments, ids, strict=True):
+        if len(tokens) > limit:
             raise DataError(
-                f"{_shown(portion.text)} alone has {len(tokens)} tokens but the model reads at "
-                f"most {room}; take it out of the text"
+                f"{_quote(segment.text)} alone has {len(tokens)} tokens but the model reads at "
+                f"most {limit}; remove it from the text"
             )
 
 
-def _shown(text: str) -> str:
-    if len(text) > SHOWN:
-        return f"“{text[:SHOWN].rstrip()}…”"
+def _quote(text: str) -> str:
+    if len(text) > MAX_QUOTE:
+        return f"“{text[:MAX_QUOTE].rstrip()}…”"
     return f"“{text}”"
 
 
 @dataclass(frozen=True)
 class CombinedHypothesis:
-    """One hypothesis for each portion, in order."""
+    """One hypothesis for each segment, in order."""
 
     parts: tuple[Hypothesis, ...] = ()
-    score: float = 0.0  # Σ log p ÷ tokens ^ penalty over all portions: of a single one, its rank
-    total: float = 0.0  # Σ log p
-    scored: int = 0  # tokens
-    ended: bool = True
+    score: float = 0.0  # Σ log p ÷ tokens ^ length penalty over all segments
+    logprob: float = 0.0  # Σ log p
+    tokens: int = 0
+    complete: bool = True  # whether every segment ended with EOS
 
-    def with_(self, part: Hypothesis, length_penalty: float) -> "CombinedHypothesis":
-        """This one with the hypothesis of one more portion."""
-        total = self.total + part.score
-        scored = self.scored + part.scored_tokens
-        score = total / math.pow(scored, length_penalty)
-        ended = self.ended and part.stop_reason == "end"
-        return CombinedHypothesis((*self.parts, part), score, total, scored, ended)
+    def extend(self, part: Hypothesis, length_penalty: float) -> "CombinedHypothesis":
+        """This one with the hypothesis of the next segment."""
+        logprob = self.logprob + part.score
+        tokens = self.tokens + part.scored_tokens
+        score = logprob / math.pow(tokens, length_penalty)
+        complete = self.complete and part.stop_reason == "end"
+        return CombinedHypothesis((*self.parts, part), score, logprob, tokens, complete)
 
 
 def best_combinations(
-    portions: Sequence[Sequence[Hypothesis]], best: int, length_penalty: float
+    n_best: Sequence[Sequence[Hypothesis]], best: int, length_penalty: float
 ) -> list[CombinedHypothesis]:
-    """The `best` combinations by score, found portion by portion; best first."""
-    found = [CombinedHypothesis()]
-    for hypotheses in portions:
-        longer = [way.with_(part, length_penalty) for way in found for part in hypotheses]
-        longer.sort(key=lambda way: -way.score)  # stable: of equals, the first
-        found = longer[:best]
-    return found
+    """The `best` combinations by score, extended segment by segment; best first."""
+    combinations = [CombinedHypothesis()]
+    for hypotheses in n_best:
+        longer = []
+        for combination in combinations:
+            for hypothesis in hypotheses:
+                longer.append(combination.extend(hypothesis, length_penalty))
+        longer.sort(key=lambda each: -each.score)  # stable: of equals, the first
+        combinations = longer[:best]
+    return combinations

@@ -1,4 +1,4 @@
-"""Texts to their translations: marked as in training, searched together, given back in order."""
+"""Translation: split texts into segments, search them together, and put the results in order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,35 +19,32 @@ from qkv.errors import UsageError, unknown
 from qkv.model import Translator
 from qkv.text import Tokenizer
 
-# FOLDED engine/translate/translation: What a translator says of one text, and the other ways it
-#   would have put it.
-
 StopReason = Literal["end", "length"]
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One way to put a text."""
+    """One of the n-best translations."""
 
     text: str
-    score: float  # Σ log p of its tokens ÷ their number ^ length penalty: what ways are compared by
+    score: float  # Σ log p of its tokens ÷ their number ^ length penalty: the ranking criterion
     stop_reason: StopReason
 
 
 @dataclass(frozen=True)
 class Translation:
-    """The best way that was found to put a text.
+    """The best translation of a text.
 
-    A text that is empty, or nothing but spaces, has an empty one, which ends with a score of 0.
+    An empty or blank text has an empty translation, which ends with a score of 0.
     """
 
     source: str
     text: str
     score: float
-    stop_reason: StopReason  # "length" if any part of it had to be stopped
+    stop_reason: StopReason  # "length" if any segment of it was stopped
     alternatives: tuple[Alternative, ...]  # best first, the translation itself among them
     alignment: tuple[Link, ...] | None = None
-    remark: str | None = None  # what a person should know of how it was made, if anything
+    remark: str | None = None  # what a reader should know about how it was made
 
 
 def translate(
@@ -65,69 +62,72 @@ def translate(
     batch_tokens: int = 8192,
     template: TranslationTemplate | None = None,
 ) -> list[Translation]:
-    """The best translation found for each text, in the order of the texts.
+    """The best translation of each text, in the order of the texts.
 
-    Lines of a text are translated one by one. long: what becomes of a line that has more tokens
-    than the model reads: an error, or a translation sentence by sentence. max_length: tokens of a
-    target, EOS included; if not given, `default_max_length`. layer: whose looks an alignment is
-    read off; if not given, the one before the last. batch_tokens: source tokens times beams that
-    are searched together. marking: for a model trained with other marks than its tokenizer's.
+    Lines of a text are translated one by one. long: what to do with a line of more tokens than the
+    model reads: raise an error, or translate it sentence by sentence. max_length: tokens of a target,
+    EOS included; by default it depends on the length of the source.
+    layer: whose cross attention the alignment is read from; by default the second-to-last.
+    batch_tokens: source tokens times beams that are searched together. template: for a model
+    trained with other special tokens than its tokenizer's.
     """
     if long not in get_args(Long):
-        raise UsageError(unknown("treatment of long texts", long, get_args(Long)))
+        raise UsageError(unknown("value for long", long, get_args(Long)))
     if template is None:
-        marks = TranslationTemplate.of(tokenizer, model.config)
-    else:
-        marks = template
+        template = TranslationTemplate.of(tokenizer, model.config)
+    aligner = None
     if alignment:
-        aligner = Aligner(model, tokenizer, marks, layer)
-    else:
-        aligner = None
-    asked = segment_texts(texts, tokenizer, marks, long)
-    found = iter(
+        aligner = Aligner(model, tokenizer, template, layer)
+    segmented = segment_texts(texts, tokenizer, template, long)
+    hypotheses = iter(
         beam_search(
             model,
-            [marks.wrap_source(ids) for plan in asked for ids in plan.ids],
-            bos=marks.target_prefix[-1],
-            prefix=marks.target_prefix[:-1],
-            eos=marks.eos_id,
+            [template.wrap_source(ids) for text in segmented for ids in text.ids],
+            bos=template.target_prefix[-1],
+            prefix=template.target_prefix[:-1],
+            eos=template.eos_id,
             beams=beams,
             best=best,
             max_length=max_length,
             length_penalty=length_penalty,
-            forbidden=marks.suppressed_ids,
+            forbidden=template.suppressed_ids,
             batch_tokens=batch_tokens,
         )
     )
     translations = []
-    for plan in asked:
-        ways = best_combinations([next(found) for _ in plan.ids], best, length_penalty)
-        said = tuple(_said(plan, way, tokenizer) for way in ways)
-        if aligner is None:
-            links = None
-        else:
-            links = aligner.links(plan, ways[0].parts)
-        translations.append(_translation(plan, said, links))
+    for text in segmented:
+        n_best = [next(hypotheses) for _ in text.ids]
+        combinations = best_combinations(n_best, best, length_penalty)
+        alternatives = [_alternative(text, each, tokenizer) for each in combinations]
+        links = None
+        if aligner is not None:
+            links = aligner.links(text, combinations[0].parts)
+        translations.append(_translation(text, alternatives, links))
     return translations
 
 
-def _said(plan: SegmentedText, way: CombinedHypothesis, tokenizer: Tokenizer) -> Alternative:
-    # A part is of one line, so that lines of the answer stay beside those of the source.
-    parts = [tokenizer.decode(part.ids).replace("\n", " ") for part in way.parts]
-    text, _ = join_segments(plan.segments, parts)
-    return Alternative(text, way.score, "end" if way.ended else "length")
+def _alternative(
+    text: SegmentedText, combination: CombinedHypothesis, tokenizer: Tokenizer
+) -> Alternative:
+    # A segment is at most one line, so that the lines of the translation match the source's.
+    parts = [tokenizer.decode(part.ids).replace("\n", " ") for part in combination.parts]
+    translation, _ = join_segments(text.segments, parts)
+    stop_reason: StopReason = "length"
+    if combination.complete:
+        stop_reason = "end"
+    return Alternative(translation, combination.score, stop_reason)
 
 
 def _translation(
-    plan: SegmentedText, said: tuple[Alternative, ...], links: tuple[Link, ...] | None
+    text: SegmentedText, alternatives: Sequence[Alternative], links: tuple[Link, ...] | None
 ) -> Translation:
-    first = said[0]
+    first = alternatives[0]
     return Translation(
-        source=plan.text,
+        source=text.text,
         text=first.text,
         score=first.score,
         stop_reason=first.stop_reason,
-        alternatives=said,
+        alternatives=tuple(alternatives),
         alignment=links,
-        remark=plan.remark,
+        remark=text.remark,
     )
