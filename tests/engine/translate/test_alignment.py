@@ -68,7 +68,7 @@ def test_nothing_watches_the_model_afterwards() -> None:
 
 def test_parts_of_a_text_keep_their_places_in_the_whole() -> None:
     model, t = aligned(), letters()
-    (found,) = translate(model, t, ["ab\n\ncd ef"], alignment=True, longest=9)
+    (found,) = translate(model, t, ["ab\n\ncd ef"], alignment=True, max_length=9)
     assert found.alignment
     for link in found.alignment:
         for word, text in ((link.source, found.source), (link.target, found.text)):

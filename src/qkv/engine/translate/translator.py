@@ -65,11 +65,11 @@ def translate(
     """The best translation of each text, in the order of the texts.
 
     Lines of a text are translated one by one. long: what to do with a line of more tokens than the
-    model reads: raise an error, or translate it sentence by sentence. max_length: tokens of a target,
-    EOS included; by default it depends on the length of the source.
-    layer: whose cross attention the alignment is read from; by default the second-to-last.
-    batch_tokens: source tokens times beams that are searched together. template: for a model
-    trained with other special tokens than its tokenizer's.
+    model reads: raise an error, or translate it sentence by sentence. max_length: tokens of a
+    target, EOS included; by default it depends on the length of the source. layer: whose cross
+    attention the alignment is read from; by default the second-to-last. batch_tokens: source
+    tokens times beams that are searched together. template: for a model trained with other special
+    tokens than its tokenizer's.
     """
     if long not in get_args(Long):
         raise UsageError(unknown("value for long", long, get_args(Long)))
