@@ -20,19 +20,18 @@ def a_small_llama() -> Path:
     tokenizer = Tokenizer.train("bytes", ["a"], 300)
     config = qkv.preset("llama-15m")
     table = config.embedding.model_copy(update={"vocabulary": tokenizer.vocab_size})
-    place = Path(tempfile.mkdtemp()) / "llama"
-    export_checkpoint(
-        qkv.Bundle(qkv.build(config.model_copy(update={"embedding": table})), tokenizer), place
-    )
-    return place
+    model = qkv.build(config.model_copy(update={"embedding": table}))
+    path = Path(tempfile.mkdtemp()) / "llama"
+    export_checkpoint(qkv.Bundle(model, tokenizer), path)
+    return path
 
 
 def main() -> None:
-    place = Path(sys.argv[1]) if len(sys.argv) > 1 else a_small_llama()
-    model = qkv.load(place)
-    print(f"{place.name}: {model.model.config.parameters():,} parameters")
-    for name, said in model.card.origin() if model.card else []:
-        print(f"{name}: {said}")
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else a_small_llama()
+    model = qkv.load(path)
+    print(f"{path.name}: {model.model.config.parameters():,} parameters")
+    for name, value in model.card.origin() if model.card else []:
+        print(f"{name}: {value}")
     print(f"tokenizer: {model.tokenizer.summary}")
     print(f"“a dog runs” is {model.tokenizer.encode('a dog runs')}")
 

@@ -368,7 +368,7 @@ def test_a_size_beside_a_whole_model_is_refused(option: str, tmp_path: Path) -> 
     asked = {option: "tiny" if option == "size" else "classify-tiny"}
     with pytest.raises(QkvError, match=f"that of the bundle; leave {option}={asked[option]!r} out"):
         prepare(replace(TrainArgs("classify", data, from_=place), **asked))
-    with pytest.raises(QkvError, match=f"a whole model; leave --{option} out"):
+    with pytest.raises(QkvError, match=f"a complete model; leave {option}={asked[option]!r} out"):
         prepare(replace(repeated(place), **asked))
 
 

@@ -156,7 +156,7 @@ def _cross_entropy_and_grad(
     loss = -(1.0 - label_smoothing) * log_probs.gather(1, targets).sum()
     if label_smoothing:
         loss = loss - label_smoothing * log_probs.mean(dim=-1).sum()
-    grad = log_probs.exp_()
+    grad = log_probs.exp_()  # softmax, in the memory of log_probs
     if label_smoothing:
         grad -= label_smoothing / logits.shape[-1]
     grad.scatter_add_(1, targets, grad.new_full((len(grad), 1), label_smoothing - 1.0))

@@ -137,6 +137,7 @@ def _apply_settings(defaults: Settings, settings: Settings, model: ModelConfig) 
     if _is_complete(settings["model"]):
         del defaults["model"]  # a complete one, of a recipe: what it does not name, it lacks
     fields = overlay(defaults, settings)
+    # A recipe used again has the vocabulary of its old tokenizer; the new one decides.
     fields["model"]["embedding"]["vocabulary"] = model.embedding.vocabulary
     recipe = make_recipe(fields)
     _check_output(recipe, model)

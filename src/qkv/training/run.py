@@ -92,6 +92,7 @@ class Run:
         self.device = device
         self.model: Model = prepared.model(device)
         self.notes: list[str] = []  # for people, such as how long a step takes
+        # After the weights: dropout starts from the seed, however they were initialized.
         torch.manual_seed(self.recipe.seed)
         self.data_module.prepare_model(self.model)
         self.trainer = self._make_trainer(self.model, self.recipe.steps)
@@ -127,6 +128,7 @@ class Run:
         for _ in self.events():
             pass
         best = self.progress.best_step
+        # The bundle has the best weights, which need not be the last ones.
         if best is not None and best != self.progress.step:
             load_checkpoint(checkpoint_path(self.directory / CHECKPOINTS, best), self.trainer)
         with self._averaged_weights():
@@ -178,6 +180,7 @@ class Run:
 
         The time between two steps counts too; the first steps, which warm up, do not.
         """
+        # The copy keeps the weights, and the saved state the dropout, as if nothing had happened.
         trial = self._make_trainer(copy.deepcopy(self.model), 10**9)
         rng_state = torch.get_rng_state()
         start = time.perf_counter()

@@ -174,6 +174,7 @@ class ClassifyData(DataModule):
         if not self.task.distillation_weight:
             return None
         num_labels = len(self.label_names)
+        # Each text's probabilities come from a fold that did not contain it (cross-fitting).
         teacher = counted_by_others(texts, self.labels.numpy(), num_labels, self.seed)
         one_hot = F.one_hot(self.labels, num_labels).float()
         return torch.lerp(one_hot, torch.from_numpy(teacher), self.task.distillation_weight)

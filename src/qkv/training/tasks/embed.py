@@ -186,6 +186,7 @@ def contrastive_loss(
     """InfoNCE with in-batch negatives in both directions, (B, D) twice -> a sum over rows."""
     logits = anchors @ positives.T / temperature  # (B, B)
     if labels is not None:
+        # Texts with the anchor's label are not negatives; its own positive stays.
         same = labels[:, None] == labels
         same.fill_diagonal_(False)
         logits = logits.masked_fill(same, -torch.inf)

@@ -236,6 +236,7 @@ class Task(PartConfig):
         """The model config with the vocabulary and output layer these examples need."""
         if config.kind != cls.architecture:
             raise _wrong_architecture(cls, config)
+        # model_copy does not validate: the recipe that takes this config in does.
         embedding = config.embedding.model_copy(update={"vocabulary": vocab_size})
         output = cls.output(config, split)
         return config.model_copy(update={"embedding": embedding, "output": output})
