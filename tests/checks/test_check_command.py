@@ -166,7 +166,7 @@ def test_at_the_end_of_another_command_a_violation_is_a_warning(
 ) -> None:
     assert not quick_check(engine(sound("gpt")))
     warning = capsys.readouterr().err
-    assert warning.startswith("warning: cached = uncached does not hold, first at decoder.position")
+    assert warning.startswith("warning: cached = uncached fails, first at decoder.position")
     assert warning.count("\n") == 1
 
 

@@ -102,7 +102,7 @@ def test_people_get_a_line_for_each_cluster_as_wide_as_their_terminal(
     assert [row.split()[0] for row in rows] == ["0", "1", "2"]
     assert all(len(row) <= 50 for row in rows)
     assert any(row.endswith("…") for row in rows)
-    assert "12 texts have a vector" in err
+    assert "12 texts embedded" in err
 
 
 def test_the_same_seed_says_the_same(qkv: Run, encoder: Path, lines: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_table_has_its_column_and_blank_lines_are_told(
     plain.write_text("the dog ran\n\n  \nnine plus two\n", "utf-8")
     code, out, err = qkv("cluster", encoder, plain, "-k", 2, "--json")
     assert len(out.splitlines()) == 3
-    assert "2 blank lines left out" in err
+    assert "2 blank lines skipped" in err
 
 
 def test_a_text_longer_than_the_model_reads_is_averaged_and_told(

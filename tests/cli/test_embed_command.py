@@ -126,7 +126,7 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
     code, out, err = qkv("embed", model, "--file", texts, "-o", path)
     assert (code, out) == (2, "")
     kept, error = err.split("\n")[:-1]
-    assert kept == f"{path}: 4 rows are kept; go on with --resume"
+    assert kept == f"{path}: 4 rows are saved; continue with --resume"
     assert error.startswith("qkv: text 5 has 52 tokens but the model reads at most 31;")
     assert not path.exists()
     again = qkv("embed", model, "--file", texts, "-o", path, "--resume", "--long", "truncate")

@@ -145,7 +145,7 @@ def test_standard_input_is_answered_while_it_is_read(
 
     class Lines(io.BytesIO):
         def __next__(self) -> bytes:
-            assert self.tell() == 0 or self.tell() < 4 * command.FIRST or written
+            assert self.tell() == 0 or self.tell() < 4 * command.FIRST_BATCH or written
             return super().__next__()
 
     class Stdin:
@@ -162,10 +162,10 @@ def test_standard_input_is_answered_while_it_is_read(
 def test_long_work_tells_how_far_it_is(
     qkv: Program, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "EVERY", 0.0)
+    monkeypatch.setattr(command, "PROGRESS_INTERVAL", 0.0)
     (tmp_path / "in.txt").write_text("ab\n" * 50, "utf-8")
     _, out, err = qkv("translate", bundle, "--file", tmp_path / "in.txt", "--beams", 1)
-    counts = [int(line.split()[0]) for line in err.splitlines() if "a second" in line]
+    counts = [int(line.split()[0]) for line in err.splitlines() if "texts/s" in line]
     assert counts == [16, 48]
     assert len(out.splitlines()) == 50
 
@@ -198,7 +198,7 @@ def test_translations_that_were_stopped_are_counted(
         endless.output.bias[LETTERS.eos_id] = -100.0
     Bundle(endless, LETTERS).save(tmp_path / "endless")
     _, _, err = qkv("translate", tmp_path / "endless", "ab", "", "cd")
-    assert "2 of 3 translations had not ended" in err
+    assert "2 of 3 translations reached the maximum length" in err
 
 
 def test_the_alignment_is_a_table_or_json(qkv: Program, bundle: Path) -> None:
@@ -262,7 +262,7 @@ MISTAKES = {
     ("abc", "--beams", "0"): "--beams",
     ("abc", "--length-penalty", "-1"): "--length-penalty",
     ("abc", "--long", "cut"): 'unknown value for long "cut"',
-    ("abc", "--layer", "1"): "--layer 1 says whose looks --alignment shows; give both",
+    ("abc", "--layer", "1"): "--layer 1 is the layer of the alignment; add --alignment",
     ("abc", "--alignment", "--layer", "2"): "--layer 2 does not exist; the decoder has 0 to 1",
     ("abc", "--file", "x.txt"): "texts as arguments and --file exclude each other",
     ("--file", "nowhere.txt"): "nowhere.txt",

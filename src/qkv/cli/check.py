@@ -1,4 +1,4 @@
-"""`qkv check`: proofs on a model, and where one of them fails."""
+"""`qkv check`: verify the invariants of a model, and locate the first violation."""
 
 import sys
 from collections.abc import Iterator
@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qkv.cli.options import File, ModelPath, Threads, load_engine
-from qkv.cli.progress import print_stderr
+from qkv.cli.progress import CLEAR_LINE, print_stderr
 
 if TYPE_CHECKING:
     from qkv.checks import CheckReport, CheckResult
     from qkv.engine.engine import Engine
 
-WIDTH = 80  # columns
+LINE_WIDTH = 80  # columns
 
 
 def check(
     model: ModelPath,
     file: File = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A few short texts: what train and import run.")
+        bool, typer.Option("--quick", help="Only a few short texts, as train and import do.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     threads: Threads = None,
 ) -> None:
-    """Prove what must hold for every model, or show where it first does not.
+    """Check the invariants that hold for every model, and locate the first violation.
 
-    No future leak; padding, batches, caches and packing change nothing; every layer's quick kernel
-    is the definition; gradients add up and none is missing; what is saved is what is loaded; texts
-    come back from tokens; 8 bits are close. Exit code 1 if one of them fails.
+    No future leak; padding, batching, caches and packing do not change outputs; the fast kernel of
+    every layer matches its definition; gradients accumulate and none is missing; saved weights load
+    unchanged; decoding tokens restores the text; int8 is close. Exit code 1 if a check fails.
 
     \b
     Examples:
@@ -45,96 +45,99 @@ def check(
     from qkv.cli.options import read_texts
     from qkv.errors import UsageError
 
-    lines: Iterator[str] = iter(())
+    inputs: Iterator[str] = iter(())
     if file is not None:
-        lines = read_texts(None, file)
-    texts = list(islice(lines, MAX_TEXTS))
+        inputs = read_texts(None, file)
+    texts = list(islice(inputs, MAX_TEXTS))
     if file is not None and not any(texts):
         raise UsageError(f"{file} holds no text to check with")
-    rest = sum(1 for _ in lines)
+    rest = sum(1 for _ in inputs)
     if rest:
-        print_stderr(f"note: only the first {MAX_TEXTS} of {MAX_TEXTS + rest:,} texts are tried")
-    report = run(load_engine(model, threads=threads), texts, quick, show=not json)
+        print_stderr(f"note: only the first {MAX_TEXTS} of {MAX_TEXTS + rest:,} texts are used")
+    report = run_checks(load_engine(model, threads=threads), texts, quick, show=not json)
     if json:
         typer.echo(dumps(report.fields(), ensure_ascii=False))
     if not report.ok:
         raise typer.Exit(1)
 
 
-def run(engine: "Engine", texts: list[str], quick: bool, show: bool) -> "CheckReport":
-    """All checks, told as they come: lines on standard output, or signs of life beside it."""
+def run_checks(engine: "Engine", texts: list[str], quick: bool, show: bool) -> "CheckReport":
+    """Run all checks. With `show`, print each result as it comes, then the summary."""
     from qkv.checks import CHECKS
-    from qkv.checks import check as prove
+    from qkv.checks import check as check_engine
 
     names = [each.name for each in CHECKS]
+    width = max(map(len, names))
 
-    def tell(result: "CheckResult") -> None:
-        _sign("")
+    def on_result(result: "CheckResult") -> None:
+        _show_current("")
         if show:
-            typer.echo(lines(result, max(map(len, names))))
-        following = names[names.index(result.name) + 1 :]
-        _sign(f"{following[0]} …" if following else "")
+            typer.echo(format_result(result, width))
+        next_index = names.index(result.name) + 1
+        if next_index < len(names):
+            _show_current(f"{names[next_index]} …")
 
-    _sign(f"{names[0]} …")
-    report = prove(engine, texts, quick=quick, on_result=tell)
+    _show_current(f"{names[0]} …")
+    report = check_engine(engine, texts, quick=quick, on_result=on_result)
     if show:
-        tell_end(report)
+        print_summary(report)
     return report
 
 
-def tell_end(report: "CheckReport") -> None:
-    """What all of it comes to; the first violation with its place."""
+def print_summary(report: "CheckReport") -> None:
+    """The verdict; or the first violation, and where it is."""
     from qkv.checks import CHECKS
 
     for remark in report.remarks:
         print_stderr(f"note: {remark}")
     first = report.first_failure
     if first is None:
-        typer.echo(verdict(report))
+        typer.echo(summary_line(report))
         return
     violation = next(each.violation for each in CHECKS if each.name == first.name)
     for line in (f"{first.name} failed: {violation}", f"first at: {first.location}"):
-        typer.echo("\n".join(wrap(line, WIDTH)))
+        typer.echo("\n".join(wrap(line, LINE_WIDTH)))
 
 
-def verdict(report: "CheckReport") -> str:
+def summary_line(report: "CheckReport") -> str:
     count = sum(result.applies for result in report.checks)
     return f"all {count} checks that apply hold"
 
 
-def lines(result: "CheckResult", width: int) -> str:
-    """Whether it holds, how far off it is and how far is allowed; below that what is to be said."""
+def format_result(result: "CheckResult", width: int) -> str:
+    """Whether the check passes, the worst deviation and its tolerance; below them the remark."""
     if result.worst is None:
         head = f"– {result.name:<{width}}  does not apply"
     else:
-        sign = "✓" if result.ok else "✗"
-        off = f"{result.worst:.2g}"
-        head = f"{sign} {result.name:<{width}}  {off:<8} allowed {result.tolerance:g}"
-    return "\n".join([head, *(f"    {said}" for said in wrap(result.remark, WIDTH - 4))])
+        sign = "✗"
+        if result.ok:
+            sign = "✓"
+        worst = f"{result.worst:.2g}"
+        head = f"{sign} {result.name:<{width}}  {worst:<8} allowed {result.tolerance:g}"
+    remark = [f"    {line}" for line in wrap(result.remark, LINE_WIDTH - 4)]
+    return "\n".join([head, *remark])
 
 
 def quick_check(engine: "Engine") -> bool:
-    """The quick form at the end of another command: whether all holds, and a line that says it."""
-    from qkv.checks import check as prove
+    """Run the quick checks at the end of another command; prints one line, returns whether ok."""
+    from qkv.checks import check as check_engine
     from qkv.errors import QkvError
 
     try:
-        report = prove(engine, quick=True)
+        report = check_engine(engine, quick=True)
     except QkvError as error:
         print_stderr(f"note: the model was not checked: {error}")
         return True
     first = report.first_failure
     if first is None:
-        print_stderr(f"checked: {verdict(report)}")
+        print_stderr(f"checked: {summary_line(report)}")
     else:
-        print_stderr(
-            f"warning: {first.name} does not hold, first at {first.location}; see qkv check"
-        )
+        print_stderr(f"warning: {first.name} fails, first at {first.location}; see qkv check")
     return report.ok
 
 
-def _sign(text: str) -> None:
-    """What is at work, on a terminal only."""
+def _show_current(text: str) -> None:
+    """Show the check that is running, on a terminal only."""
     if sys.stderr.isatty():
-        sys.stderr.write(f"\r\033[K{text}")
+        sys.stderr.write(f"{CLEAR_LINE}{text}")
         sys.stderr.flush()

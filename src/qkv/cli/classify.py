@@ -25,7 +25,7 @@ from qkv.cli.progress import TextProgress, count_texts
 if TYPE_CHECKING:
     from qkv.engine.classify import Classification
 
-WIDEST = 24  # letters of a label that columns are kept for
+MAX_LABEL_WIDTH = 24  # characters of the column of labels
 
 
 def classify(
@@ -33,7 +33,7 @@ def classify(
     texts: Texts = None,
     file: File = None,
     top: Annotated[
-        int | None, typer.Option("--top", min=1, help="Show only the N likeliest labels.")
+        int | None, typer.Option("--top", min=1, help="Show only the N most probable labels.")
     ] = None,
     long: LongTexts = "error",
     batch_tokens: BatchTokens = None,
@@ -42,7 +42,7 @@ def classify(
     compile_: Compile = False,
     threads: Threads = None,
 ) -> None:
-    """A label for each text, with how probable it is.
+    """Print a label and its probability for each text.
 
     \b
     Examples:
@@ -53,34 +53,39 @@ def classify(
     from qkv.engine.classify import Classifier
     from qkv.engine.embed import portions
 
-    way = check_long(long)
-    given = read_texts(texts, file)
+    long_mode = check_long(long)
+    inputs = read_texts(texts, file)
     engine = load_engine(model, int8, threads, compile_)
-    classifier = Classifier(engine.optimized, engine.tokenizer, long=way, batch_tokens=batch_tokens)
-    width = min(WIDEST, max(map(len, classifier.labels)))
-    pace = TextProgress(count_texts(texts, file))
+    classifier = Classifier(
+        engine.optimized, engine.tokenizer, long=long_mode, batch_tokens=batch_tokens
+    )
+    width = min(MAX_LABEL_WIDTH, max(map(len, classifier.labels)))
+    progress = TextProgress(count_texts(texts, file))
     done = 0
-    pace(done)
-    for portion in portions(given):
-        answers = classifier(portion, done + 1)
-        pace.end()
-        for answer in answers:
-            typer.echo(_as_json(answer, top) if json else _for_people(answer, top, width))
-        done += len(portion)
-        pace(done)
-    pace.end()
-    warn_long(classifier.long_texts, done, way)
+    progress(done)
+    for batch in portions(inputs):
+        results = classifier(batch, done + 1)
+        progress.end()
+        for result in results:
+            if json:
+                typer.echo(_json_line(result, top))
+            else:
+                typer.echo(_text_line(result, top, width))
+        done += len(batch)
+        progress(done)
+    progress.end()
+    warn_long(classifier.long_texts, done, long_mode)
 
 
-def _as_json(answer: "Classification", top: int | None) -> str:
+def _json_line(result: "Classification", top: int | None) -> str:
     from json import dumps
 
-    shares = dict(list(answer.probabilities.items())[:top])
-    fields = {"text": answer.text, "label": answer.label, "probabilities": shares}
+    probabilities = dict(list(result.probabilities.items())[:top])
+    fields = {"text": result.text, "label": result.label, "probabilities": probabilities}
     return dumps(fields, ensure_ascii=False)
 
 
-def _for_people(answer: "Classification", top: int | None, width: int) -> str:
-    shares = list(answer.probabilities.items())[: top or 1]
-    said = "  ".join(f"{shorten(label):<{width}} {share:.3f}" for label, share in shares)
-    return f"{said}  {shorten(answer.text)}"
+def _text_line(result: "Classification", top: int | None, width: int) -> str:
+    probabilities = list(result.probabilities.items())[: top or 1]
+    columns = [f"{shorten(label):<{width}} {p:.3f}" for label, p in probabilities]
+    return "  ".join([*columns, shorten(result.text)])

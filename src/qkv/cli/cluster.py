@@ -1,4 +1,4 @@
-"""`qkv cluster`: groups of similar texts, named by their words."""
+"""`qkv cluster`: clusters of similar texts, named by their words."""
 
 import time
 from enum import StrEnum
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 class Method(StrEnum):
+    """The clustering algorithm."""
+
     kmeans = "kmeans"
     hdbscan = "hdbscan"
 
@@ -29,35 +31,33 @@ def cluster(
     file: Annotated[
         Path,
         typer.Argument(
-            help="One text a line, or a .csv, .tsv, .jsonl or .parquet.", show_default=False
+            help="One text per line, or a .csv, .tsv, .jsonl or .parquet.", show_default=False
         ),
     ],
     k: Annotated[
         int | None,
-        typer.Option("-k", min=1, help="How many clusters; else a stable number is looked for."),
+        typer.Option("-k", min=1, help="Number of clusters; by default a stable one is searched."),
     ] = None,
     method: Annotated[
         Method, typer.Option(help="hdbscan finds clusters of any shape, and outliers.")
     ] = Method.kmeans,
     text: Text = None,
-    seed: Annotated[int, typer.Option(min=0, help="The same one gives the same clusters.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same clusters.")] = 0,
     output: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--output", "-o", help="A page (.html) or a table (.csv); may be given again."
-        ),
+        typer.Option("--output", "-o", help="A page (.html) or a table (.csv); repeatable."),
     ] = None,
     json: Json = False,
     int8: Int8 = False,
     compile_: Compile = False,
     threads: Threads = None,
 ) -> None:
-    """Group the texts of a file by what they mean, and name each group.
+    """Cluster the texts of a file by meaning, and name each cluster.
 
     \b
-    Without -k, the largest number of clusters is taken on which two samples of the texts agree
-    about as well as on any. Names are the words that set a cluster apart; the medoid is the text
-    nearest its centre; the distance of a text is 1 − cosine to its centre.
+    Without -k, the largest number of clusters is used on which two samples of the texts agree
+    about as well as on any other. Names are the words that distinguish a cluster; the medoid is the
+    text nearest its centre; the distance of a text is 1 − cosine to its centre.
 
     \b
     Examples:
@@ -66,93 +66,98 @@ def cluster(
       qkv cluster runs/vectors questions.txt --method hdbscan -o clusters.csv --json
     """
     from qkv.engine.cluster import check_places, expect_possible, write_clustering
-    from qkv.engine.cluster import cluster as find
+    from qkv.engine.cluster import cluster as cluster_vectors
 
     check_places(output or ())
-    texts = _read(file, text)
+    texts = _read_file(file, text)
     expect_possible(texts, k, method.value)
-    vectors = _embedded(load_engine(model, int8, threads, compile_), texts)
+    vectors = _embed(load_engine(model, int8, threads, compile_), texts)
     start = time.perf_counter()
-    found = find(texts, vectors, k=k, method=method.value, seed=seed, tried=_told)
-    print_stderr(f"clusters found: {found.found:,}, in {time.perf_counter() - start:.1f} s")
-    for remark in found.remarks:
+    clustering = cluster_vectors(
+        texts, vectors, k=k, method=method.value, seed=seed, tried=_print_stability
+    )
+    print_stderr(f"clusters found: {clustering.found:,}, in {time.perf_counter() - start:.1f} s")
+    for remark in clustering.remarks:
         print_stderr(f"note: {remark}")
     for path in output or ():
-        write_clustering(found, vectors, [path], title=f"Clusters of {file.name}", seed=seed)
+        write_clustering(clustering, vectors, [path], title=f"Clusters of {file.name}", seed=seed)
         print_stderr(f"wrote {path}")
     if json:
-        _print_json(found)
+        _print_json(clustering)
     else:
-        _show(found)
+        _print_table(clustering)
 
 
-def _read(file: Path, text: str | None) -> list[str]:
-    """The texts in order; lines without any are left out, and that is told."""
+def _read_file(file: Path, text: str | None) -> list[str]:
+    """The texts in order; blank lines are skipped, with a note."""
     from qkv.data.files import is_table, lines
     from qkv.data.read import read_lines
     from qkv.errors import DataError
 
     if is_table(file) or text is not None or not file.exists() or file.is_dir():
         return read_lines([file], text)
-    found = list(lines(file))
-    texts = [line for line in found if line.strip()]
+    all_lines = list(lines(file))
+    texts = [line for line in all_lines if line.strip()]
     if not texts:
         raise DataError(f"{file} is empty; it holds no lines")
-    if len(texts) < len(found):
-        blank = len(found) - len(texts)
-        print_stderr(f"note: {blank:,} blank line{'s' * (blank > 1)} left out")
+    blank = len(all_lines) - len(texts)
+    if blank == 1:
+        print_stderr("note: 1 blank line skipped")
+    elif blank > 1:
+        print_stderr(f"note: {blank:,} blank lines skipped")
     return texts
 
 
-def _embedded(engine: "Engine", texts: list[str]) -> "NDArray[np.float32]":
+def _embed(engine: "Engine", texts: list[str]) -> "NDArray[np.float32]":
     from qkv.cli.options import warn_long
     from qkv.engine.embed import embed
     from qkv.engine.embed.embedder import borrowed
 
     start = time.perf_counter()
-    pace = TextProgress(len(texts))
-    found = embed(engine.optimized, engine.tokenizer, texts, long="average", progress=pace)
-    pace.end()
+    progress = TextProgress(len(texts))
+    result = embed(engine.optimized, engine.tokenizer, texts, long="average", progress=progress)
+    progress.end()
     if remark := borrowed(engine.model):
         print_stderr(f"note: {remark}")
-    print_stderr(f"{len(texts):,} texts have a vector, in {time.perf_counter() - start:.1f} s")
-    warn_long(found.long, len(texts), "average")
-    return found.vectors
+    print_stderr(f"{len(texts):,} texts embedded, in {time.perf_counter() - start:.1f} s")
+    warn_long(result.long, len(texts), "average")
+    return result.vectors
 
 
-def _told(k: int, stability: float) -> None:
+def _print_stability(k: int, stability: float) -> None:
     print_stderr(f"{k:>4} clusters: stability {stability:.2f}")
 
 
-def _print_json(found: "Clustering") -> None:
+def _print_json(clustering: "Clustering") -> None:
+    """One object per text, then one with all clusters."""
     from json import dumps
 
-    for number in range(len(found.texts)):
-        typer.echo(dumps(found.row(number), ensure_ascii=False))
-    clusters = [each.json() for each in found.clusters]
+    for index in range(len(clustering.texts)):
+        typer.echo(dumps(clustering.row(index), ensure_ascii=False))
+    clusters = [each.json() for each in clustering.clusters]
     typer.echo(dumps({"clusters": clusters}, ensure_ascii=False))
 
 
-def _show(found: "Clustering") -> None:
-    """A line for each cluster, no longer than the terminal is wide."""
+def _print_table(clustering: "Clustering") -> None:
+    """One line per cluster, no longer than the terminal is wide."""
     import shutil
 
     from rich.cells import cell_len, set_cell_size
 
     from qkv.files import one_line
 
-    rows = [
-        (f"{c.id}", f"{c.size:,}", one_line(c.name), one_line(c.medoid)) for c in found.clusters
-    ]
-    rows.insert(0, ("id", "size", "name", "medoid"))
-    ids, sizes, names, _ = (max(map(cell_len, column)) for column in zip(*rows, strict=True))
-    room = shutil.get_terminal_size().columns
-    names = min(names, max(12, room // 2))
-    left = max(8, room - ids - sizes - names - 6)
+    rows = [("id", "size", "name", "medoid")]
+    for each in clustering.clusters:
+        rows.append((f"{each.id}", f"{each.size:,}", one_line(each.name), one_line(each.medoid)))
+    id_width, size_width, name_width, _ = (
+        max(map(cell_len, column)) for column in zip(*rows, strict=True)
+    )
+    # The name gets at most half of the terminal, the medoid what remains.
+    terminal_width = shutil.get_terminal_size().columns
+    name_width = min(name_width, max(12, terminal_width // 2))
+    medoid_width = max(8, terminal_width - id_width - size_width - name_width - 6)
     for id, size, name, medoid in rows:
-        called = set_cell_size(name, names)
-        if cell_len(medoid) <= left:
-            shown = medoid
-        else:
-            shown = f"{set_cell_size(medoid, left - 1)}…"
-        typer.echo(f"{id:>{ids}}  {size:>{sizes}}  {called}  {shown}")
+        padded_name = set_cell_size(name, name_width)
+        if cell_len(medoid) > medoid_width:
+            medoid = f"{set_cell_size(medoid, medoid_width - 1)}…"
+        typer.echo(f"{id:>{id_width}}  {size:>{size_width}}  {padded_name}  {medoid}")

@@ -1,4 +1,4 @@
-"""`qkv import` and `qkv export`: public checkpoints in and out."""
+"""`qkv import` and `qkv export`: convert public checkpoints to bundles, and models to them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,20 +19,20 @@ def import_(
     ],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="The directory of the bundle.", show_default=False),
+        typer.Option("--output", "-o", help="Directory for the bundle.", show_default=False),
     ],
     pooler: Annotated[
         bool,
-        typer.Option("--pooler", help="A text's vector through the model's own pooler (BERT)."),
+        typer.Option("--pooler", help="Embed texts with the model's own pooler (BERT)."),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="The import card as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the import card as JSON.")] = False,
 ) -> None:
-    """Make a bundle of a public checkpoint, and say what was made of it.
+    """Convert a public checkpoint to a bundle, and print what was imported.
 
-    Every tensor must find its place: one that is missing, left over or of another shape is an
-    error that names it. No code from the directory is run, no pickle is read, nothing is
-    downloaded. Every command also takes a public checkpoint as it is; a bundle is checked against
-    its hashes each time it is load_engine, and needs no second look at the layout.
+    A tensor that is missing, unexpected or of another shape is an error that names it. No code
+    from the directory is run, no pickle is read, nothing is downloaded. Every command also takes a
+    public checkpoint directly; a bundle is verified against its hashes each time it is loaded, and
+    loads without converting the checkpoint again.
 
     \b
     Examples:
@@ -50,10 +50,10 @@ def import_(
     from qkv.errors import BundleError
 
     if (output / MANIFEST).exists():
-        raise BundleError(f"{output} holds a bundle already; choose another place")
-    found = read_checkpoint(source, pooler)
-    card = found.card.tested(self_test(found.model))
-    bundle = Bundle(found.model, found.tokenizer, card)
+        raise BundleError(f"{output} already holds a bundle; choose another directory")
+    checkpoint = read_checkpoint(source, pooler)
+    card = checkpoint.card.tested(self_test(checkpoint.model))
+    bundle = Bundle(checkpoint.model, checkpoint.tokenizer, card)
     bundle.save(output)
     if json:
         typer.echo(dumps(card.model_dump(), ensure_ascii=False))
@@ -69,7 +69,7 @@ def export(
         Path, typer.Argument(help="A bundle or a public checkpoint.", show_default=False)
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The directory to write.", show_default=False)
+        Path, typer.Option("--output", "-o", help="Directory to write.", show_default=False)
     ],
     to: Annotated[
         str,
@@ -80,10 +80,10 @@ def export(
         ),
     ] = "hf",
 ) -> None:
-    """Write a model as a public checkpoint that other programs open with the same outputs.
+    """Write a model as a public checkpoint that other programs load with the same outputs.
 
-    A layout is chosen that can say everything the model does; where none can, the error names
-    what stands in the way. Encoders that give vectors are written for sentence-transformers too.
+    The first format that can express the model is used; where none can, the error names what
+    cannot be expressed. Encoders that embed texts also load in sentence-transformers.
 
     \b
     Examples:
@@ -91,12 +91,12 @@ def export(
       qkv export runs/book --to hf -o out/book
     """
     from qkv.bundle import Bundle
-    from qkv.bundle.bundle import export_checkpoint as write
+    from qkv.bundle.bundle import export_checkpoint
     from qkv.errors import UsageError, unknown
 
-    if to != "hf":
-        raise UsageError(unknown("format", to, ["hf"]))
-    written = write(Bundle.load(model), output)
-    for note in written.notes:
+    if to not in FORMATS:
+        raise UsageError(unknown("format", to, FORMATS))
+    checkpoint = export_checkpoint(Bundle.load(model), output)
+    for note in checkpoint.notes:
         print_stderr(f"note: {note}")
-    print_stderr(f"wrote {output} as {written.layout.kinds[0]}")
+    print_stderr(f"wrote {output} as {checkpoint.layout.kinds[0]}")

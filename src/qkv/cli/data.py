@@ -1,4 +1,4 @@
-"""`qkv data`: a built-in corpus, written to a file."""
+"""`qkv data`: write a built-in corpus to a file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,11 +20,11 @@ def data(
         typer.Option(
             "--output",
             "-o",
-            help="The file: .txt or .jsonl for language, else .tsv, .csv or .jsonl.",
+            help="File to write: .txt or .jsonl for language, else .tsv, .csv or .jsonl.",
             show_default=False,
         ),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write one of the built-in corpora to a file; nothing is downloaded.
 

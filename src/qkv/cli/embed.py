@@ -26,9 +26,12 @@ from qkv.cli.progress import TextProgress, count_texts, print_stderr
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from qkv.engine.embed import Embedder
 
-FIRST = 4  # numbers of a vector that people are shown
+FIRST_NUMBERS = 4  # of a vector that is printed
 
 
 def embed(
@@ -37,21 +40,21 @@ def embed(
     file: File = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="A .npy file, or .parquet with the texts."),
+        typer.Option("--output", "-o", help="A .npy file, or a .parquet file with the texts."),
     ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Vectors of the length they have.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Do not normalize to length 1.")] = False,
     long: LongTexts = "error",
     batch_tokens: BatchTokens = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a file that was interrupted.")
+        bool, typer.Option("--resume", help="Continue a file that was interrupted.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     json: Json = False,
     int8: Int8 = False,
     compile_: Compile = False,
     threads: Threads = None,
 ) -> None:
-    """A vector for each text, of length 1, so that a dot product of two is their cosine.
+    """Compute a vector of length 1 for each text; the dot product of two is their cosine.
 
     \b
     Examples:
@@ -60,28 +63,30 @@ def embed(
       qkv embed runs/vectors --file sentences.txt -o sentences.npy --resume
       cat sentences.txt | qkv embed runs/vectors --json --long truncate
     """
+    from qkv.bundle import fingerprint
     from qkv.engine.embed import Embedder
     from qkv.engine.embed.embedder import borrowed
 
-    way = check_long(long)
-    _expect(output, resume, force, json)
-    given = read_texts(texts, file)
+    long_mode = check_long(long)
+    _check_output(output, resume, force, json)
+    inputs = read_texts(texts, file)
     engine = load_engine(model, int8, threads, compile_)
-    asked: dict[str, Any] = {"raw": raw, "long": way, "batch_tokens": batch_tokens}
-    embedder = Embedder(engine.optimized, engine.tokenizer, **asked)
+    settings: dict[str, Any] = {"raw": raw, "long": long_mode, "batch_tokens": batch_tokens}
+    embedder = Embedder(engine.optimized, engine.tokenizer, **settings)
     remark = borrowed(engine.model)
     if remark:
         print_stderr(f"note: {remark}")
-    pace = TextProgress(count_texts(texts, file))
+    progress = TextProgress(count_texts(texts, file))
     if output is None:
-        _print(embedder, given, json, pace)
+        _print_vectors(embedder, inputs, json, progress)
         return
-    options = {"model": hashed(model), **asked, "int8": int8}
-    _save(embedder, given, output, options, resume, force, pace)
+    # A run is resumed only with the same model and settings.
+    options = {"model": fingerprint(model), **settings, "int8": int8}
+    _save_vectors(embedder, inputs, output, options, resume, force, progress)
 
 
-def _expect(output: Path | None, resume: bool, force: bool, json: bool) -> None:
-    """Refuses, before a model is loaded, what cannot be written where it was asked for."""
+def _check_output(output: Path | None, resume: bool, force: bool, json: bool) -> None:
+    """Raise an error about the output file before the model is loaded."""
     from qkv.engine.embed import expect_place
 
     if output is None:
@@ -93,58 +98,64 @@ def _expect(output: Path | None, resume: bool, force: bool, json: bool) -> None:
     expect_place(output, resume=resume, force=force)
 
 
-def _print(embedder: "Embedder", texts: Iterable[str], json: bool, pace: "TextProgress") -> None:
-    from json import dumps
-
+def _print_vectors(
+    embedder: "Embedder", texts: Iterable[str], json: bool, progress: "TextProgress"
+) -> None:
     from qkv.engine.embed import portions
 
-    done = long = 0
-    pace(done)
-    for portion in portions(texts):
-        found = embedder(portion, done + 1)
-        pace.end()
-        for text, vector in zip(portion, found.vectors, strict=True):
+    done = 0
+    long_texts = 0
+    progress(done)
+    for batch in portions(texts):
+        result = embedder(batch, done + 1)
+        progress.end()
+        for text, vector in zip(batch, result.vectors, strict=True):
             if json:
-                # The shortest decimals that are these numbers of 32 bits.
-                numbers = [float(str(number)) for number in vector]
-                typer.echo(dumps({"text": text, "vector": numbers}, ensure_ascii=False))
+                typer.echo(_json_line(text, vector))
             else:
-                begin = " ".join(f"{number:+.4f}" for number in vector[:FIRST])
-                more = " …" if len(vector) > FIRST else ""
-                typer.echo(f"{begin}{more} ({len(vector)})  {shorten(text)}")
-        done = done + len(portion)
-        long = long + found.long
-        pace(done)
-    pace.end()
-    warn_long(long, done, embedder.long)
+                typer.echo(_text_line(text, vector))
+        done += len(batch)
+        long_texts += result.long
+        progress(done)
+    progress.end()
+    warn_long(long_texts, done, embedder.long)
 
 
-def _save(
+def _json_line(text: str, vector: "NDArray[np.float32]") -> str:
+    from json import dumps
+
+    # str of a float32 has the fewest digits that give the same float32; float() of it would have 17
+    numbers = [float(str(number)) for number in vector]
+    return dumps({"text": text, "vector": numbers}, ensure_ascii=False)
+
+
+def _text_line(text: str, vector: "NDArray[np.float32]") -> str:
+    numbers = " ".join(f"{number:+.4f}" for number in vector[:FIRST_NUMBERS])
+    if len(vector) > FIRST_NUMBERS:
+        numbers += " …"
+    return f"{numbers} ({len(vector)})  {shorten(text)}"
+
+
+def _save_vectors(
     embedder: "Embedder",
     texts: Iterable[str],
     output: Path,
     options: dict[str, Any],
     resume: bool,
     force: bool,
-    pace: "TextProgress",
+    progress: "TextProgress",
 ) -> None:
     from qkv.engine.embed import embed_to_file
 
     try:
-        written = embed_to_file(
-            embedder, texts, output, options, resume=resume, force=force, progress=pace
+        result = embed_to_file(
+            embedder, texts, output, options, resume=resume, force=force, progress=progress
         )
     except BaseException:
-        if pace.done:
-            print_stderr(f"{output}: {pace.done:,} rows are kept; go on with --resume")
+        if progress.done:
+            print_stderr(f"{output}: {progress.done:,} rows are saved; continue with --resume")
         raise
-    pace.end()
-    warn_long(written.long, written.rows, embedder.long)
+    progress.end()
+    warn_long(result.long, result.rows, embedder.long)
     width = embedder.model.config.encoder.width
-    print_stderr(f"wrote {written.rows:,} vectors of {width:,} numbers to {output}")
-
-
-def hashed(model: Path) -> str:
-    from qkv.bundle import fingerprint
-
-    return fingerprint(model)
+    print_stderr(f"wrote {result.rows:,} vectors of {width:,} numbers to {output}")

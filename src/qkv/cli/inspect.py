@@ -1,4 +1,4 @@
-"""`qkv inspect`: the card of a model, and what its heads do."""
+"""`qkv inspect`: the card of a model, and statistics of its attention heads."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,23 +16,24 @@ def inspect(
     ],
     texts: Annotated[
         list[str] | None,
-        typer.Argument(help="With --heads: texts to judge by; a few sentences if none."),
+        typer.Argument(help="With --heads: texts to measure on; by default a few sentences."),
     ] = None,
     heads: Annotated[
-        bool, typer.Option("--heads", help="What each attention head looks at, and does.")
+        bool, typer.Option("--heads", help="What each attention head attends to, and its effect.")
     ] = False,
     file: Annotated[
-        Path | None, typer.Option("--file", help="With --heads: a file with one text a line.")
+        Path | None, typer.Option("--file", help="With --heads: a file with one text per line.")
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="One JSON object; with --heads one a line for each head.")
+        bool,
+        typer.Option("--json", help="One JSON object; with --heads one for each head."),
     ] = False,
 ) -> None:
-    """Show what a model is: its shape, parameters, tokenizer, metrics and where it comes from.
+    """Print the card of a model: shape, parameters, tokenizer, metrics and provenance.
 
-    With --heads: what every attention head looks at (the token before, the first one, the same one,
-    what followed it last time, a fixed distance, everything), how much its absence changes, and
-    which heads do nothing or the same as another.
+    With --heads: what each attention head attends to (the previous token, the first one, the same
+    one, what followed it last time (induction), a fixed distance, everything), how much its
+    ablation changes, and which heads do nothing or the same as another.
 
     \b
     Examples:
@@ -42,14 +43,14 @@ def inspect(
       qkv inspect runs/reviews --heads "what a film" "never again"
     """
     if heads:
-        _heads(model, texts, file, json)
+        _print_heads(model, texts, file, json)
     elif texts or file:
-        raise UsageError("texts are for --heads, which judges attention heads by them; add --heads")
+        raise UsageError("texts are only used to measure attention heads; add --heads")
     else:
-        _card(model, json)
+        _print_card(model, json)
 
 
-def _card(model: Path, json: bool) -> None:
+def _print_card(model: Path, json: bool) -> None:
     from json import dumps
 
     from qkv.bundle import Bundle
@@ -59,28 +60,27 @@ def _card(model: Path, json: bool) -> None:
 
     bundle = Bundle.load(model)
     facts: dict[str, Any] = dict(options_of(bundle.model.config))
-    facts["tokenizer"] = "none" if bundle.tokenizer is None else bundle.tokenizer.summary
-    facts |= _training(model)
+    facts["tokenizer"] = "none"
+    if bundle.tokenizer is not None:
+        facts["tokenizer"] = bundle.tokenizer.summary
+    facts |= _training_facts(model)
     if json:
-        if bundle.card is None:
-            card = {}
-        else:
-            card = {"import": bundle.card.model_dump()}
-        typer.echo(dumps(facts | card, ensure_ascii=False))
+        if bundle.card is not None:
+            facts["import"] = bundle.card.model_dump()
+        typer.echo(dumps(facts, ensure_ascii=False))
         return
-    lines = [(name.replace("_", " "), said(value)) for name, value in facts.items()]
+    rows = [(name.replace("_", " "), said(value)) for name, value in facts.items()]
     if bundle.card is not None:
-        lines += [*bundle.card.origin(), *bundle.card.proof()]
-    print_rows(lines)
+        rows += [*bundle.card.origin(), *bundle.card.proof()]
+    print_rows(rows)
 
 
-def _heads(model: Path, texts: list[str] | None, file: Path | None, json: bool) -> None:
+def _print_heads(model: Path, texts: list[str] | None, file: Path | None, json: bool) -> None:
     from json import dumps
 
     from qkv.cli.progress import TextProgress, count_texts, print_stderr
     from qkv.engine.engine import Engine
-    from qkv.interpret.head_stats import SAMPLE_TEXTS
-    from qkv.interpret.head_stats import measure_heads as judge
+    from qkv.interpret.head_stats import SAMPLE_TEXTS, measure_heads
     from qkv.interpret.head_stats.patterns import head_table
     from qkv.model import TextVector
 
@@ -90,10 +90,10 @@ def _heads(model: Path, texts: list[str] | None, file: Path | None, json: bool) 
         sentences = read_texts(texts, file)
     else:
         count = len(SAMPLE_TEXTS)
-        print_stderr(f"judged by {count} built-in English sentences; your own texts may tell more")
-    pace = TextProgress(count_texts(texts, file) or len(SAMPLE_TEXTS))
-    reports = judge(engine, sentences, progress=pace)
-    pace.end()
+        print_stderr(f"measured on {count} built-in English sentences; your own may show more")
+    progress = TextProgress(count_texts(texts, file) or len(SAMPLE_TEXTS))
+    reports = measure_heads(engine, sentences, progress=progress)
+    progress.end()
     if json:
         for report in reports:
             typer.echo(dumps(report.json(), ensure_ascii=False))
@@ -102,21 +102,23 @@ def _heads(model: Path, texts: list[str] | None, file: Path | None, json: bool) 
         typer.echo(line)
 
 
-def _training(model: Path) -> dict[str, Any]:
-    """What it was trained for, with what, from what, and how well it did; nothing if it was not."""
+def _training_facts(model: Path) -> dict[str, Any]:
+    """Job, steps, seed, data, origin and validation metrics; empty if qkv did not train it."""
     from qkv.training.recipe import read_recipe
     from qkv.training.run import METRICS, RECIPE, read_summary
 
     if not (model / RECIPE).is_file():
         return {}
     recipe = read_recipe((model / RECIPE).read_text("utf-8"))
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "trained_for": recipe.task.kind,
         "steps": recipe.steps,
         "seed": recipe.seed,
         "data_sha256": recipe.data.sha256,
     }
     if recipe.origin is not None:
-        found["began_as"] = recipe.origin.path
+        facts["began_as"] = recipe.origin.path
     scores = read_summary(model / METRICS).get("validation", {})
-    return found | {f"held_out_{name}": value for name, value in dict(scores).items()}
+    for name, value in dict(scores).items():
+        facts[f"held_out_{name}"] = value
+    return facts

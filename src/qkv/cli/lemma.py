@@ -7,14 +7,14 @@ import typer
 
 
 def lemma(
-    seed: Annotated[int, typer.Option(min=0, help="Where the random draws start.")] = 0,
-    samples: Annotated[int, typer.Option(help="Draws of q and k.")] = 20_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random vectors.")] = 0,
+    samples: Annotated[int, typer.Option(help="Random pairs of q and k.")] = 20_000,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Draw it: .png, .svg or .pdf.")
+        Path | None, typer.Option("--output", "-o", help="Plot it: .png, .svg or .pdf.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Show that q·k has mean 0 and variance d_k, and what dividing by √d_k saves.
+    """Show that q·k has mean 0 and variance d_k, and what dividing by √d_k prevents.
 
     \b
     Examples:
@@ -29,8 +29,11 @@ def lemma(
 
     if output is not None:
         check_image_path(output)
-    measured = measure_lemma(seed, samples)
-    typer.echo(dumps(measured.json()) if json else lemma_text(measured))
+    measurement = measure_lemma(seed, samples)
+    if json:
+        typer.echo(dumps(measurement.json()))
+    else:
+        typer.echo(lemma_text(measurement))
     if output is not None:
-        plot_lemma(measured, output)
+        plot_lemma(measurement, output)
         typer.echo(f"wrote {output}", err=True)

@@ -1,4 +1,4 @@
-"""`qkv similar`: how alike two texts are, and which words make them so."""
+"""`qkv similar`: the cosine of two texts, and which words contribute to it."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,19 +9,19 @@ from qkv.cli.options import Compile, Int8, Json, ModelPath, Threads, load_engine
 if TYPE_CHECKING:
     from qkv.interpret.attribution import SimilarityAttribution
 
-SHOWN = 10  # pairs, to people who did not say how many
+DEFAULT_PAIRS = 10  # in the table; --json has all of them
 
 
 def similar(
     model: ModelPath,
     a: Annotated[str, typer.Argument(help="A text.", show_default=False)],
-    b: Annotated[str, typer.Argument(help="Another.", show_default=False)],
+    b: Annotated[str, typer.Argument(help="Another text.", show_default=False)],
     top: Annotated[
         int | None,
         typer.Option(
             "--top",
             min=0,
-            help=f"How many pairs; without it {SHOWN}, and with --json all.",
+            help=f"How many pairs; {DEFAULT_PAIRS} by default, with --json all.",
             show_default=False,
         ),
     ] = None,
@@ -33,9 +33,10 @@ def similar(
     """Compare two texts: the cosine of their vectors, and which pairs of words add up to it.
 
     \b
-    All pairs together, marks such as [CLS] among them, sum to the cosine. The strongest come
-    first; one below zero pulls the texts apart. Then the words whose pairs add most are deleted,
-    and as many at random: the last lines say how far to trust the parts, and what they cannot say.
+    The contributions of all pairs, special tokens such as [CLS] included, sum to the cosine. The
+    strongest come first; a negative one pulls the texts apart. As a test of faithfulness, the words
+    whose pairs contribute most are then deleted, and as many random ones: the last lines state how
+    far to trust the contributions, and what they do not show.
 
     \b
     Examples:
@@ -49,42 +50,47 @@ def similar(
     from qkv.model import Encoder
 
     engine = load_engine(model, int8, threads, compile_)
-    found = why_similar(engine.require(Encoder), engine.tokenizer, a, b)
+    attribution = why_similar(engine.require(Encoder), engine.tokenizer, a, b)
     if json:
-        shown = {**found.json(), "pairs": [pair.json() for pair in found.pairs[:top]]}
-        typer.echo(dumps(shown, ensure_ascii=False))
-    else:
-        _show(found, SHOWN if top is None else top)
-        _warn(found)
+        pairs = [pair.json() for pair in attribution.pairs[:top]]
+        typer.echo(dumps({**attribution.json(), "pairs": pairs}, ensure_ascii=False))
+        return
+    if top is None:
+        top = DEFAULT_PAIRS
+    _print_pairs(attribution, top)
+    _print_trust(attribution)
 
 
-def _show(found: "SimilarityAttribution", top: int) -> None:
+def _print_pairs(attribution: "SimilarityAttribution", top: int) -> None:
     """The cosine, and a small table of the strongest pairs."""
     from rich.cells import cell_len
 
-    typer.echo(f"cosine {found.cosine:.4f}")
-    shown = found.pairs[:top]
-    rows = [(pair.contribution, _seen(pair.a), _seen(pair.b)) for pair in shown]
+    typer.echo(f"cosine {attribution.cosine:.4f}")
+    rows = []
+    for pair in attribution.pairs[:top]:
+        rows.append((pair.contribution, _visible(pair.a), _visible(pair.b)))
     if not rows:
         return
-    width = max(cell_len(row[1]) for row in rows)
-    for part, a, b in rows:
-        typer.echo(f"{part:+8.4f}  {a}{' ' * (width - cell_len(a))}  {b}")
-    rest = sum(pair.contribution for pair in found.pairs[top:])
-    if len(found.pairs) > top:
-        typer.echo(f"{rest:+8.4f}  {len(found.pairs) - top:,} other pairs")
+    width = max(cell_len(a) for _, a, _ in rows)
+    for contribution, a, b in rows:
+        padding = " " * (width - cell_len(a))
+        typer.echo(f"{contribution:+8.4f}  {a}{padding}  {b}")
+    others = attribution.pairs[top:]
+    if others:
+        total = sum(pair.contribution for pair in others)
+        typer.echo(f"{total:+8.4f}  {len(others):,} other pairs")
 
 
-def _warn(found: "SimilarityAttribution") -> None:
-    """How far to trust the parts, and what they cannot say."""
-    if found.faithfulness is not None:
-        typer.echo(f"trust: {found.faithfulness.trust.verdict}")
-    for remark in found.remarks:
+def _print_trust(attribution: "SimilarityAttribution") -> None:
+    """How far to trust the contributions, and what they do not show."""
+    if attribution.faithfulness is not None:
+        typer.echo(f"trust: {attribution.faithfulness.trust.verdict}")
+    for remark in attribution.remarks:
         typer.echo(f"note: {remark}")
 
 
-def _seen(word: str) -> str:
-    """On one line, and a space so that it can be seen."""
+def _visible(word: str) -> str:
+    """The word on one line; a blank one in quotes."""
     from qkv.files import one_line
 
     if word.strip():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qkv.cli.options import DEVICES, Threads, complete_from
-from qkv.cli.progress import GracefulStop, print_stderr
+from qkv.cli.progress import CLEAR_LINE, GracefulStop, print_stderr
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,21 +18,21 @@ DEFAULT_THREADS = 2  # more do not help models this small
 
 SECONDS_BETWEEN_LINES = 10.0  # where a line cannot be overwritten
 
-LINE_WIDTH = 79  # of a line that is overwritten
+LINE_WIDTH = 79  # of a line that is overwritten: one that wraps could not be
 
 
 def tour(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder it is kept in.")
+        Path, typer.Option("--output", "-o", help="Folder for the models and the page.")
     ] = Path("tour"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Within a minute, with models that know less.")
+        bool, typer.Option("--quick", help="Within a minute, with less training.")
     ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Longer training and a larger language model.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Delete the tour in the folder, and redo it.")
+        bool, typer.Option("--again", help="Delete the tour in the folder, and start over.")
     ] = False,
     threads: Threads = None,
     device: Annotated[
@@ -43,11 +43,11 @@ def tour(
         ),
     ] = "cpu",
 ) -> None:
-    """Train three small models on built-in data, measure, open and prove them: a first look.
+    """Train three small models on built-in data, evaluate, explain and check them: a first look.
 
     An encoder (sentiment), a decoder (language) and an encoder–decoder (translation) are trained
-    in about two minutes on two cores. Interrupted, the same command continues where it stopped. At
-    the end there are three bundles for every other command, and a page with pictures.
+    in about two minutes on two cores. After an interruption the same command continues where it
+    stopped. The result is three bundles that every other command can use, and a page with plots.
 
     \b
     Examples:
@@ -66,7 +66,7 @@ def tour(
     from qkv.tour.tour import tour as tour_lines
 
     if quick and full:
-        raise UsageError("--quick and --full cannot be combined; leave one of them out")
+        raise UsageError("--quick and --full exclude each other; give one of them")
     plan = stages.STANDARD
     if quick:
         plan = stages.QUICK
@@ -79,7 +79,8 @@ def tour(
     if folder.finished:
         typer.echo(folder.results, nl=False)
         print_stderr(
-            f"the tour in {output} was finished before; to redo it: --again, or another folder: -o"
+            f"the tour in {output} is already finished; pass --again to start over, or -o for "
+            "another folder"
         )
         return
     reuse_freed_memory()
@@ -98,7 +99,7 @@ def tour(
 
 
 class ProgressPrinter:
-    """Prints where the tour is on standard error, and stops it between two steps on Ctrl-C."""
+    """Prints the progress of the tour to standard error; stops it between two steps on Ctrl-C."""
 
     def __init__(self, stop: GracefulStop) -> None:
         self.stop = stop
@@ -122,7 +123,7 @@ class ProgressPrinter:
             f"about {minutes}:{seconds:02d} left in all"
         )
         if is_terminal:
-            sys.stderr.write(f"\r\033[K{line[:LINE_WIDTH]}")
+            sys.stderr.write(f"{CLEAR_LINE}{line[:LINE_WIDTH]}")
         else:
             sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
@@ -130,5 +131,5 @@ class ProgressPrinter:
 
 def _clear_line() -> None:
     if sys.stderr.isatty():
-        sys.stderr.write("\r\033[K")
+        sys.stderr.write(CLEAR_LINE)
         sys.stderr.flush()

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from qkv.engine.translate import Link, Translation
     from qkv.engine.translate.segments import Long
 
-USUAL = 4  # beams
-# texts answered together: few at first, so that something is soon seen
-FIRST = 16
-MOST = 1024
-EVERY = 5.0  # seconds between two lines of progress
+DEFAULT_BEAMS = 4
+
+# Texts translated together: few at first, so that the first translations come soon.
+FIRST_BATCH = 16
+MAX_BATCH = 1024
+
+PROGRESS_INTERVAL = 5.0  # seconds between two lines of progress
 
 
 def translate(
@@ -41,32 +43,34 @@ def translate(
     texts: Texts = None,
     file: File = None,
     beams: Annotated[
-        int | None, typer.Option(min=1, show_default="4", help="Ways followed; 1 is greedy.")
+        int | None, typer.Option(min=1, show_default="4", help="Beam width; 1 is greedy.")
     ] = None,
-    best: Annotated[int, typer.Option(min=1, help="How many ways to put each text.")] = 1,
+    best: Annotated[int, typer.Option(min=1, help="Translations per text, best first.")] = 1,
     length_penalty: Annotated[
         float, typer.Option(min=0.0, help="0 compares sums of log p, 1 their means.")
     ] = 1.0,
     long: Annotated[
         str,
         typer.Option(
-            help=f"Texts longer than the model reads: {join_or(LONG_TRANSLATIONS)}.",
+            help=f"Texts longer than the model's context: {join_or(LONG_TRANSLATIONS)}.",
             autocompletion=complete_from(LONG_TRANSLATIONS),
         ),
     ] = "error",
     alignment: Annotated[
-        bool, typer.Option("--alignment", help="Which source words each word looked at.")
+        bool, typer.Option("--alignment", help="Show which source words each word attended to.")
     ] = False,
     layer: Annotated[
         int | None,
-        typer.Option(show_default="last but one", help="Whose looks --alignment shows, from 0."),
+        typer.Option(
+            show_default="last but one", help="Decoder layer for --alignment, counted from 0."
+        ),
     ] = None,
     json: Json = False,
     int8: Int8 = False,
     compile_: Compile = False,
     threads: Threads = None,
 ) -> None:
-    """Translate texts: a line for each, in their order.
+    """Translate texts: one line for each, in their order.
 
     An empty text has an empty translation. Line breaks inside a text stay where they are.
 
@@ -80,78 +84,84 @@ def translate(
     from json import dumps
 
     if layer is not None and not alignment:
-        raise UsageError(f"--layer {layer} says whose looks --alignment shows; give both")
-    asked = read_texts(texts, file)
+        raise UsageError(f"--layer {layer} is the layer of the alignment; add --alignment")
+    inputs = read_texts(texts, file)
     engine = load_engine(model, int8, threads, compile_)
-    told = Told()
-    for portion in _portions(asked):
-        told.progress()
+    if beams is None:
+        beams = max(DEFAULT_BEAMS, best)
+    progress = TranslationProgress()
+    for batch in _growing_batches(inputs):
+        progress.show()
         for translation in engine.translate(
-            portion,
-            beams=max(USUAL, best) if beams is None else beams,
+            batch,
+            beams=beams,
             best=best,
             length_penalty=length_penalty,
             long=cast("Long", long),
             alignment=alignment,
             layer=layer,
         ):
-            told.add(translation)
+            progress.add(translation)
             if json:
-                typer.echo(dumps(_fields(translation, best), ensure_ascii=False))
+                typer.echo(dumps(_json_fields(translation, best), ensure_ascii=False))
             else:
-                typer.echo(_shown(translation, best))
+                typer.echo(_text_lines(translation, best))
         sys.stdout.flush()
-    told.end()
+    progress.end()
 
 
-class Told:
-    """What is said on standard error: texts that were cut, how far it is, what was stopped."""
+class TranslationProgress:
+    """Prints speed, remarks about single texts and the number of truncated translations."""
 
     def __init__(self) -> None:
-        self.started = self.said = time.monotonic()
+        self.start_time = time.monotonic()
+        self.last_time = self.start_time
         self.count = 0
-        self.stopped = 0
+        self.truncated = 0
 
     def add(self, translation: "Translation") -> None:
         self.count += 1
-        self.stopped += translation.stop_reason == "length"
+        if translation.stop_reason == "length":
+            self.truncated += 1
         if translation.remark is not None:
             print_stderr(f"note: text {self.count:,}: {translation.remark}")
 
-    def progress(self) -> None:
+    def show(self) -> None:
         now = time.monotonic()
-        if self.count and now - self.said >= EVERY:
-            self.said = now
-            print_stderr(f"{self.count:,} texts, {self.count / (now - self.started):,.1f} a second")
+        if self.count and now - self.last_time >= PROGRESS_INTERVAL:
+            self.last_time = now
+            speed = self.count / (now - self.start_time)
+            print_stderr(f"{self.count:,} texts, {speed:,.1f} texts/s")
 
     def end(self) -> None:
-        if self.stopped:
+        if self.truncated:
             print_stderr(
-                f"note: {self.stopped:,} of {self.count:,} translations had not ended when they "
-                f"reached the most tokens one may have"
+                f"note: {self.truncated:,} of {self.count:,} translations reached the maximum "
+                "length before they ended"
             )
 
 
-def _portions(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The texts in order, in lists that grow."""
+def _growing_batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The texts in order, in lists that double in size."""
     texts = iter(texts)
-    size = FIRST
-    while portion := list(islice(texts, size)):
-        yield portion
-        size = min(2 * size, MOST)
+    size = FIRST_BATCH
+    while batch := list(islice(texts, size)):
+        yield batch
+        size = min(2 * size, MAX_BATCH)
 
 
-def _fields(translation: "Translation", best: int) -> dict[str, Any]:
-    names = ("source", "text", "score", "stop_reason")
-    found = {name: getattr(translation, name) for name in names}
+def _json_fields(translation: "Translation", best: int) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name in ("source", "text", "score", "stop_reason"):
+        fields[name] = getattr(translation, name)
     if best > 1:
-        found["alternatives"] = [vars(way) for way in translation.alternatives]
+        fields["alternatives"] = [vars(hypothesis) for hypothesis in translation.alternatives]
     if translation.alignment is not None:
-        found["alignment"] = [_link(link) for link in translation.alignment]
-    return found
+        fields["alignment"] = [_link_fields(link) for link in translation.alignment]
+    return fields
 
 
-def _link(link: "Link") -> dict[str, Any]:
+def _link_fields(link: "Link") -> dict[str, Any]:
     return {
         "source": link.source.text,
         "target": link.target.text,
@@ -161,15 +171,17 @@ def _link(link: "Link") -> dict[str, Any]:
     }
 
 
-def _shown(translation: "Translation", best: int) -> str:
-    """The translation, or all ways with their scores; below them the alignment, a word a row."""
-    rows = [translation.text]
+def _text_lines(translation: "Translation", best: int) -> str:
+    """The translation, or the best ones with their scores; below them the alignment by word."""
+    lines = [translation.text]
     if best > 1:
-        ways = enumerate(translation.alternatives, start=1)
-        rows = [f"{n:>3}  {way.score:8.3f}  {way.text}" for n, way in ways]
+        hypotheses = enumerate(translation.alternatives, start=1)
+        lines = [
+            f"{n:>3}  {hypothesis.score:8.3f}  {hypothesis.text}" for n, hypothesis in hypotheses
+        ]
     links = translation.alignment or ()
-    wide = max((len(link.target.text) for link in links), default=0)
-    for word, looks in groupby(links, key=lambda link: link.target):
-        seen = "  ".join(f"{link.source.text} {link.weight:.2f}" for link in looks)
-        rows.append(f"    {word.text:<{wide}}  {seen}")
-    return "\n".join(rows)
+    width = max((len(link.target.text) for link in links), default=0)
+    for target, target_links in groupby(links, key=lambda link: link.target):
+        sources = "  ".join(f"{link.source.text} {link.weight:.2f}" for link in target_links)
+        lines.append(f"    {target.text:<{width}}  {sources}")
+    return "\n".join(lines)

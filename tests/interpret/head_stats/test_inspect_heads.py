@@ -81,7 +81,7 @@ def test_texts_as_arguments_are_the_same_as_from_a_file(qkv, writer: Path, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["a text"], "texts are for --heads"),
+        (["a text"], "texts are only used to measure attention heads; add --heads"),
         (["--heads", ""], "3 tokens or more"),
         (["--heads", "a b", "--file", "x"], "exclude each other"),
         (["--heads", "the dog " * 99], "the model reads at most 97"),
