@@ -154,10 +154,10 @@ def test_mistakes_are_one_line_before_any_work(
 ) -> None:
     (tmp_path / "blank.txt").write_text("\n \n")
     for arguments, said in (
-        ((encoder, lines, "-k", 13), "--k 13 clusters cannot be made of 12 texts"),
+        ((encoder, lines, "-k", 13), "-k 13 clusters cannot be made of 12 texts"),
         ((encoder, lines, "-k", 0), "-k"),
         ((encoder, lines, "-o", tmp_path / "r.pdf"), ".html or .csv"),
-        ((encoder, lines, "-k", 2, "--method", "hdbscan"), "leave k=2 out"),
+        ((encoder, lines, "-k", 2, "--method", "hdbscan"), "leave -k 2 out"),
         ((encoder, lines, "--method", "dbscan"), "--method"),
         ((encoder, tmp_path / "blank.txt"), "is empty"),
         ((encoder, tmp_path / "nowhere.txt"), "nowhere.txt"),

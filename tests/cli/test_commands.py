@@ -61,7 +61,7 @@ MISTAKES = {
     ("explain", "--worksheet-template", "--notes"): "--worksheet-template and --notes exclude",
     ("explain", "--worksheet", "nowhere.toml"): "cannot read nowhere.toml",
     ("tour", "--device", "gpu"): 'unknown device "gpu"; use auto, cpu, cuda or mps',
-    ("lemma", "--samples", "5"): "samples=5 is too few",
+    ("lemma", "--samples", "5"): "--samples 5 is too few",
     ("lemma", "--seed", "-1"): "--seed",
     ("lemma", "-o", "picture.gif"): ".png, .svg, .pdf",
 }

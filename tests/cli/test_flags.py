@@ -1,5 +1,6 @@
 """Library errors name Python arguments, the command line spells them as flags."""
 
+from qkv.cli.cluster import cluster
 from qkv.cli.flags import flags_of, spell_flags
 from qkv.cli.generate import generate
 
@@ -14,3 +15,7 @@ def test_arguments_of_the_command_become_flags() -> None:
 
 def test_other_names_stay_as_they_are() -> None:
     assert spell_flags("heads=4 must divide width=250", FLAGS) == "heads=4 must divide width=250"
+
+
+def test_an_option_without_a_long_spelling_keeps_its_short_one() -> None:
+    assert spell_flags("k=13 clusters", flags_of(cluster)) == "-k 13 clusters"

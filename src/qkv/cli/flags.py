@@ -28,6 +28,9 @@ def flags_of(command: Callable[..., object]) -> dict[str, str]:
 def _flag(argument: str, option: OptionInfo) -> str:
     """The long spelling if the option has one, else its short one, else made of its name."""
     spellings = list(option.param_decls or ())
+    # In Annotated[..., Option("-k")] the first spelling takes the position of the default.
+    if isinstance(option.default, str) and option.default.startswith("-"):
+        spellings.insert(0, option.default)
     for spelling in spellings:
         if spelling.startswith("--"):
             return spelling
