@@ -220,7 +220,7 @@ def test_a_cross_slot_computes_once() -> None:
 def test_a_cache_is_not_used_for_another_source(shape: tuple[int, ...]) -> None:
     compute, slot = Computed(), CrossLayerCache()
     slot.get_or_compute(compute.source, compute)
-    with pytest.raises(CacheError, match=r"a source of B=2, S=4 but is given B=\d, S=\d"):
+    with pytest.raises(CacheError, match=r"a source of B=2, S=4 but this one has B=\d, S=\d"):
         slot.get_or_compute(numbers(*shape), compute)
 
 

@@ -68,7 +68,7 @@ def test_project_factored_reaches_only_as_many_directions_as_its_rank() -> None:
 
 
 def test_heads_that_do_not_divide_the_width_are_named_with_both_numbers() -> None:
-    with pytest.raises(ShapeError, match="4 heads must divide the width 21"):
+    with pytest.raises(ShapeError, match="heads=4 must divide the width 21"):
         split_heads(numbers(B, T, D), 4)
 
 

@@ -172,7 +172,7 @@ def test_packed_texts_see_what_documents_see() -> None:
 
 def test_packed_texts_of_another_total_are_refused() -> None:
     q, k, v = numbers((1, 2, 7, 3), (1, 2, 7, 3), (1, 2, 7, 3), dtype=torch.float32)
-    with pytest.raises(MaskError, match=r"6 positions in all need one row.*T=7"):
+    with pytest.raises(MaskError, match=r"6 positions in all need B=1, T=6, S=6.*T=7"):
         fused(q, k, v, Mask.packed((2, 4)))
     with pytest.raises(MaskError, match="B=2"):
         fused(*(t.repeat(2, 1, 1, 1) for t in (q, k, v)), Mask.packed((2, 5)))

@@ -93,7 +93,7 @@ def test_sinusoids_of_a_batch_of_positions_are_row_by_row() -> None:
         assert torch.equal(row, sinusoids(mine, 6))
 
 
-BOTH_PAIRINGS = pytest.mark.parametrize("adjacent", [True, False], ids=["neighbours", "halves"])
+BOTH_PAIRINGS = pytest.mark.parametrize("interleaved", [True, False], ids=["neighbours", "halves"])
 
 
 def test_frequencies_fall_from_one_towards_one_over_the_base() -> None:
@@ -103,14 +103,18 @@ def test_frequencies_fall_from_one_towards_one_over_the_base() -> None:
 
 
 def test_a_quarter_turn_by_hand_with_neighbours_paired() -> None:
-    turn = rope_rotation(torch.tensor([0, 1]), torch.tensor([math.pi / 2, math.pi]), adjacent=True)
+    turn = rope_rotation(
+        torch.tensor([0, 1]), torch.tensor([math.pi / 2, math.pi]), interleaved=True
+    )
     x = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]]])
     expected = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [-2.0, 1.0, -3.0, -4.0]]]])
     torch.testing.assert_close(turn.rotate(x), expected)
 
 
 def test_a_quarter_turn_by_hand_with_halves_paired() -> None:
-    turn = rope_rotation(torch.tensor([0, 1]), torch.tensor([math.pi / 2, math.pi]), adjacent=False)
+    turn = rope_rotation(
+        torch.tensor([0, 1]), torch.tensor([math.pi / 2, math.pi]), interleaved=False
+    )
     x = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]]])
     expected = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [-3.0, -2.0, 1.0, -4.0]]]])
     torch.testing.assert_close(turn.rotate(x), expected)
@@ -125,13 +129,15 @@ def test_a_quarter_turn_by_hand_with_halves_paired() -> None:
     seed=st.integers(0, 99),
 )
 def test_the_dot_product_depends_only_on_the_distance(
-    adjacent: bool, first: int, distance: int, shift: int, seed: int
+    interleaved: bool, first: int, distance: int, shift: int, seed: int
 ) -> None:
     q, k = normal(1, 1, 1, 10, seed=seed), normal(1, 1, 1, 10, seed=seed + 1000)
     rates = frequencies(10, dtype=DOUBLE)
 
     def product(at_q: int, at_k: int) -> torch.Tensor:
-        turn_q, turn_k = (rope_rotation(torch.tensor([at]), rates, adjacent) for at in (at_q, at_k))
+        turn_q, turn_k = (
+            rope_rotation(torch.tensor([at]), rates, interleaved) for at in (at_q, at_k)
+        )
         return (turn_q.rotate(q) * turn_k.rotate(k)).sum()
 
     here, there = product(first, first + distance), product(first + shift, first + distance + shift)
@@ -139,43 +145,43 @@ def test_the_dot_product_depends_only_on_the_distance(
 
 
 @BOTH_PAIRINGS
-def test_a_rotation_keeps_the_length(adjacent: bool) -> None:
+def test_a_rotation_keeps_the_length(interleaved: bool) -> None:
     x = normal(2, 3, 7, 10)
-    turned = rope_rotation(torch.arange(7), frequencies(10, dtype=DOUBLE), adjacent).rotate(x)
+    turned = rope_rotation(torch.arange(7), frequencies(10, dtype=DOUBLE), interleaved).rotate(x)
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
     assert not torch.allclose(turned[:, :, 1:], x[:, :, 1:])
 
 
 @BOTH_PAIRINGS
-def test_position_zero_is_not_turned(adjacent: bool) -> None:
+def test_position_zero_is_not_turned(interleaved: bool) -> None:
     x = normal(2, 3, 1, 10)
-    assert torch.equal(rope_rotation(torch.zeros(1), frequencies(10), adjacent).rotate(x), x)
+    assert torch.equal(rope_rotation(torch.zeros(1), frequencies(10), interleaved).rotate(x), x)
 
 
 def test_both_pairings_are_the_same_up_to_the_order_of_features() -> None:
     x, rates = normal(2, 3, 7, 10), frequencies(10, dtype=DOUBLE)
     order = torch.tensor([0, 2, 4, 6, 8, 1, 3, 5, 7, 9])  # first of each pair, then second
-    neighbours = rope_rotation(torch.arange(7), rates, adjacent=True).rotate(x)
-    halves = rope_rotation(torch.arange(7), rates, adjacent=False).rotate(x[..., order])
+    neighbours = rope_rotation(torch.arange(7), rates, interleaved=True).rotate(x)
+    halves = rope_rotation(torch.arange(7), rates, interleaved=False).rotate(x[..., order])
     torch.testing.assert_close(neighbours[..., order], halves)
 
 
 @BOTH_PAIRINGS
-def test_a_partial_rotation_leaves_the_rest_alone(adjacent: bool) -> None:
+def test_a_partial_rotation_leaves_the_rest_alone(interleaved: bool) -> None:
     x = normal(2, 3, 7, 11)
-    turn = rope_rotation(torch.arange(7), frequencies(6, dtype=DOUBLE), adjacent)
+    turn = rope_rotation(torch.arange(7), frequencies(6, dtype=DOUBLE), interleaved)
     turned = turn.rotate(x)
     assert torch.equal(turned[..., 6:], x[..., 6:])
     torch.testing.assert_close(turned[..., :6], turn.rotate(x[..., :6]))
 
 
 @BOTH_PAIRINGS
-def test_a_batch_of_positions_equals_turning_row_by_row(adjacent: bool) -> None:
+def test_a_batch_of_positions_equals_turning_row_by_row(interleaved: bool) -> None:
     x, rates = normal(3, 2, 5, 6), frequencies(6, dtype=DOUBLE)
     positions = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 11], [0, 1, 0, 1, 2]])
-    together = rope_rotation(positions, rates, adjacent).rotate(x)
+    together = rope_rotation(positions, rates, interleaved).rotate(x)
     apart = [
-        rope_rotation(mine, rates, adjacent).rotate(row[None])
+        rope_rotation(mine, rates, interleaved).rotate(row[None])
         for mine, row in zip(positions, x, strict=True)
     ]
     torch.testing.assert_close(together, torch.cat(apart))

@@ -4,16 +4,17 @@ The caller makes a `KVCache`, passes it in and owns it; no module stores one. Th
 layer has its own length and advances only itself.
 
 `RaggedCache` is the cache of continuous batching: rows of different lengths come and go. All rows
-end at the same column and begin wherever they must, so the newest key of every row stands in the
-last column. A mask that counts distances between columns (a window, T5's buckets, ALiBi) is
-therefore right for every row, and new keys are written for all rows at once. What stands before a
-row's first key is masked and always finite: a NaN would pass through the mask. A row that stays by
-itself is moved to the first column of a plain cache: then nothing is masked, and every fast path
-for a single sequence applies.
+end at the same column and start at different ones, so the newest key of every row is in the last
+column. A mask that counts distances between columns (a window, T5's buckets, ALiBi) is
+therefore right for every row, and new keys are written for all rows at once. The columns before a
+row's first key are masked and always finite, because 0 × NaN is NaN: a weight of 0 would not hide
+one. A single row that stays without others is moved to the first column of a plain cache: then
+nothing is masked, and every fast path for a single sequence applies.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -45,6 +46,7 @@ class LayerCache:
         """All keys and values so far, with k, v (B, K, T, E) appended; views of the cache."""
         T = self._expect(k, v)
         if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
+            # Writing in place would change tensors that the backward pass still needs.
             raise CacheError("a cache is for generating, not for training; use torch.no_grad()")
         stop = self.length + T
         if stop > self.capacity:
@@ -62,15 +64,17 @@ class LayerCache:
 
         This runs for every token, so the case that everything fits comes first and is cheap.
         """
-        (B, K, _, E), width = self.k.shape, self.v.shape[-1]
-        T = k.shape[2] if k.dim() == 4 else -1
-        if k.shape == (B, K, T, E) and v.shape == (B, K, T, width):
-            return T
+        B, K, _, E = self.k.shape
+        width = self.v.shape[-1]
+        if k.dim() == 4:
+            T = k.shape[2]
+            if k.shape == (B, K, T, E) and v.shape == (B, K, T, width):
+                return T
         n = expect(k=(k, "B K T E"), v=(v, "B K T value"))
         sizes = {"B": B, "K": K, "E": E, "value": width}
         expected = ", ".join(f"{axis}={size}" for axis, size in sizes.items())
         actual = ", ".join(f"{axis}={n[axis]}" for axis in sizes)
-        raise CacheError(f"the cache was made for {expected} but is given {actual}")
+        raise CacheError(f"the cache was made for {expected} but k and v have {actual}")
 
     def truncate(self, length: int) -> None:
         """Forget every position from `length` on."""
@@ -86,13 +90,14 @@ class LayerCache:
         self.v[:, :, filled] = self.v[:, :, filled].index_select(0, rows)
 
     def fork(self, copies: int) -> LayerCache:
-        """An independent copy in which every row stands `copies` times."""
-        k, v = (t.repeat_interleave(copies, dim=0) for t in (self.k, self.v))
+        """An independent copy in which every row is repeated `copies` times."""
+        k = self.k.repeat_interleave(copies, dim=0)
+        v = self.v.repeat_interleave(copies, dim=0)
         return LayerCache(k, v, self.length)
 
 
 class CrossLayerCache:
-    """The keys and values of one source text for one decoder layer, computed once."""
+    """The keys and values of one source for the cross attention of one layer, computed once."""
 
     def __init__(self, entry: tuple[Tensor, Tensor] | None = None) -> None:
         self.entry = entry
@@ -100,29 +105,34 @@ class CrossLayerCache:
     def get_or_compute(self, source: Tensor, compute: Compute) -> tuple[Tensor, Tensor]:
         """The keys and values of the source (B, S, D), computed on the first call only.
 
-        They are stored head by head, because every later token reads them again.
+        They are stored contiguously per head, because every later token reads them again.
         """
         if self.entry is None:
             k, v = compute(source)
             self.entry = (k.contiguous(), v.contiguous())
-        B, S = self.entry[0].shape[0], self.entry[0].shape[2]
+        B, _, S, _ = self.entry[0].shape
         if source.shape[:2] != (B, S):
             raise CacheError(
-                f"the cache belongs to a source of B={B}, S={S} but is given "
+                f"the cache belongs to a source of B={B}, S={S} but this one has "
                 f"B={source.shape[0]}, S={source.shape[1]}; make an empty cache for another source"
             )
         return self.entry
 
     def reorder(self, rows: Tensor) -> None:
+        """Row b becomes what row rows[b] was."""
         if self.entry is not None:
-            _check_order(rows, self.entry[0])
-            self.entry = (self.entry[0].index_select(0, rows), self.entry[1].index_select(0, rows))
+            k, v = self.entry
+            _check_order(rows, k)
+            self.entry = (k.index_select(0, rows), v.index_select(0, rows))
 
     def fork(self, copies: int) -> CrossLayerCache:
+        """An independent copy in which every row is repeated `copies` times."""
         if self.entry is None:
             return CrossLayerCache()
-        k, v = (t.repeat_interleave(copies, dim=0) for t in self.entry)
-        return CrossLayerCache((k, v))
+        k, v = self.entry
+        return CrossLayerCache(
+            (k.repeat_interleave(copies, dim=0), v.repeat_interleave(copies, dim=0))
+        )
 
 
 class NoLayerCache:
@@ -139,11 +149,15 @@ NO_CACHE = NoLayerCache()
 
 
 class KVCache:
-    """A cache per layer for self-attention and one for cross attention."""
+    """For every layer, a cache of self-attention and one of cross attention."""
 
-    def __init__(self, slots: list[LayerCache], cross: list[CrossLayerCache] | None = None) -> None:
-        self.layers = slots
-        self.cross = [CrossLayerCache() for _ in slots] if cross is None else cross
+    def __init__(
+        self, layers: list[LayerCache], cross: list[CrossLayerCache] | None = None
+    ) -> None:
+        if cross is None:
+            cross = [CrossLayerCache() for _ in layers]
+        self.layers = layers
+        self.cross = cross
 
     @classmethod
     def empty(
@@ -165,67 +179,71 @@ class KVCache:
         def buffer(width: int) -> Tensor:
             return torch.zeros(batch, kv_heads, capacity, width, device=device, dtype=dtype)
 
-        return cls(
-            [
-                LayerCache(buffer(head_width), buffer(value_width or head_width))
-                for _ in range(layers)
-            ]
-        )
+        caches = []
+        for _ in range(layers):
+            caches.append(LayerCache(buffer(head_width), buffer(value_width or head_width)))
+        return cls(caches)
 
     @property
     def length(self) -> int:
         """How many positions are in the cache."""
-        return self.layers[0].length if self.layers else 0
+        if not self.layers:
+            return 0
+        return self.layers[0].length
 
     @property
     def bytes(self) -> int:
         """Memory allocated for self-attention."""
-        return sum(t.nbytes for slot in self.layers for t in (slot.k, slot.v))
+        return sum(layer.k.nbytes + layer.v.nbytes for layer in self.layers)
 
     def truncate(self, length: int) -> None:
         """Forget every position from `length` on; the source of cross attention stays."""
-        for slot in self.layers:
-            slot.truncate(length)
+        for layer in self.layers:
+            layer.truncate(length)
 
     def reorder(self, rows: Tensor) -> None:
-        """Row b becomes what row rows[b] was: how a beam search follows its survivors."""
+        """Row b becomes what row rows[b] was, as beam search needs for its hypotheses."""
         rows = torch.as_tensor(rows)
-        for slot in self.layers:
-            slot.reorder(rows)
+        for layer in self.layers:
+            layer.reorder(rows)
         for cross in self.cross:
             cross.reorder(rows)
 
     def fork(self, copies: int = 1) -> KVCache:
-        """An independent cache in which every row stands `copies` times, neighbours together."""
+        """An independent cache in which every row is repeated `copies` times, next to itself."""
         if copies < 1:
             raise CacheError(f"a cache is forked into 1 or more copies, not {copies}")
-        return KVCache(
-            [slot.fork(copies) for slot in self.layers], [slot.fork(copies) for slot in self.cross]
-        )
+        layers = [layer.fork(copies) for layer in self.layers]
+        cross = [layer.fork(copies) for layer in self.cross]
+        return KVCache(layers, cross)
 
 
 def _check_order(rows: Tensor, tensor: Tensor) -> None:
+    """Raise a CacheError unless there is a valid row number for each row of the tensor."""
     if rows.shape != tensor.shape[:1]:
         raise CacheError(
             f"a new order needs one row number for each of {len(tensor)} rows, "
             f"but has shape {tuple(rows.shape)}"
         )
+    # Reading the numbers from a GPU would wait for everything queued there.
     if rows.device.type == "cpu" and any(not 0 <= row < len(tensor) for row in rows.tolist()):
         raise CacheError(f"rows {rows.tolist()} must be between 0 and {len(tensor) - 1}")
 
 
-PATIENCE = 4  # passes of a single row before moving it is worth the copy
+# Forward passes of a single row before moving it to a plain cache is worth the copy: another
+# sequence may join at any pass.
+PASSES_BEFORE_MOVE = 4
 
-BUCKET = 16  # visible keys are a multiple of this, so that kernels see few different shapes
+BUCKET = 16  # visible keys are a multiple of this, so that kernels meet few different shapes
 
 
 class RaggedLayerCache(LayerCache):
-    """One layer's keys and values, of which attention sees some rows and columns."""
+    """The keys and values of one layer, with a window of visible rows and columns."""
 
     def __init__(self, k: Tensor, v: Tensor, length: int = 0) -> None:
         super().__init__(k, v, length)
-        self.rows = 0
-        self.first = 0
+        self.rows = 0  # how many are visible
+        self.first = 0  # the first visible column
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """The visible keys and values, with k, v (B, K, T, E) as the last T of every row."""
@@ -243,68 +261,78 @@ class RaggedLayerCache(LayerCache):
 
 
 class RaggedCache:
-    """A cache whose rows are added, grow together, and are removed; its memory follows them."""
+    """A cache whose rows are added, grow together and are removed; its memory grows and shrinks."""
 
     def __init__(self, like: KVCache) -> None:
-        """No row yet, of the same layers, heads and widths as that cache."""
-        self.cache = KVCache(
-            [RaggedLayerCache(_buffer(s.k, 0, 0), _buffer(s.v, 0, 0)) for s in like.layers]
-        )
-        self.lengths: list[int] = []
-        self.alone = 0  # passes of a single row, since there were others
+        """No row yet; layers, heads and widths as in that cache."""
+        layers: list[LayerCache] = []
+        for layer in like.layers:
+            layers.append(RaggedLayerCache(_buffer(layer.k, 0, 0), _buffer(layer.v, 0, 0)))
+        self.cache = KVCache(layers)
+        self.lengths: list[int] = []  # keys of each row
+        self.single_row_passes = 0  # since there was more than one row
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     @property
     def end(self) -> int:
-        """The column behind every row's last key."""
+        """The column after the last key, the same for every row."""
         return self.cache.length
 
     def add(self, cache: KVCache, lengths: dict[int, int]) -> None:
         """Copy some rows of a cache, in which row b has its keys in the last lengths[b] columns."""
-        deep = max(lengths.values())
-        if deep > cache.length:
-            raise CacheError(f"a row of {deep} keys cannot come from a cache of {cache.length}")
-        first, last = len(self), len(self) + len(lengths)
-        self._reserve(last, max(deep, *self.lengths, 0), new=0)
-        start, rows = self.end - deep, list(lengths)
-        source = slice(cache.length - deep, cache.length)
-        for slot, other in zip(self.cache.layers, cache.layers, strict=True):
-            for mine, theirs in ((slot.k, other.k), (slot.v, other.v)):
-                mine[first:last, :, :start] = 0
-                mine[first:last, :, start : self.end] = theirs[rows, :, source]
+        longest = max(lengths.values())
+        if longest > cache.length:
+            raise CacheError(f"a row of {longest} keys cannot come from a cache of {cache.length}")
+        added = slice(len(self), len(self) + len(lengths))
+        self._reserve(added.stop, max(longest, *self.lengths, 0), new=0)
+        start = self.end - longest
+        rows = list(lengths)
+        columns = slice(cache.length - longest, cache.length)
+        for layer, source in zip(self.cache.layers, cache.layers, strict=True):
+            for target, values in ((layer.k, source.k), (layer.v, source.v)):
+                target[added, :, :start] = 0  # finite: an earlier row may have left NaN there
+                target[added, :, start : self.end] = values[rows, :, columns]
         self.lengths += lengths.values()
 
     def remove(self, row: int) -> None:
-        """Forget a row; the last one takes its number."""
+        """Forget a row; the last row takes its number, so that only one row is copied."""
         last = len(self) - 1
         if row != last:
-            for slot in self.cache.layers:
-                for t in (slot.k, slot.v):
+            for layer in self.cache.layers:
+                for t in (layer.k, layer.v):
                     t[row, :, : self.end] = t[last, :, : self.end]
         self.lengths[row] = self.lengths[last]
         self.lengths.pop()
-        rows, columns = len(self.cache.layers[0].k), self.cache.layers[0].capacity
-        if 4 * len(self) <= rows or 4 * _columns(max(self.lengths, default=0), 1) <= columns:
-            self._move(_power(len(self)), max(self.lengths, default=0), 1)
+        # Memory is given back only when three quarters are free. Otherwise rows that come and go
+        # around a power of two would be copied every time.
+        rows = len(self.cache.layers[0].k)
+        columns = self.cache.layers[0].capacity
+        longest = max(self.lengths, default=0)
+        if 4 * len(self) <= rows or 4 * _columns(longest, 1) <= columns:
+            self._move(_power_of_two(len(self)), longest, 1)
 
     def prepare(self, new: int = 1) -> tuple[Tensor | None, Mask | None]:
         """Prepare one forward pass with `cache` that appends `new` keys to every row.
 
-        -> the positions of the new tokens (B, new), and the mask that hides what is no key of
-        the row; one that stays by itself needs neither.
+        -> the positions of the new tokens (B, new), and the mask of the columns before each row's
+        first key; (None, None) for a single row in a plain cache, which needs neither.
         """
-        self.alone = self.alone + 1 if len(self) == 1 else 0
-        if self.alone > PATIENCE:
-            self._set_apart(new)
+        if len(self) == 1:
+            self.single_row_passes += 1
+        else:
+            self.single_row_passes = 0
+        if self.single_row_passes > PASSES_BEFORE_MOVE:
+            self._prepare_single_row(new)
             return None, None
         self._reserve(len(self), max(self.lengths), new)
         longest = max(self.lengths) + new
-        visible = -(-longest // BUCKET) * BUCKET  # rounded up
-        for slot in self.cache.layers:
-            assert isinstance(slot, RaggedLayerCache)
-            slot.rows, slot.first = len(self), self.end + new - visible
+        visible = math.ceil(longest / BUCKET) * BUCKET
+        for layer in self.cache.layers:
+            assert isinstance(layer, RaggedLayerCache)
+            layer.rows = len(self)
+            layer.first = self.end + new - visible
         device = self.cache.layers[0].k.device
         before = torch.tensor(self.lengths, device=device)[:, None]  # (B, 1)
         columns = torch.arange(visible, device=device)
@@ -312,18 +340,20 @@ class RaggedCache:
         self.lengths = [length + new for length in self.lengths]
         return before + torch.arange(new, device=device), Mask.explicit(allowed[:, None, None])
 
-    def _set_apart(self, new: int) -> None:
-        """Make ready for one pass of the only row."""
-        slot, (length,) = self.cache.layers[0], self.lengths
-        if isinstance(slot, RaggedLayerCache) or self.end + new > slot.capacity:
+    def _prepare_single_row(self, new: int) -> None:
+        """Prepare one forward pass of the only row, in a plain cache from column 0 on."""
+        (length,) = self.lengths
+        layer = self.cache.layers[0]
+        if isinstance(layer, RaggedLayerCache) or self.end + new > layer.capacity:
             self._move(1, length, new, margin=0, kind=LayerCache)
         self.lengths = [length + new]
 
     def _reserve(self, rows: int, longest: int, new: int) -> None:
-        slot = self.cache.layers[0]
-        short = self.end + new > slot.capacity or self.end < longest + BUCKET
-        if rows > len(slot.k) or short:
-            self._move(max(_power(rows), len(slot.k)), longest, new)
+        """Make sure that many rows fit, with `new` columns after `end` and a margin before."""
+        layer = self.cache.layers[0]
+        too_few_columns = self.end + new > layer.capacity or self.end < longest + BUCKET
+        if rows > len(layer.k) or too_few_columns:
+            self._move(max(_power_of_two(rows), len(layer.k)), longest, new)
 
     def _move(
         self,
@@ -333,32 +363,38 @@ class RaggedCache:
         margin: int = BUCKET,
         kind: type[LayerCache] = RaggedLayerCache,
     ) -> None:
-        """Copy all rows to new tensors of that many rows and columns, behind a margin of zeros."""
-        kept, was = max(self.lengths, default=0), self.end
-        end, columns = longest + margin, _columns(longest, new)
+        """Copy all rows to new tensors for that many rows, so that they end at longest + margin.
 
-        def moved(t: Tensor) -> Tensor:
-            return _moved(t[: len(self), :, was - kept : was], _buffer(t, rows, columns), end)
+        The columns before the keys, at least `margin` of them, are zeros.
+        """
+        length = max(self.lengths, default=0)
+        old_end = self.end
+        new_end = longest + margin
+        columns = _columns(longest, new)
 
-        for i, slot in enumerate(self.cache.layers):  # each gives up its old room at once
-            self.cache.layers[i] = kind(moved(slot.k), moved(slot.v), end)
+        def copy(t: Tensor) -> Tensor:
+            buffer = _buffer(t, rows, columns)
+            keys = t[: len(self), :, old_end - length : old_end]
+            buffer[: len(self), :, new_end - length : new_end] = keys
+            return buffer
 
-
-def _moved(rows: Tensor, fresh: Tensor, end: int) -> Tensor:
-    """The fresh buffer with these rows first, so that they end at that column."""
-    fresh[: len(rows), :, end - rows.shape[2] : end] = rows
-    return fresh
+        # Layer by layer: the old tensors of a layer are freed before the next one is copied.
+        for i, layer in enumerate(self.cache.layers):
+            self.cache.layers[i] = kind(copy(layer.k), copy(layer.v), new_end)
 
 
 def _buffer(like: Tensor, rows: int, columns: int) -> Tensor:
+    """Zeros for that many rows and columns, with the heads, width and dtype of another tensor."""
     return like.new_zeros(rows, like.shape[1], columns, like.shape[3])
 
 
 def _columns(longest: int, new: int) -> int:
-    """Columns for half as many keys again before everything has to be copied."""
-    return _power((longest + new + BUCKET) * 3 // 2)
+    """The columns to allocate: keys may grow by half before they have to be copied again."""
+    return _power_of_two((longest + new + BUCKET) * 3 // 2)
 
 
-def _power(least: int) -> int:
-    """The first power of two that is no less."""
-    return 1 << max(0, least - 1).bit_length() if least else 0
+def _power_of_two(minimum: int) -> int:
+    """The smallest power of two that is at least the minimum; 0 for 0."""
+    if minimum == 0:
+        return 0
+    return 1 << (minimum - 1).bit_length()

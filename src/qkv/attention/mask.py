@@ -1,12 +1,12 @@
-"""Who may look at whom: a mask is a description, and kernels ask it for the part they need.
+"""Attention masks: a description of which query may attend to which key, and biases on scores.
 
 One convention everywhere: True = may attend. Masks compose with `&`:
 
     Mask.causal() & Mask.padding(lengths) & Mask.bias(table)
 
-A kernel asks about one `Tile` of the score matrix at a time. The reference kernel asks for the
-whole matrix; the fused kernel asks for a strip at a time, or for nothing at all, so that no
-T×S matrix ever exists.
+A mask is made dense only for one `Tile` of the score matrix at a time. The reference kernel uses a
+single tile for all scores; the fused kernel uses a few rows at a time, or no tile at all, so that
+no T×S matrix ever exists.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from qkv.errors import MaskError
 class Tile:
     """A rectangle of the score matrix: some queries against some keys.
 
-    Query t stands at key position t + offset. The offset is S − T, so the last query always
-    meets the last key; that is what a cache needs, where T new queries follow S − T old keys.
+    Query t has key position t + offset. The offset is S − T, so the last query is aligned with the
+    last key, as a KV cache requires: T new queries follow S − T cached keys.
     """
 
     queries: range
@@ -37,11 +37,13 @@ class Tile:
 
     @classmethod
     def full(cls, T: int, S: int, device: torch.device) -> Tile:
+        """The tile of all T queries and all S keys."""
         return cls(range(T), range(S), S - T, device)
 
     def rows(self) -> Tensor:
-        """The key position each query stands at, (t, 1)."""
-        start, stop = self.queries.start + self.offset, self.queries.stop + self.offset
+        """The key position of each query, (t, 1)."""
+        start = self.queries.start + self.offset
+        stop = self.queries.stop + self.offset
         return torch.arange(start, stop, device=self.device)[:, None]
 
     def columns(self) -> Tensor:
@@ -58,91 +60,98 @@ class Tile:
 
 
 class MaskPart:
-    """One reason to look or not to look; what it answers broadcasts to (B, H, t, s)."""
+    """One condition or one bias; what its methods return broadcasts to (B, H, t, s)."""
 
-    relative: ClassVar[bool] = False  # it goes by the distance from query to key alone
+    # Whether the part depends only on the distance from query to key. Such a part applies
+    # unchanged to each of several packed texts, wherever in the row it begins.
+    relative: ClassVar[bool] = False
 
     def allowed(self, tile: Tile) -> Tensor | None:
         """True where the query may attend; None where all of the tile may."""
         return None
 
     def bias(self, tile: Tile) -> Tensor | None:
-        """A finite number to add to each scaled score; None for no addition."""
+        """Finite numbers to add to the scaled scores of the tile, or None for no bias."""
         return None
 
     def key_range(self, tile: Tile) -> range:
-        """The keys these queries could see at all, as one run."""
+        """A contiguous range with every key that a query of the tile may attend to."""
         return tile.keys
 
     def per_query(self) -> bool:
-        """Whether queries get answers of their own; if not, T never matters."""
+        """Whether queries may have different masks; if not, one row serves all of them."""
         return True
 
     def needs_grad(self) -> bool:
-        """Whether the bias takes a gradient, which torch's fused kernel cannot give."""
+        """Whether the bias needs a gradient, which torch's fused kernel does not compute."""
         return False
 
     def check(self, sizes: dict[str, int]) -> None:
-        """Raise a MaskError if this part was made for other B, H, T or S."""
+        """Raise a MaskError if this part does not fit these sizes B, H, T and S."""
 
 
 @dataclass(frozen=True)
 class Mask:
-    """All its parts must allow a key for a query to see it; their biases add up."""
+    """A query attends to a key if all parts allow it; the biases of the parts add up."""
 
     parts: tuple[MaskPart, ...] = ()
 
     @staticmethod
     def full() -> Mask:
-        """Every query sees every key."""
+        """Every query attends to every key."""
         return Mask()
 
     @staticmethod
     def causal() -> Mask:
-        """A query sees its own position and what comes before it."""
+        """A query attends to its own position and to those before it."""
         return Mask((Causal(),))
 
     @staticmethod
     def window(before: int, after: int = 0) -> Mask:
-        """A query sees its own position, `before` keys before it and `after` keys after it."""
+        """A query attends to its own position, `before` keys before it and `after` after it.
+
+        Sliding-window attention (Beltagy et al. 2020, "Longformer").
+        """
         return Mask((Window(before, after),))
 
     @staticmethod
     def padding(lengths: Tensor) -> Mask:
-        """In row b only the first lengths[b] keys are real; lengths (B,)."""
+        """In row b only the first lengths[b] keys are tokens, the rest is padding; lengths (B,)."""
         return Mask((Padding(torch.as_tensor(lengths)),))
 
     @staticmethod
     def query_lengths(lengths: Tensor) -> Mask:
-        """In row b nobody reads what comes out behind position lengths[b]; lengths (B,).
+        """In row b the outputs from position lengths[b] on are unused; lengths (B,).
 
-        It hides nothing; a kernel may leave those positions out.
+        It masks nothing, but a kernel may skip those queries.
         """
         return Mask((QueryLengths(torch.as_tensor(lengths)),))
 
     @staticmethod
     def documents(ids: Tensor, key_ids: Tensor | None = None) -> Mask:
-        """Packed texts do not see each other; ids (B, T) number the text at each position.
+        """A query attends to keys of its own document; ids (B, T) number the documents of a row.
 
         key_ids (B, S) are needed only where the keys are not the queries' own positions.
         """
-        return Mask((Documents(ids, ids if key_ids is None else key_ids),))
+        if key_ids is None:
+            key_ids = ids
+        return Mask((Documents(ids, key_ids),))
 
     @staticmethod
     def packed(lengths: Sequence[int]) -> Mask:
-        """Texts of these lengths stand one after the other in a single row and see themselves.
+        """Texts of these lengths are concatenated in a single row and attend to themselves.
 
-        It is `documents` for B = 1, with numbers a kernel can go by: each text on its own.
+        The same as `documents` with B = 1, but the lengths let a kernel compute text by text.
         """
         return Mask((Packed(tuple(lengths)),))
 
     @staticmethod
-    def explicit(seen: Tensor) -> Mask:
-        """Exactly this boolean grid, (T, S) or (B, H, T, S) with axes of size 1 where shared.
+    def explicit(allowed: Tensor) -> Mask:
+        """Exactly this boolean tensor, (T, S) or (B, H, T, S); axes of size 1 broadcast.
 
-        The backward pass may look at it again: leave it unchanged until then.
+        The backward pass may read it again, so do not modify it in place before that.
         """
-        return Mask((Explicit(seen),))
+        return Mask((Explicit(allowed),))
 
     @staticmethod
     def bias(values: Tensor) -> Mask:
@@ -152,19 +161,24 @@ class Mask:
     def __and__(self, other: Mask) -> Mask:
         if not isinstance(other, Mask):
             raise MaskError(f"a Mask composes with a Mask, not with a {type(other).__name__}")
-        if not (self.parts and other.parts):
-            return self if self.parts else other
+        # The full mask has no parts, so the result is the other operand.
+        if not other.parts:
+            return self
+        if not self.parts:
+            return other
         return Mask(self.parts + other.parts)
 
     def per_query(self) -> bool:
+        """Whether queries may have different masks."""
         return any(part.per_query() for part in self.parts)
 
     def only_causal(self) -> bool:
-        hiding = [part for part in self.parts if not isinstance(part, QueryLengths)]
-        return bool(hiding) and all(isinstance(part, Causal) for part in hiding)
+        """Whether this is the causal mask, for which torch's kernel needs no tensor."""
+        conditions = [part for part in self.parts if not isinstance(part, QueryLengths)]
+        return bool(conditions) and all(isinstance(part, Causal) for part in conditions)
 
     def packing(self) -> tuple[Packed, Mask] | None:
-        """The packed texts and what each of them sees of itself, if it may be asked alone."""
+        """The packed texts and the mask within each; None if texts cannot be computed alone."""
         packed = [part for part in self.parts if isinstance(part, Packed)]
         if len(packed) != 1:
             return None
@@ -174,42 +188,58 @@ class Mask:
         return packed[0], Mask(others)
 
     def needs_grad(self) -> bool:
+        """Whether a bias needs a gradient in the current grad mode."""
         return torch.is_grad_enabled() and any(part.needs_grad() for part in self.parts)
 
     def check(self, sizes: dict[str, int]) -> None:
+        """Raise a MaskError if a part does not fit these sizes B, H, T and S."""
         for part in self.parts:
             part.check(sizes)
 
     def key_range(self, tile: Tile) -> range:
-        """The run of keys outside which these queries see nothing; may be empty."""
-        runs = [part.key_range(tile) for part in self.parts] or [tile.keys]
-        start = max(run.start for run in runs)
-        return range(start, max(start, min(run.stop for run in runs)))
+        """The range of keys outside which every score of the tile is masked; may be empty."""
+        start = tile.keys.start
+        stop = tile.keys.stop
+        for part in self.parts:
+            keys = part.key_range(tile)
+            start = max(start, keys.start)
+            stop = min(stop, keys.stop)
+        return range(start, max(start, stop))
 
     def allowed_in(self, tile: Tile) -> Tensor | None:
-        """The boolean grid of the tile, or None where every query sees every key of it."""
-        seen: Tensor | None = None
+        """True where a query of the tile may attend; None where nothing is masked."""
+        result: Tensor | None = None
         for part in self.parts:
-            grid = part.allowed(tile)
-            if grid is not None:
-                seen = grid if seen is None else seen & grid
-        return seen
+            allowed = part.allowed(tile)
+            if allowed is None:
+                continue
+            if result is None:
+                result = allowed
+            else:
+                result = result & allowed
+        return result
 
     def bias_in(self, tile: Tile) -> Tensor | None:
-        """What is added to the scaled scores of the tile, or None."""
+        """The sum of all biases on the scaled scores of the tile, or None."""
         total: Tensor | None = None
         for part in self.parts:
             bias = part.bias(tile)
-            if bias is not None:
-                total = bias if total is None else total + bias
+            if bias is None:
+                continue
+            if total is None:
+                total = bias
+            else:
+                total = total + bias
         return total
 
     def dense(self, T: int, S: int, device: torch.device | str = "cpu") -> Tensor:
-        """The whole grid, for people and tests: bool, broadcastable to (B, H, T, S)."""
+        """The mask as a boolean tensor, (T, S) or (B, H, T, S); for display and tests."""
         tile = Tile.full(T, S, torch.device(device))
-        seen = self.allowed_in(tile)
-        everything = torch.ones(T, S, dtype=torch.bool, device=tile.device)
-        return everything if seen is None else everything & seen
+        full = torch.ones(T, S, dtype=torch.bool, device=tile.device)
+        allowed = self.allowed_in(tile)
+        if allowed is None:
+            return full
+        return full & allowed
 
 
 FULL_MASK = Mask.full()
@@ -222,17 +252,20 @@ class Causal(MaskPart):
     relative: ClassVar[bool] = True
 
     def allowed(self, tile: Tile) -> Tensor | None:
+        # The first query already reaches the last key: a decoding step needs no mask.
         if tile.queries.start + tile.offset >= tile.keys.stop - 1:
             return None
         return tile.columns() <= tile.rows()
 
     def key_range(self, tile: Tile) -> range:
-        return range(tile.keys.start, min(tile.keys.stop, max(0, tile.queries.stop + tile.offset)))
+        # With fewer keys than queries the offset is negative, and the first queries reach no key.
+        stop = max(0, tile.queries.stop + tile.offset)
+        return range(tile.keys.start, min(tile.keys.stop, stop))
 
 
 @dataclass(frozen=True)
 class Window(MaskPart):
-    """Only keys near the query."""
+    """Only keys within a distance of the query."""
 
     relative: ClassVar[bool] = True
 
@@ -242,8 +275,8 @@ class Window(MaskPart):
     def __post_init__(self) -> None:
         if self.before < 0 or self.after < 0:
             raise MaskError(
-                f"a window reaches a number of keys before and after its query; "
-                f"before={self.before}, after={self.after} must not be negative"
+                f"before={self.before}, after={self.after} must not be negative: "
+                f"a window counts keys before and after its query"
             )
 
     def allowed(self, tile: Tile) -> Tensor | None:
@@ -275,7 +308,7 @@ class Padding(MaskPart):
 
 @dataclass(frozen=True, eq=False)
 class QueryLengths(MaskPart):
-    """Nothing is hidden, but what comes out behind these lengths is not read."""
+    """Nothing is masked; outputs beyond these lengths are unused."""
 
     lengths: Tensor
 
@@ -283,12 +316,12 @@ class QueryLengths(MaskPart):
         return False
 
     def check(self, sizes: dict[str, int]) -> None:
-        fit_axes("the lengths that are read have", self.lengths, "B", sizes)
+        fit_axes("query lengths have", self.lengths, "B", sizes)
 
 
 @dataclass(frozen=True, eq=False)
 class Documents(MaskPart):
-    """Only keys of the query's own text."""
+    """Only keys of the query's own document."""
 
     query_ids: Tensor
     key_ids: Tensor
@@ -305,33 +338,33 @@ class Documents(MaskPart):
 
 @dataclass(frozen=True)
 class Packed(MaskPart):
-    """Only keys of the query's own text, where texts stand one after the other in one row."""
+    """Only keys of the query's own text, where texts are concatenated in one row."""
 
     lengths: tuple[int, ...]
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """How many neighbours have the same length, and that length; empty texts left out."""
-        for length, equal in groupby(length for length in self.lengths if length):
-            yield len(list(equal)), length
+        """(count, length) of each run of neighbouring texts of equal length; no empty texts."""
+        for length, run in groupby(filter(None, self.lengths)):
+            yield len(list(run)), length
 
     def allowed(self, tile: Tile) -> Tensor | None:
-        places = torch.arange(len(self.lengths), device=tile.device)
-        text = places.repeat_interleave(torch.tensor(self.lengths, device=tile.device))  # (T,)
-        rows, columns = text[tile.rows()], text[tile.columns()]
-        return rows == columns  # (t, s)
+        numbers = torch.arange(len(self.lengths), device=tile.device)
+        lengths = torch.tensor(self.lengths, device=tile.device)
+        text_ids = numbers.repeat_interleave(lengths)  # (T,)
+        return text_ids[tile.rows()] == text_ids[tile.columns()]  # (t, s)
 
     def check(self, sizes: dict[str, int]) -> None:
         total = sum(self.lengths)
         if (sizes["B"], sizes["T"], sizes["S"]) != (1, total, total):
             raise MaskError(
-                f"packed texts of {total} positions in all need one row of as many queries and "
-                f"keys, but there are B={sizes['B']}, T={sizes['T']}, S={sizes['S']}"
+                f"packed texts of {total} positions in all need B=1, T={total}, S={total}, "
+                f"but there are B={sizes['B']}, T={sizes['T']}, S={sizes['S']}"
             )
 
 
 @dataclass(frozen=True, eq=False)
 class Explicit(MaskPart):
-    """A grid of booleans, as given."""
+    """A boolean tensor made by the caller."""
 
     grid: Tensor
 
@@ -349,17 +382,17 @@ class Explicit(MaskPart):
         return tile.crop(self.grid.to(tile.device))
 
     def check(self, sizes: dict[str, int]) -> None:
-        axes = "TS" if self.grid.dim() == 2 else "BHTS"
-        fit_axes("the explicit mask has", self.grid, axes, sizes, shared=True)
+        fit_axes("the explicit mask has", self.grid, _score_axes(self.grid), sizes, broadcast=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Bias(MaskPart):
-    """Numbers to add, as given."""
+    """Numbers to add to the scaled scores, made by the caller."""
 
     values: Tensor
 
     def __post_init__(self) -> None:
+        # −∞ would mask keys that `allowed` reports as visible.
         if not self.values.is_meta and not bool(torch.isfinite(self.values).all()):
             raise MaskError(
                 "a bias adds finite numbers but this one holds NaN or infinity; "
@@ -376,20 +409,31 @@ class Bias(MaskPart):
         return self.values.requires_grad
 
     def check(self, sizes: dict[str, int]) -> None:
-        axes = "TS" if self.values.dim() == 2 else "BHTS"
-        fit_axes("the bias has", self.values, axes, sizes, shared=True)
+        fit_axes("the bias has", self.values, _score_axes(self.values), sizes, broadcast=True)
+
+
+def _score_axes(tensor: Tensor) -> str:
+    """The axes of a tensor that broadcasts against scores."""
+    if tensor.dim() == 2:
+        return "TS"
+    return "BHTS"
 
 
 def fit_axes(
-    what: str, given: Tensor, axes: str, sizes: dict[str, int], shared: bool = False
+    subject: str, tensor: Tensor, axes: str, sizes: dict[str, int], broadcast: bool = False
 ) -> None:
-    """Each axis has its size; where axes may be shared, 1 fits any."""
-    wanted = tuple(sizes[axis] for axis in axes)
-    free = (1,) if shared else ()
-    if given.dim() != len(wanted) or any(
-        size not in (want, *free) for size, want in zip(given.shape, wanted, strict=True)
-    ):
+    """Raise a MaskError unless each axis has its size, or 1 where the tensor may broadcast."""
+    expected = tuple(sizes[axis] for axis in axes)
+    fits = tensor.dim() == len(expected)
+    if fits:
+        for actual, size in zip(tensor.shape, expected, strict=True):
+            if actual != size and not (broadcast and actual == 1):
+                fits = False
+    if not fits:
+        hint = ""
+        if broadcast:
+            hint = ", or 1 for an axis to broadcast"
         raise MaskError(
-            f"{what} shape {tuple(given.shape)} but this attention needs "
-            f"({', '.join(axes)}) = {wanted}" + (", 1 for an axis that is shared" * shared)
+            f"{subject} shape {tuple(tensor.shape)} but this attention needs "
+            f"({', '.join(axes)}) = {expected}{hint}"
         )

@@ -34,7 +34,10 @@ class RopeRotation:
         width = self.cos.shape[-1]
         if width < x.shape[-1]:
             return torch.cat((self.rotate(x[..., :width]), x[..., width:]), dim=-1)
-        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
+        cos = self.cos.to(x.dtype)
+        sin = self.sin.to(x.dtype)
+        # Without gradients and with halves as pairs, `roll` brings each feature's partner next to
+        # it, and the rotation takes two operations; decoding does this for every token.
         if not torch.is_grad_enabled() and not self.interleaved:
             return torch.addcmul(x * cos, x.roll(width // 2, dims=-1), self._signed.to(x.dtype))
         rotated: Tensor = _Rotate.apply(x, cos, sin, self.interleaved)  # type: ignore[no-untyped-call]
@@ -42,7 +45,7 @@ class RopeRotation:
 
     @cached_property
     def _signed(self) -> Tensor:
-        """sin, with a minus for the first of each pair: what its partner is multiplied with."""
+        """sin, negated for the first feature of each pair: the factor of its partner."""
         half = self.sin.shape[-1] // 2
         return torch.cat((-self.sin[..., :half], self.sin[..., half:]), dim=-1)
 
@@ -51,22 +54,26 @@ class _Rotate(torch.autograd.Function):
     """A rotation saves nothing of x: the gradient is the upstream one, rotated back."""
 
     @staticmethod
-    def forward(context: Any, x: Tensor, cos: Tensor, sin: Tensor, adjacent: bool) -> Tensor:
+    def forward(context: Any, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
         context.save_for_backward(cos, sin)
-        context.adjacent = adjacent
-        return _rotate_pairs(x, cos, sin, adjacent)
+        context.interleaved = interleaved
+        return _rotate_pairs(x, cos, sin, interleaved)
 
     @staticmethod
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin = context.saved_tensors
-        return _rotate_pairs(upstream[0], cos, -sin, context.adjacent), None, None, None
+        return _rotate_pairs(upstream[0], cos, -sin, context.interleaved), None, None, None
 
 
-def _rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, adjacent: bool) -> Tensor:
+def _rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     """Each pair (a, b) becomes (a·cos − b·sin, b·cos + a·sin)."""
     half = x.shape[-1] // 2
-    first = slice(0, None, 2) if adjacent else slice(0, half)
-    second = slice(1, None, 2) if adjacent else slice(half, None)
+    if interleaved:
+        first = slice(0, None, 2)
+        second = slice(1, None, 2)
+    else:
+        first = slice(0, half)
+        second = slice(half, None)
     result = x * cos
     result[..., first].addcmul_(x[..., second], sin[..., first], value=-1.0)
     result[..., second].addcmul_(x[..., first], sin[..., second])
@@ -84,19 +91,23 @@ NO_ROPE = NoRope()
 
 
 def rope_rotation(
-    positions: Tensor, frequencies: Tensor, adjacent: bool = False, factor: float = 1.0
+    positions: Tensor, frequencies: Tensor, interleaved: bool = False, factor: float = 1.0
 ) -> RopeRotation:
     """positions (T,) or (B, T) and frequencies (R/2,) -> the rotation of each position.
 
-    factor: queries and keys also grow by it (YaRN).
+    factor: queries and keys are also multiplied by it (the attention factor of YaRN).
     """
     angles = positions.to(frequencies.dtype)[..., None] * frequencies  # (..., T, R/2)
     if positions.dim() == 2:
         angles = angles[:, None]  # (B, 1, T, R/2)
-    both = angles.repeat_interleave(2, dim=-1) if adjacent else torch.cat((angles, angles), dim=-1)
+    # Both features of a pair rotate by the same angle.
+    if interleaved:
+        angles = angles.repeat_interleave(2, dim=-1)  # (..., T, R)
+    else:
+        angles = torch.cat((angles, angles), dim=-1)  # (..., T, R)
     if factor == 1.0:
-        return RopeRotation(both.cos(), both.sin(), adjacent)  # (..., T, R)
-    return RopeRotation(both.cos() * factor, both.sin() * factor, adjacent)
+        return RopeRotation(angles.cos(), angles.sin(), interleaved)
+    return RopeRotation(angles.cos() * factor, angles.sin() * factor, interleaved)
 
 
 def frequencies(
@@ -123,38 +134,40 @@ def ntk_base(base: float, factor: float, width: int) -> float:
 def scale_llama3(
     frequencies: Tensor, factor: float, low: float, high: float, trained_length: int
 ) -> Tensor:
-    """Llama 3's rule: slow pairs are slowed by `factor`, fast ones kept, those between blended.
+    """Llama 3's rule: low frequencies are divided by `factor`, high ones unchanged, others blended.
 
-    A pair is slow if it turns fewer than `low` times within the trained length, fast if more
-    than `high` times.
+    A frequency is low if it makes fewer than `low` rotations within the trained length, and high
+    if it makes more than `high`.
     """
-    turns = trained_length * frequencies / (2 * math.pi)
-    keep = ((turns - low) / (high - low)).clamp(0.0, 1.0)
-    return frequencies * keep + frequencies / factor * (1.0 - keep)
+    rotations = trained_length * frequencies / (2 * math.pi)
+    unscaled = ((rotations - low) / (high - low)).clamp(0.0, 1.0)  # the fraction that is not scaled
+    return frequencies * unscaled + frequencies / factor * (1.0 - unscaled)
 
 
 def scale_yarn(
     frequencies: Tensor, base: float, factor: float, fast: float, slow: float, trained_length: int
 ) -> Tensor:
-    """YaRN (Peng et al. 2023): pairs that turn more than `fast` times within the trained length
-    stay, those that turn fewer than `slow` times are slowed by `factor`, and between them the
-    share grows evenly from pair to pair.
+    """YaRN (Peng et al. 2023, section 3.2): a linear ramp between high and low frequencies.
+
+    Pairs that make more than `fast` rotations within the trained length are unchanged, those that
+    make fewer than `slow` are divided by `factor`; in between the two are blended, pair by pair.
     """
     pairs = len(frequencies)
 
-    def pair_that_turns(times: float) -> float:
-        return pairs * math.log(trained_length / (times * 2 * math.pi)) / math.log(base)
+    def pair_with_rotations(count: float) -> float:
+        return pairs * math.log(trained_length / (count * 2 * math.pi)) / math.log(base)
 
-    first = max(math.floor(pair_that_turns(fast)), 0)
-    last = min(math.ceil(pair_that_turns(slow)), 2 * pairs - 1)
-    places = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device)
-    slowed = ((places - first) / max(last - first, 0.001)).clamp(0.0, 1.0)
-    return frequencies / factor * slowed + frequencies * (1.0 - slowed)
+    first = max(math.floor(pair_with_rotations(fast)), 0)
+    last = min(math.ceil(pair_with_rotations(slow)), 2 * pairs - 1)
+    indices = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device)
+    # 0.001 as in the published code: it avoids a division by zero where the ramp is empty.
+    ramp = ((indices - first) / max(last - first, 0.001)).clamp(0.0, 1.0)
+    return frequencies / factor * ramp + frequencies * (1.0 - ramp)
 
 
 @dataclass(frozen=True, eq=False)
 class AlibiMask(MaskPart):
-    """Each head loses its own slope for every position of distance (Press et al. 2022)."""
+    """A bias of −slope × distance, with one slope per head (ALiBi, Press et al. 2022)."""
 
     relative: ClassVar[bool] = True
 
@@ -173,7 +186,7 @@ class AlibiMask(MaskPart):
 
 @dataclass(frozen=True, eq=False)
 class BucketMask(MaskPart):
-    """Each head adds a learned number for the bucket a distance falls in (Raffel et al. 2020)."""
+    """A learned bias per head and bucket of distances (T5, Raffel et al. 2020)."""
 
     relative: ClassVar[bool] = True
 
@@ -192,12 +205,13 @@ class BucketMask(MaskPart):
         return self.table.requires_grad
 
     def check(self, sizes: dict[str, int]) -> None:
-        fit_axes("distance buckets, one number a head, have", self.table[0], "H", sizes)
+        fit_axes("a bucket of distances, with one bias per head, has", self.table[0], "H", sizes)
 
 
 def alibi_slopes(heads: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """A geometric series from 2^(−8/n) to 2^−8; between powers of two, every other step of the
-    next one fills up, as in the paper's own code. (H,)
+    """The slope of each head, (H,): a geometric series from 2^(−8/n) to 2^−8.
+
+    Where H is no power of two, every other slope of the next one fills up, as in the paper's code.
     """
     n = 2 ** math.floor(math.log2(heads))
     slopes = [2 ** (-8 * (i + 1) / n) for i in range(n)]
@@ -211,8 +225,9 @@ def distance_buckets(
     """The bucket of each signed distance (key − query).
 
     Half of the buckets hold one distance each; the other half grow logarithmically up to
-    `farthest`, and the last one takes everything beyond. With `both_ways` the buckets are shared
-    out between keys before and keys after; otherwise keys after the query count as distance 0.
+    `max_distance`, and the last one takes everything beyond. With `bidirectional` one half of the
+    buckets is for keys before the query and one for keys after it; otherwise keys after the query
+    count as distance 0.
     """
     offset = torch.zeros_like(distance)
     if bidirectional:
@@ -222,6 +237,7 @@ def distance_buckets(
     else:
         distance = (-distance).clamp(min=0)
     exact = buckets // 2
+    # float32 as in the published code: a wider dtype may move distances at bucket borders.
     ratio = (distance.clamp(min=1).float() / exact).log() / math.log(max_distance / exact)
     far = exact + (ratio * (buckets - exact)).long()
     return offset + torch.where(distance < exact, distance, far.clamp(max=buckets - 1))
@@ -242,7 +258,9 @@ def sinusoids(
     exactly with `endpoint`, as some public translation models do.
     """
     count = (width + 1) // 2
-    steps = max(count - 1, 1) if endpoint else width / 2
+    steps = width / 2
+    if endpoint:
+        steps = max(count - 1, 1)
     exponents = torch.arange(count, device=positions.device, dtype=dtype) / steps
     angles = positions.to(dtype)[..., None] * base**-exponents  # (..., count)
     waves = (angles.sin(), angles.cos())
