@@ -73,7 +73,8 @@ def test_the_marks_of_0_1_are_special_tokens(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(tmp_path / "tokenizer" / "tokenizer.json")
     tokens = tokenizer.special_tokens
     assert (tokens.pad, tokens.bos, tokens.eos, tokens.mask) == ("<pad>", None, "<end>", "<mask>")
-    assert tokens.decoder_start == "a"
+    assert (tokens.forced_bos, tokens.extra_eos) == ("a", ("b",))
+    assert tokens.omit_source_eos
     tokenizer.save(tmp_path / "again.json")
     assert (tmp_path / "special_tokens.json").exists()
     assert not (tmp_path / "marks.json").exists()
