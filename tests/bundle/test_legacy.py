@@ -21,9 +21,7 @@ def test_a_bundle_of_0_1_gives_the_same_logits_and_text() -> None:
     model = qkv.load(OLD / "finished")
     with torch.no_grad():
         logits = model.model(torch.tensor([EXPECTED["prompt_ids"]]))[0, -1]
-    torch.testing.assert_close(
-        logits, torch.tensor(EXPECTED["last_logits"]), atol=1e-6, rtol=0.0
-    )
+    torch.testing.assert_close(logits, torch.tensor(EXPECTED["last_logits"]), atol=1e-6, rtol=0.0)
     tokens = model.generate("A query", temperature=0.0, max_tokens=9)
     assert "".join(token.text for token in tokens) == EXPECTED["greedy"]
 
