@@ -158,3 +158,17 @@ def test_a_model_is_left_as_it_was() -> None:
         assert not parameter.requires_grad
         assert torch.equal(parameter, before[name])
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+
+
+def test_gradients_left_from_training_neither_count_nor_change() -> None:
+    model = build(ALL["decoder: gpt"], seed=1)
+    gradients = {}
+    for number, (name, parameter) in enumerate(model.named_parameters()):
+        if number % 2:  # the others have none, as after a partial backward pass
+            parameter.grad = torch.full_like(parameter, 0.5)
+            gradients[name] = parameter.grad
+    assert_green(check(model, quick=True))
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is gradients.get(name)
+        if parameter.grad is not None:
+            assert (parameter.grad == 0.5).all()

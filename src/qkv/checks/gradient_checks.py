@@ -217,7 +217,7 @@ def measure_missing(subject: ModelUnderTest, tolerance: float) -> Finding:
 def _gradients(model: Model, task: Task, batches: Sequence[Batch]) -> Gradients:
     """The gradients of one step of the training loop; empty if its loss is not finite."""
     device = model.embedding.weight.device
-    with _training_without_dropout(model):
+    with _prepared_for_backward(model):
         capture = GradientCapture(model)
         # clip=inf: gradients are measured, but not scaled down.
         trainer = Trainer(model, task.loss, [capture], Constant(), total=1, clip=math.inf)
@@ -239,12 +239,18 @@ class GradientCapture(torch.optim.Optimizer):
 
 
 @contextmanager
-def _training_without_dropout(model: Model) -> Iterator[None]:
-    """Inside, every parameter is trainable and dropout is off; afterwards all is as before."""
+def _prepared_for_backward(model: Model) -> Iterator[None]:
+    """Inside, no parameter has a gradient, all are trainable and dropout is off.
+
+    Afterwards all is as before, gradients included.
+    """
     dropouts = [module for module in model.modules() if isinstance(module, Dropout)]
     thresholds = [module.threshold for module in dropouts]
     modes = [module.training for module in model.modules()]
     trainable = [parameter.requires_grad for parameter in model.parameters()]
+    gradients = [parameter.grad for parameter in model.parameters()]
+    # A backward pass adds to existing gradients in place, and training may have left some.
+    model.zero_grad(set_to_none=True)
     for dropout in dropouts:
         dropout.threshold = 0
     model.requires_grad_(True)
@@ -257,6 +263,8 @@ def _training_without_dropout(model: Model) -> Iterator[None]:
             module.training = mode
         for parameter, requires_grad in zip(model.parameters(), trainable, strict=True):
             parameter.requires_grad_(requires_grad)
+        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+            parameter.grad = gradient
 
 
 def skip_gradients(subject: ModelUnderTest) -> str:
