@@ -89,12 +89,12 @@ def commands(_: str | None) -> str:
 
 
 def layouts(_: str | None) -> str:
-    from qkv.checkpoints import LAYOUTS
+    from qkv.checkpoints import FORMATS
 
     rows = ["| layout | `model_type` | classes |", "|---|---|---|"]
-    for layout in LAYOUTS:
-        kinds = ", ".join(f"`{kind}`" for kind in layout.kinds)
-        classes = ", ".join(f"…{ending}" for ending in layout.architectures)
+    for layout in FORMATS:
+        kinds = ", ".join(f"`{kind}`" for kind in layout.model_types)
+        classes = ", ".join(f"…{ending}" for ending in layout.class_suffixes)
         rows.append(f"| {layout.title} | {kinds} | {classes} |")
     return "\n".join(rows)
 

@@ -1,6 +1,6 @@
-"""Tiny models with random weights, made by the peer, of odd sizes: every public layout's own code.
+"""Tiny models of odd sizes with random weights, built with the reference code of every format.
 
-`transformers` warns of many things that are none of ours; here it is quiet and offline.
+`transformers` is kept quiet and offline: most of its warnings are not about these tests.
 """
 
 import os
@@ -40,7 +40,7 @@ class Peer:
     fields: dict[str, Any]
 
     def make(self, seed: int = 0) -> Any:
-        """The model, every number of it random: also biases and gains."""
+        """The model with random parameters, biases and norm gains included."""
         with quietly():
             config = getattr(transformers, self.config)(**self.fields)
             config._attn_implementation = "eager"
@@ -48,41 +48,43 @@ class Peer:
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for parameter in model.parameters():
-                drawn = torch.randn(parameter.shape, generator=generator)
-                spread = 0.3 if parameter.dim() == 1 else 1.0 / max(parameter.shape[-1], 1) ** 0.5
-                parameter.copy_(parameter * 0.5 + drawn * spread)
+                noise = torch.randn(parameter.shape, generator=generator)
+                std = 0.3
+                if parameter.dim() != 1:
+                    std = 1.0 / max(parameter.shape[-1], 1) ** 0.5
+                parameter.copy_(parameter * 0.5 + noise * std)
             for name, buffer in model.named_buffers():
                 if name.endswith("final_logits_bias"):
                     buffer.copy_(torch.randn(buffer.shape, generator=generator))
         return model
 
-    def save(self, place: Path, seed: int = 0) -> Any:
+    def save(self, directory: Path, seed: int = 0) -> Any:
         model = self.make(seed)
         with quietly():
-            model.save_pretrained(place)
+            model.save_pretrained(directory)
         return model
 
 
-def load(model: str, place: Path) -> Any:
-    """What the peer makes of a directory; anything missing or unexpected in it is an error."""
+def load(name: str, directory: Path) -> Any:
+    """The directory as loaded by `transformers`; missing or unexpected tensors are an error."""
     with quietly():
-        found, report = getattr(transformers, model).from_pretrained(
-            place, output_loading_info=True, attn_implementation="eager"
+        model, report = getattr(transformers, name).from_pretrained(
+            directory, output_loading_info=True, attn_implementation="eager"
         )
     assert not report["missing_keys"], report["missing_keys"]
     assert not report["unexpected_keys"], report["unexpected_keys"]
-    return found.eval()
+    return model.eval()
 
 
 def texts(vocabulary: int, lengths: list[int], seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-    """ids (B, T) and lengths (B,); what pads is no special token."""
+    """Random ids (B, T) without special tokens, and lengths (B,)."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(5, vocabulary, (len(lengths), max(lengths)), generator=generator)
     return ids, torch.tensor(lengths)
 
 
-def shown(lengths: torch.Tensor) -> torch.Tensor:
-    """The peer's attention mask: 1 where a text is real."""
+def attention_mask(lengths: torch.Tensor) -> torch.Tensor:
+    """1 for tokens, 0 for padding, as `transformers` expects it."""
     return (torch.arange(int(lengths.max())) < lengths[:, None]).long()
 
 

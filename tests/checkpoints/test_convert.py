@@ -221,8 +221,8 @@ def test_a_model_without_a_tokenizer_says_so(qkv: Callable[..., Ran], tmp_path: 
 
 MISTAKES: dict[tuple[str, ...], str] = {
     ("import", "nowhere", "-o", "new"): "nowhere does not exist",
-    ("import", "empty", "-o", "new"): "is no public checkpoint",
-    ("import", "note.txt", "-o", "new"): "note.txt is a file; give the directory",
+    ("import", "empty", "-o", "new"): "is not a public checkpoint",
+    ("import", "note.txt", "-o", "new"): "note.txt is a file; pass the directory",
     ("import", "bert", "-o", "note.txt"): "note.txt is not a directory",
     ("import", "bert", "-o", "full"): "full holds other files",
     ("export", "bert", "-o", "full"): "full exists and is not an empty directory",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from tests.checkpoints import cases_gemma, cases_gpt2, cases_gpt_neox, cases_llama
-from tests.checkpoints.peers import Peer, load, shown, texts
+from tests.checkpoints.peers import Peer, attention_mask, load, texts
 
 from qkv.checkpoints import read_checkpoint
 from qkv.checkpoints.save import write_checkpoint
@@ -25,8 +25,8 @@ EVERY = pytest.mark.parametrize("name", CASES)
 @torch.no_grad()
 def assert_equal(model: Decoder, other: Any, peer: Peer) -> None:
     ids, lengths = texts(peer.fields["vocab_size"], LENGTHS)
-    theirs = other(input_ids=ids, attention_mask=shown(lengths)).logits
-    real = shown(lengths).bool()
+    theirs = other(input_ids=ids, attention_mask=attention_mask(lengths)).logits
+    real = attention_mask(lengths).bool()
     torch.testing.assert_close(model(ids, lengths)[real], theirs[real], rtol=1e-4, atol=1e-4)
 
 
@@ -58,11 +58,11 @@ def test_step_by_step_with_a_cache_it_gives_the_peers_own_steps(name: str, tmp_p
 def test_the_peer_reads_a_decoder_we_wrote(name: str, tmp_path: Path) -> None:
     peer = CASES[name]
     peer.save(tmp_path / "theirs")
-    found = read_checkpoint(tmp_path / "theirs")
+    checkpoint = read_checkpoint(tmp_path / "theirs")
     (tmp_path / "ours").mkdir()
-    write_checkpoint(found.model, None, tmp_path / "ours", found.card.layout)
-    assert_equal(found.model, load(peer.model, tmp_path / "ours"), peer)
+    write_checkpoint(checkpoint.model, None, tmp_path / "ours", checkpoint.card.layout)
+    assert_equal(checkpoint.model, load(peer.model, tmp_path / "ours"), peer)
     twice = read_checkpoint(tmp_path / "ours").model
-    assert twice.config == found.model.config
-    for key, tensor in found.model.state_dict().items():
+    assert twice.config == checkpoint.model.config
+    for key, tensor in checkpoint.model.state_dict().items():
         assert torch.equal(twice.state_dict()[key], tensor), key

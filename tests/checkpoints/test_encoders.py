@@ -15,7 +15,7 @@ from tests.checkpoints import (
     cases_modernbert,
     cases_roberta,
 )
-from tests.checkpoints.peers import Peer, load, shown, texts
+from tests.checkpoints.peers import Peer, attention_mask, load, texts
 
 from qkv.checkpoints import read_checkpoint
 from qkv.checkpoints.save import write_checkpoint
@@ -35,29 +35,34 @@ EXTRA = ("encoder.extra.weight", "pooler.extra.weight", "classifier.extra.weight
 
 
 def types_for(peer: Peer, ids: torch.Tensor) -> torch.Tensor | None:
-    """Token types where the layout has more than one."""
+    """Token types, for formats with more than one."""
     kinds = peer.fields.get("type_vocab_size", 0)
     return None if kinds < 2 else torch.arange(ids.numel()).view_as(ids) % kinds
 
 
 @torch.no_grad()
-def said(model: Any, peer: Peer, ids: torch.Tensor, lengths: torch.Tensor) -> Any:
+def peer_outputs(model: Any, peer: Peer, ids: torch.Tensor, lengths: torch.Tensor) -> Any:
     kinds = types_for(peer, ids)
-    given = {} if kinds is None else {"token_type_ids": kinds}
-    return model(input_ids=ids, attention_mask=shown(lengths), output_hidden_states=True, **given)
+    token_types = {} if kinds is None else {"token_type_ids": kinds}
+    return model(
+        input_ids=ids,
+        attention_mask=attention_mask(lengths),
+        output_hidden_states=True,
+        **token_types,
+    )
 
 
 def assert_equal_where_real(
     ours: torch.Tensor, theirs: torch.Tensor, lengths: torch.Tensor
 ) -> None:
-    real = shown(lengths).bool()
+    real = attention_mask(lengths).bool()
     torch.testing.assert_close(ours[real], theirs[real], rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()
 def assert_equal(model: Encoder, other: Any, peer: Peer) -> None:
     ids, lengths = texts(peer.fields["vocab_size"], LENGTHS)
-    theirs, kinds = said(other, peer, ids, lengths), types_for(peer, ids)
+    theirs, kinds = peer_outputs(other, peer, ids, lengths), types_for(peer, ids)
     states = model.encode(ids, lengths, kinds)
     last = theirs.last_hidden_state if "last_hidden_state" in theirs else theirs.hidden_states[-1]
     assert_equal_where_real(states, last, lengths)
@@ -75,33 +80,34 @@ def assert_equal(model: Encoder, other: Any, peer: Peer) -> None:
 def test_an_encoder_gives_the_states_and_answers_of_the_peer(name: str, tmp_path: Path) -> None:
     peer = CASES[name]
     other = peer.save(tmp_path)
-    found = read_checkpoint(tmp_path)
-    assert_equal(found.model, other, peer)
-    assert sum(found.card.tensors.values()) > 3 * found.model.config.encoder.blocks
+    checkpoint = read_checkpoint(tmp_path)
+    assert_equal(checkpoint.model, other, peer)
+    assert sum(checkpoint.card.tensors.values()) > 3 * checkpoint.model.config.encoder.blocks
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_peer_reads_an_encoder_we_wrote(name: str, tmp_path: Path) -> None:
-    peer, whole = CASES[name], hasattr(CASES[name].make(), "pooler")
+    peer = CASES[name]
+    pooler = hasattr(peer.make(), "pooler")
     peer.save(tmp_path / "theirs")
-    found = read_checkpoint(tmp_path / "theirs", pooler=whole)
+    checkpoint = read_checkpoint(tmp_path / "theirs", pooler=pooler)
     (tmp_path / "ours").mkdir()
-    write_checkpoint(found.model, None, tmp_path / "ours", found.card.layout)
+    write_checkpoint(checkpoint.model, None, tmp_path / "ours", checkpoint.card.layout)
     model = peer.model.replace("ForPreTraining", "ForMaskedLM")
     again = load(model, tmp_path / "ours")
-    assert_equal(found.model, again, peer)
-    twice = read_checkpoint(tmp_path / "ours", pooler=whole)
-    assert twice.model.config == found.model.config
-    for key, tensor in found.model.state_dict().items():
+    assert_equal(checkpoint.model, again, peer)
+    twice = read_checkpoint(tmp_path / "ours", pooler=pooler)
+    assert twice.model.config == checkpoint.model.config
+    for key, tensor in checkpoint.model.state_dict().items():
         assert torch.equal(twice.model.state_dict()[key], tensor), key
 
 
-def rewrite(place: Path, **fields: object) -> None:
-    """Change what config.json says; None is written as null, and ... takes a field away."""
-    said = json.loads((place / "config.json").read_text()) | fields
-    said = {name: value for name, value in said.items() if value is not ...}
-    (place / "config.json").write_text(json.dumps(said))
+def rewrite(directory: Path, **fields: object) -> None:
+    """Change fields of config.json; None is written as null, and ... removes a field."""
+    config = json.loads((directory / "config.json").read_text()) | fields
+    config = {name: value for name, value in config.items() if value is not ...}
+    (directory / "config.json").write_text(json.dumps(config))
 
 
 @pytest.mark.parametrize("head", ["masked", "labels"])
@@ -112,17 +118,17 @@ def test_a_body_is_read_from_a_file_that_also_has_a_head(
     peer = CASES[f"{name}, {head}"]
     other = peer.save(tmp_path)
     rewrite(tmp_path, architectures=[re.sub("For.*", "Model", peer.model)])
-    found = read_checkpoint(tmp_path)
-    assert_equal(found.model, other, peer)
-    assert isinstance(found.model.config.output, TextVector)
-    assert found.card.ignored
+    checkpoint = read_checkpoint(tmp_path)
+    assert_equal(checkpoint.model, other, peer)
+    assert isinstance(checkpoint.model.config.output, TextVector)
+    assert checkpoint.card.ignored
 
 
 @pytest.mark.parametrize(
     ("name", "extra"),
     [("bert", EXTRA[0]), *((name, extra) for name in BODIES[1:] for extra in EXTRA)],
 )
-def test_a_tensor_nobody_expects_is_an_error(name: str, extra: str, tmp_path: Path) -> None:
+def test_an_unexpected_tensor_is_an_error(name: str, extra: str, tmp_path: Path) -> None:
     CASES[name].save(tmp_path)
     file = tmp_path / "model.safetensors"
     save_file(load_file(file) | {extra: torch.ones(3)}, file, metadata={"format": "pt"})
@@ -131,14 +137,14 @@ def test_a_tensor_nobody_expects_is_an_error(name: str, extra: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["distilbert", "modernbert"])
-def test_a_pooler_that_a_layout_never_has_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_pooler_is_an_error_in_a_format_without_one(name: str, tmp_path: Path) -> None:
     CASES[name].save(tmp_path)
     with pytest.raises(BundleError, match="has no pooler"):
         read_checkpoint(tmp_path, pooler=True)
 
 
 @pytest.mark.parametrize(
-    ("name", "fields", "said"),
+    ("name", "fields", "message"),
     [
         ("albert", {"inner_group_num": 2}, "inner_group_num is 2"),
         ("albert", {"num_hidden_groups": 3}, "unique_layers=3 must divide layers=4"),
@@ -152,20 +158,20 @@ def test_a_pooler_that_a_layout_never_has_is_refused(name: str, tmp_path: Path) 
         (
             "modernbert",
             {"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}},
-            "turn whole heads",
+            "rotate whole heads",
         ),
     ],
 )
-def test_what_cannot_be_carried_is_refused_by_name(
-    name: str, fields: dict[str, object], said: str, tmp_path: Path
+def test_what_is_not_supported_is_named(
+    name: str, fields: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     CASES[name].save(tmp_path)
     rewrite(tmp_path, **fields)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         read_checkpoint(tmp_path)
 
 
-def test_positions_and_windows_said_the_old_way_mean_the_same(tmp_path: Path) -> None:
+def test_old_spellings_of_positions_and_windows_mean_the_same(tmp_path: Path) -> None:
     peer = CASES["modernbert, one base"]
     peer.save(tmp_path)
     new = read_checkpoint(tmp_path).model.config
@@ -178,7 +184,7 @@ def test_positions_and_windows_said_the_old_way_mean_the_same(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_dropout_of_attention_is_told_as_not_carried(name: str, tmp_path: Path) -> None:
+def test_dropout_of_attention_is_noted_as_not_carried(name: str, tmp_path: Path) -> None:
     CASES[name].save(tmp_path)
     field = "attention_dropout" if name in ("distilbert", "modernbert") else None
     rewrite(tmp_path, **{field or "attention_probs_dropout_prob": 0.25})

@@ -11,7 +11,7 @@ from tests.checkpoints.peers import quietly, transformers
 from qkv.bundle import Bundle
 from qkv.bundle.bundle import export_checkpoint
 from qkv.checkpoints import read_checkpoint, self_test
-from qkv.checkpoints.save import layout_for
+from qkv.checkpoints.save import choose_format
 from qkv.errors import BundleError, ConfigError
 from qkv.model import (
     Classify,
@@ -52,10 +52,10 @@ def bundle_of(config: ModelConfig, kind: str = "bpe") -> Bundle:
     return Bundle(build(config.model_copy(update={"embedding": table}), seed=3).eval(), tokenizer)
 
 
-def opened(auto: str, place: Path) -> tuple[Any, Any]:
+def load_with_peer(auto: str, directory: Path) -> tuple[Any, Any]:
     with quietly():
-        model = getattr(transformers, auto).from_pretrained(place, attn_implementation="eager")
-        return model.eval(), transformers.AutoTokenizer.from_pretrained(place)
+        model = getattr(transformers, auto).from_pretrained(directory, attn_implementation="eager")
+        return model.eval(), transformers.AutoTokenizer.from_pretrained(directory)
 
 
 @pytest.mark.parametrize("name", ["llama-15m", "gpt2"])
@@ -64,7 +64,7 @@ def test_a_decoder_made_here_is_opened_with_its_tokenizer(name: str, tmp_path: P
     bundle = bundle_of(small(name))
     assert bundle.tokenizer is not None
     export_checkpoint(bundle, tmp_path / "out")
-    model, tokenizer = opened("AutoModelForCausalLM", tmp_path / "out")
+    model, tokenizer = load_with_peer("AutoModelForCausalLM", tmp_path / "out")
     for text in TEXTS:
         ids = bundle.tokenizer.encode(text)
         assert tokenizer(text, add_special_tokens=False).input_ids == ids
@@ -83,7 +83,7 @@ def test_a_classifier_made_here_keeps_its_labels(tmp_path: Path) -> None:
     bundle = bundle_of(config.model_copy(update={"output": output}), "wordpiece")
     assert bundle.tokenizer is not None
     export_checkpoint(bundle, tmp_path / "out")
-    model, tokenizer = opened("AutoModelForSequenceClassification", tmp_path / "out")
+    model, tokenizer = load_with_peer("AutoModelForSequenceClassification", tmp_path / "out")
     assert model.config.id2label == {0: "sad", 1: "glad", 2: "so so"}
     ids = torch.tensor([tokenizer(TEXTS[0], add_special_tokens=False).input_ids])
     torch.testing.assert_close(model(ids).logits, bundle.model(ids), rtol=1e-4, atol=1e-5)
@@ -96,7 +96,7 @@ def test_a_translator_made_here_starts_and_ends_as_it_did(tmp_path: Path) -> Non
     bundle = bundle_of(small("t5-small"))
     assert bundle.tokenizer is not None
     export_checkpoint(bundle, tmp_path / "out")
-    model, _ = opened("AutoModelForSeq2SeqLM", tmp_path / "out")
+    model, _ = load_with_peer("AutoModelForSeq2SeqLM", tmp_path / "out")
     assert model.config.decoder_start_token_id == bundle.tokenizer.bos_id
     source, target = torch.randint(5, 200, (1, 9)), torch.randint(5, 200, (1, 6))
     theirs = model(input_ids=source, decoder_input_ids=target).logits
@@ -104,32 +104,34 @@ def test_a_translator_made_here_starts_and_ends_as_it_did(tmp_path: Path) -> Non
     again = Bundle.load(tmp_path / "out").tokenizer
     assert again is not None
     assert (again.bos_id, again.eos_id, again.pad_id) == (
-        bundle.tokenizer.bos_id, bundle.tokenizer.eos_id, bundle.tokenizer.pad_id,
-    )  # fmt: skip
+        bundle.tokenizer.bos_id,
+        bundle.tokenizer.eos_id,
+        bundle.tokenizer.pad_id,
+    )
 
 
-WHY = {
-    "language": "in gpt_neox, the nearest, decoder.attention.qk_norm is None, not layer_norm",
-    "masked": "in bert, for example, this layout has token types",
-    "classify": "in distilbert, the nearest, encoder.attention.bias is True, not False",
-    "translate": "in bart, the nearest, encoder.attention.bias is True, not False",
-    "embed": "in distilbert, the nearest, encoder.attention.bias is True, not False",
+REASONS = {
+    "language": "nearest is gpt_neox, where decoder.attention.qk_norm is None, not layer_norm",
+    "masked": "for example bert: this format needs token types",
+    "classify": "nearest is distilbert, where encoder.attention.bias is True, not False",
+    "translate": "nearest is bart, where encoder.attention.bias is True, not False",
+    "embed": "nearest is distilbert, where encoder.attention.bias is True, not False",
 }
 
 
-@pytest.mark.parametrize("job", WHY)
-def test_what_no_layout_can_say_is_named(job: str) -> None:
+@pytest.mark.parametrize("job", REASONS)
+def test_what_no_format_can_represent_is_named(job: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        layout_for(preset(f"{job}-tiny"))
-    assert str(caught.value) == f"no public layout can say this model; {WHY[job]}"
+        choose_format(preset(f"{job}-tiny"))
+    assert str(caught.value) == f"no public format can represent this model; {REASONS[job]}"
 
 
-def test_every_public_preset_finds_its_layout() -> None:
-    found = {
-        name: layout_for(preset(name)).kinds[0]
+def test_every_public_preset_has_its_format() -> None:
+    formats = {
+        name: choose_format(preset(name)).model_types[0]
         for name in ("bert-base", "minilm-l6", "gpt2", "t5-small", "llama-15m", "smollm-135m")
     }
-    assert found == {
+    assert formats == {
         "bert-base": "bert",
         "minilm-l6": "bert",
         "gpt2": "gpt2",
@@ -139,7 +141,7 @@ def test_every_public_preset_finds_its_layout() -> None:
     }
 
 
-def test_a_place_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_empty_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
     with pytest.raises(BundleError, match="exists and is not an empty directory"):
@@ -153,8 +155,8 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_padding_of_roberta_says_where_positions_begin(tmp_path: Path) -> None:
-    """Its tokenizer's padding must be the number before the first position."""
+def test_the_padding_id_of_roberta_determines_the_first_position(tmp_path: Path) -> None:
+    """The id of the tokenizer's padding token must be that of the position offset minus 1."""
     from qkv.model import LayerNorm, Learned
 
     config = small("bert-base")
@@ -163,7 +165,7 @@ def test_the_padding_of_roberta_says_where_positions_begin(tmp_path: Path) -> No
     changed = config.model_copy(
         update={"encoder": stack, "output": MaskedToken(norm=LayerNorm(eps=1e-12))}
     )
-    with pytest.raises(ConfigError, match="padding token, which must be number 6"):
+    with pytest.raises(ConfigError, match="padding token, which must be 6"):
         export_checkpoint(bundle_of(changed), tmp_path / "out")
 
 
@@ -178,9 +180,11 @@ def test_the_self_test_finds_damaged_weights() -> None:
 
 def test_the_card_is_kept_with_the_bundle(tmp_path: Path) -> None:
     export_checkpoint(bundle_of(small("gpt2")), tmp_path / "out")
-    found = read_checkpoint(tmp_path / "out")
-    assert found.card.tensors == {"as they are": 18, "transposed": 6, "taken apart": 4}
-    Bundle(found.model, found.tokenizer, found.card.tested(1e-7)).save(tmp_path / "bundle")
-    kept = json.loads((tmp_path / "bundle" / "import.json").read_text())
-    assert kept["self_test"] == 1e-7
-    assert Bundle.load(tmp_path / "bundle").card == found.card.tested(1e-7)
+    checkpoint = read_checkpoint(tmp_path / "out")
+    assert checkpoint.card.tensors == {"as they are": 18, "transposed": 6, "taken apart": 4}
+    Bundle(checkpoint.model, checkpoint.tokenizer, checkpoint.card.with_self_test(1e-7)).save(
+        tmp_path / "bundle"
+    )
+    card = json.loads((tmp_path / "bundle" / "import.json").read_text())
+    assert card["self_test"] == 1e-7
+    assert Bundle.load(tmp_path / "bundle").card == checkpoint.card.with_self_test(1e-7)

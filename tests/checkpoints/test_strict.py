@@ -137,7 +137,7 @@ def test_an_encoder_must_say_which_of_its_outputs_it_has(
 
 def test_quantised_weights_are_refused(place: Path) -> None:
     change_config(place, quantization_config={"bits": 4})
-    assert "quantised" in message(place, BundleError)
+    assert "quantized" in message(place, BundleError)
 
 
 def test_the_longest_text_is_what_the_tokenizer_says(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_the_pooling_of_a_sentence_encoder_is_read(sentence: Path) -> None:
     ("module", "said"),
     [
         ({"path": "2_Dense", "type": "sentence_transformers.models.Dense"}, "Dense"),
-        ({"path": "../x", "type": "sentence_transformers.models.Normalize"}, "no folder"),
+        ({"path": "../x", "type": "sentence_transformers.models.Normalize"}, "not a folder"),
     ],
 )
 def test_a_module_that_cannot_be_carried_is_named(
@@ -323,7 +323,7 @@ def test_a_prompt_before_every_text_is_told(sentence: Path) -> None:
 
 
 def test_a_pooler_is_refused_where_modules_say_how_to_pool(sentence: Path) -> None:
-    with pytest.raises(BundleError, match=r"modules\.json says how"):
+    with pytest.raises(BundleError, match=r"modules\.json defines how"):
         read_checkpoint(sentence, pooler=True)
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.checkpoints import cases_bart, cases_marian, cases_t5
-from tests.checkpoints.peers import Peer, load, quietly, shown, texts, transformers
+from tests.checkpoints.peers import Peer, attention_mask, load, quietly, texts, transformers
 
 from qkv.checkpoints import read_checkpoint
-from qkv.checkpoints.save import layout_for, write_checkpoint
+from qkv.checkpoints.save import choose_format, write_checkpoint
 from qkv.errors import BundleError, ConfigError
 from qkv.model import (
     Embedding,
@@ -31,14 +31,13 @@ EVERY = pytest.mark.parametrize("name", CASES)
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
 
-def read(place: Path) -> Translator:
-    model = read_checkpoint(place).model
+def read(directory: Path) -> Translator:
+    model = read_checkpoint(directory).model
     assert isinstance(model, Translator)
     return model
 
 
-def written(peer: Peer) -> int:
-    """How many tokens targets are made of."""
+def target_vocabulary(peer: Peer) -> int:
     size = peer.fields.get("decoder_vocab_size", peer.fields["vocab_size"])
     assert isinstance(size, int)
     return size
@@ -47,14 +46,14 @@ def written(peer: Peer) -> int:
 @torch.no_grad()
 def assert_equal(model: Translator, other: Any, peer: Peer) -> None:
     source, source_lengths = texts(peer.fields["vocab_size"], SOURCES)
-    target, target_lengths = texts(written(peer), TARGETS, seed=2)
+    target, target_lengths = texts(target_vocabulary(peer), TARGETS, seed=2)
     theirs = other(
         input_ids=source,
-        attention_mask=shown(source_lengths),
+        attention_mask=attention_mask(source_lengths),
         decoder_input_ids=target,
-        decoder_attention_mask=shown(target_lengths),
+        decoder_attention_mask=attention_mask(target_lengths),
     ).logits
-    real = shown(target_lengths).bool()
+    real = attention_mask(target_lengths).bool()
     ours = model(source, target, source_lengths, target_lengths)
     torch.testing.assert_close(ours[real], theirs[real], **CLOSE)
 
@@ -72,17 +71,18 @@ def test_step_by_step_with_a_cache_it_gives_the_peers_own_steps(name: str, tmp_p
     other = peer.save(tmp_path)
     model = read(tmp_path)
     source, lengths = texts(peer.fields["vocab_size"], [9, 13])
-    target, _ = texts(written(peer), [15, 15], seed=2)
-    memory, cache = model.encode(source, lengths), model.empty_cache(2, 15)
-    read_before = other.get_encoder()(input_ids=source, attention_mask=shown(lengths))
-    real = shown(lengths).bool()
-    torch.testing.assert_close(memory[real], read_before.last_hidden_state[real], **CLOSE)
+    target, _ = texts(target_vocabulary(peer), [15, 15], seed=2)
+    memory = model.encode(source, lengths)
+    cache = model.empty_cache(2, 15)
+    encoder_outputs = other.get_encoder()(input_ids=source, attention_mask=attention_mask(lengths))
+    real = attention_mask(lengths).bool()
+    torch.testing.assert_close(memory[real], encoder_outputs.last_hidden_state[real], **CLOSE)
     past = None
     for start, stop in ((0, 6), (6, 7), (7, 8), (8, 12), (12, 15)):
         step = target[:, start:stop]
         theirs = other(
-            encoder_outputs=read_before,
-            attention_mask=shown(lengths),
+            encoder_outputs=encoder_outputs,
+            attention_mask=attention_mask(lengths),
             decoder_input_ids=step,
             past_key_values=past,
             use_cache=True,
@@ -97,39 +97,41 @@ def test_step_by_step_with_a_cache_it_gives_the_peers_own_steps(name: str, tmp_p
 def test_the_peer_reads_a_translator_we_wrote(name: str, tmp_path: Path) -> None:
     peer = CASES[name]
     peer.save(tmp_path / "theirs")
-    found = read_checkpoint(tmp_path / "theirs")
-    assert isinstance(found.model, Translator)
+    checkpoint = read_checkpoint(tmp_path / "theirs")
+    assert isinstance(checkpoint.model, Translator)
     (tmp_path / "ours").mkdir()
-    write_checkpoint(found.model, None, tmp_path / "ours", found.card.layout)
-    said = json.loads((tmp_path / "ours" / "config.json").read_text())
-    assert_equal(found.model, load(said["architectures"][0], tmp_path / "ours"), peer)
+    write_checkpoint(checkpoint.model, None, tmp_path / "ours", checkpoint.card.layout)
+    config = json.loads((tmp_path / "ours" / "config.json").read_text())
+    assert_equal(checkpoint.model, load(config["architectures"][0], tmp_path / "ours"), peer)
     twice = read(tmp_path / "ours")
-    assert twice.config == found.model.config
-    for key, tensor in found.model.state_dict().items():
+    assert twice.config == checkpoint.model.config
+    for key, tensor in checkpoint.model.state_dict().items():
         assert torch.equal(twice.state_dict()[key], tensor), key
 
 
-def change(place: Path, **fields: object) -> None:
-    """Write other fields into the config; those that are None are left out."""
-    said = json.loads((place / "config.json").read_text()) | fields
-    kept = {name: value for name, value in said.items() if value is not None}
-    (place / "config.json").write_text(json.dumps(kept))
+def change(directory: Path, **fields: object) -> None:
+    """Change fields of config.json; those that are None are removed."""
+    config = json.loads((directory / "config.json").read_text()) | fields
+    config = {name: value for name, value in config.items() if value is not None}
+    (directory / "config.json").write_text(json.dumps(config))
 
 
-def put(place: Path, **tensors: torch.Tensor) -> None:
-    file = place / "model.safetensors"
-    kept = {name: t.clone() for name, t in load_file(file).items()}
-    given = {name.replace("__", "."): t.clone() for name, t in tensors.items()}
-    save_file(kept | given, file, metadata={"format": "pt"})
+def add(directory: Path, **tensors: torch.Tensor) -> None:
+    """Add tensors to the file; __ in a name stands for a dot."""
+    file = directory / "model.safetensors"
+    weights = {name: t.clone() for name, t in load_file(file).items()}
+    for name, tensor in tensors.items():
+        weights[name.replace("__", ".")] = tensor.clone()
+    save_file(weights, file, metadata={"format": "pt"})
 
 
-def take_out(place: Path, *names: str) -> None:
-    file = place / "model.safetensors"
-    kept = {name: t.clone() for name, t in load_file(file).items() if name not in names}
-    save_file(kept, file, metadata={"format": "pt"})
+def remove(directory: Path, *names: str) -> None:
+    file = directory / "model.safetensors"
+    weights = {name: t.clone() for name, t in load_file(file).items() if name not in names}
+    save_file(weights, file, metadata={"format": "pt"})
 
 
-def test_an_untied_head_says_that_scores_are_not_scaled_where_no_field_does(tmp_path: Path) -> None:
+def test_an_untied_head_means_unscaled_logits_where_no_field_says_so(tmp_path: Path) -> None:
     """As configs of T5 1.1 were written before `scale_decoder_outputs`."""
     peer = CASES["t5 1.1"]
     other = peer.save(tmp_path)
@@ -143,7 +145,7 @@ def test_an_untied_head_says_that_scores_are_not_scaled_where_no_field_does(tmp_
 def test_a_stored_head_that_equals_the_table_scores_like_it(tmp_path: Path) -> None:
     peer = CASES["t5"]
     other = peer.save(tmp_path)
-    put(tmp_path, lm_head__weight=other.shared.weight.detach().clone())
+    add(tmp_path, lm_head__weight=other.shared.weight.detach().clone())
     model = read(tmp_path)
     assert model.config.output == NextToken(tied=False, multiplier=30**-0.5)
     assert_equal(model, other, peer)
@@ -153,8 +155,8 @@ def test_a_stored_head_that_equals_the_table_scores_like_it(tmp_path: Path) -> N
 def test_a_table_is_found_under_any_of_its_names(stored: str, tmp_path: Path) -> None:
     peer = CASES["t5"]
     other = peer.save(tmp_path)
-    put(tmp_path, **{stored.replace(".", "__"): other.shared.weight.detach().clone()})
-    take_out(tmp_path, "shared.weight")
+    add(tmp_path, **{stored.replace(".", "__"): other.shared.weight.detach().clone()})
+    remove(tmp_path, "shared.weight")
     model = read(tmp_path)
     assert model.config.output == NextToken(tied=True, multiplier=30**-0.5)
     assert_equal(model, other, peer)
@@ -165,7 +167,7 @@ def test_a_second_table_that_differs_is_refused(name: str, tmp_path: Path) -> No
     """The peer would read the source with it, which a tied config does not say."""
     CASES[name].save(tmp_path)
     prefix = "" if name == "t5" else "model__"
-    put(tmp_path, **{f"{prefix}encoder__embed_tokens__weight": torch.ones(97, 30)})
+    add(tmp_path, **{f"{prefix}encoder__embed_tokens__weight": torch.ones(97, 30)})
     with pytest.raises(BundleError, match=r"encoder\.embed_tokens\.weight, which .* differ"):
         read_checkpoint(tmp_path)
 
@@ -174,7 +176,7 @@ def test_a_second_table_that_differs_is_refused(name: str, tmp_path: Path) -> No
 def test_a_head_that_is_missing_is_not_made_up(name: str, tmp_path: Path) -> None:
     CASES[name].save(tmp_path)
     change(tmp_path, tie_word_embeddings=False)
-    take_out(tmp_path, "lm_head.weight")
+    remove(tmp_path, "lm_head.weight")
     with pytest.raises(BundleError, match=r"lacks the tensor lm_head\.weight, needed for output"):
         read_checkpoint(tmp_path)
 
@@ -187,10 +189,10 @@ def test_a_body_alone_scores_with_its_table_and_no_bias_as_the_peer_does(
     body: str, name: str, tmp_path: Path
 ) -> None:
     peer = CASES[name]
-    whole = peer.make()
-    alone = whole if body == "T5Model" else whole.model
+    full = peer.make()
+    alone = full if body == "T5Model" else full.model
     with quietly():
-        inner = getattr(transformers, body)(whole.config)
+        inner = getattr(transformers, body)(full.config)
         inner.load_state_dict({k: v for k, v in alone.state_dict().items() if "lm_head" not in k})
         inner.save_pretrained(tmp_path)
     model = read(tmp_path)
@@ -210,57 +212,66 @@ def test_tables_told_apart_by_a_config_but_stored_once_are_one(tmp_path: Path) -
 
 
 @torch.no_grad()
-def test_the_position_tables_of_marian_are_our_waves(tmp_path: Path) -> None:
+def test_the_position_embeddings_of_marian_are_our_sinusoids(tmp_path: Path) -> None:
     other = CASES["marian"].save(tmp_path)
     table = other.model.encoder.embed_positions.weight.detach().clone()
-    put(
+    add(
         tmp_path,
         model__encoder__embed_positions__weight=table,
         model__decoder__embed_positions__weight=table,
     )
-    found = read_checkpoint(tmp_path)
-    assert isinstance(found.model, Translator)
-    nothing = torch.zeros(1, *table.shape)
-    for stack in (found.model.encoder, found.model.decoder):
-        waves = stack.position.embed(nothing, torch.arange(len(table)))[0]
-        torch.testing.assert_close(waves, table, rtol=0, atol=1e-5)
-    assert found.card.ignored == [
+    checkpoint = read_checkpoint(tmp_path)
+    assert isinstance(checkpoint.model, Translator)
+    zeros = torch.zeros(1, *table.shape)
+    for stack in (checkpoint.model.encoder, checkpoint.model.decoder):
+        sinusoids = stack.position.embed(zeros, torch.arange(len(table)))[0]
+        torch.testing.assert_close(sinusoids, table, rtol=0, atol=1e-5)
+    assert checkpoint.card.ignored == [
         "model.decoder.embed_positions.weight",
         "model.encoder.embed_positions.weight",
     ]
 
 
-def test_leftovers_are_told_and_what_is_unknown_is_refused(tmp_path: Path) -> None:
+def test_obsolete_tensors_are_listed_and_unknown_ones_are_errors(tmp_path: Path) -> None:
     CASES["bart"].save(tmp_path)
-    put(tmp_path, model__encoder__version=torch.tensor([3.0]))
+    add(tmp_path, model__encoder__version=torch.tensor([3.0]))
     assert read_checkpoint(tmp_path).card.ignored == ["model.encoder.version"]
-    put(tmp_path, model__encoder__layer_norm__weight=torch.ones(30))
-    with pytest.raises(BundleError, match=r"model\.encoder\.layer_norm\.weight, for which this"):
+    add(tmp_path, model__encoder__layer_norm__weight=torch.ones(30))
+    with pytest.raises(
+        BundleError, match=r"model\.encoder\.layer_norm\.weight, which is not part of"
+    ):
         read_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("name", "fields", "said"),
+    ("name", "fields", "message"),
     [
-        ("t5", {"architectures": ["T5EncoderModel"]}, "T5EncoderModel cannot be carried"),
+        ("t5", {"architectures": ["T5EncoderModel"]}, "T5EncoderModel is not supported"),
         ("t5", {"is_encoder_decoder": False}, "is_encoder_decoder is False"),
         ("t5", {"dense_act_fn": "gelu_10"}, 'unknown dense_act_fn "gelu_10"'),
-        ("t5", {"feed_forward_proj": "gated-relu", "is_gated_act": None, "dense_act_fn": None},
-         'unknown dense_act_fn "relu"'),
+        (
+            "t5",
+            {"feed_forward_proj": "gated-relu", "is_gated_act": None, "dense_act_fn": None},
+            'unknown dense_act_fn "relu"',
+        ),
         ("t5", {"relative_attention_max_distance": 2}, "max_distance=2 must be more than 2"),
-        ("bart", {"architectures": ["BartForSequenceClassification"]}, "Classification cannot"),
+        (
+            "bart",
+            {"architectures": ["BartForSequenceClassification"]},
+            "Classification is not supported",
+        ),
         ("bart", {"normalize_before": True}, "normalize_before is True, which bart models do not"),
         ("mbart", {"add_final_layer_norm": False}, "add_final_layer_norm is False, which mbart"),
         ("marian", {"normalize_embedding": True}, "normalize_embedding is True, which marian"),
         ("marian", {"decoder_vocab_size": 61}, "decoder_vocab_size is 61, which must be vocab"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_carried_is_refused(
-    name: str, fields: dict[str, object], said: str, tmp_path: Path
+)
+def test_what_is_not_supported_is_named(
+    name: str, fields: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     CASES[name].save(tmp_path)
     change(tmp_path, **fields)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         read_checkpoint(tmp_path)
 
 
@@ -268,12 +279,12 @@ def test_what_only_training_uses_is_noted(tmp_path: Path) -> None:
     CASES["bart"].save(tmp_path)
     change(tmp_path, attention_dropout=0.25, decoder_layerdrop=0.5)
     assert read_checkpoint(tmp_path).card.not_carried == [
-        "dropout of attention weights (0.25), which only training would use",
-        "decoder layers left out (0.5), which only training would do",
+        "dropout of attention weights (0.25), only used in training",
+        "LayerDrop in the decoder (0.5), only used in training",
     ]
 
 
-def test_a_translator_that_no_layout_can_say_is_refused() -> None:
+def test_a_translator_that_no_format_can_represent_is_an_error() -> None:
     stack = Stack(
         layers=2,
         width=30,
@@ -285,5 +296,5 @@ def test_a_translator_that_no_layout_can_say_is_refused() -> None:
     config = EncoderDecoder(
         length=23, embedding=Embedding(vocabulary=97), encoder=stack, decoder=stack
     )
-    with pytest.raises(ConfigError, match="this model; in bart, the nearest"):
-        layout_for(config)
+    with pytest.raises(ConfigError, match="this model; nearest is bart, where"):
+        choose_format(config)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from qkv.attention import AttentionSteps
-from qkv.checkpoints.tensor_names import Joined, Table, rows
+from qkv.checkpoints.tensor_names import Split, TensorMap, resolve
 from qkv.engine.beam.search import beam_search
 from qkv.model import (
     Embedding,
@@ -49,33 +49,36 @@ CONFIG = EncoderDecoder(
 )
 
 
-def side(name: str) -> Table:
+def side(name: str) -> TensorMap:
     """The rows of the encoder or the decoder."""
-    ours, theirs = f"{name}.{{i}}", f"{name}.layer_{{i}}"
-    mixed, read, changed = (f"{theirs}.{part}" for part in ("self_attention", "attention", "ffn"))
+    ours = f"{name}.{{i}}"
+    theirs = f"{name}.layer_{{i}}"
+    self_attention = f"{theirs}.self_attention"
+    cross = f"{theirs}.attention"
+    feed_forward = f"{theirs}.ffn"
     return {
-        tuple(f"{ours}.attention.{part}" for part in ("query", "key", "value")): Joined(
-            f"{mixed}.linear_0"
+        tuple(f"{ours}.attention.{part}" for part in ("query", "key", "value")): Split(
+            f"{self_attention}.linear_0"
         ),
-        f"{ours}.attention.output": f"{mixed}.linear_1",
-        f"{ours}.cross.query": f"{read}.linear_0",
-        (f"{ours}.cross.key", f"{ours}.cross.value"): Joined(f"{read}.linear_1"),
-        f"{ours}.cross.output": f"{read}.linear_2",
-        f"{ours}.feed_forward.up": f"{changed}.linear_0",
-        f"{ours}.feed_forward.down": f"{changed}.linear_1",
-        **norm(f"{ours}.attention_in", mixed),
-        **norm(f"{ours}.cross_in", read),
-        **norm(f"{ours}.feed_forward_in", changed),
+        f"{ours}.attention.output": f"{self_attention}.linear_1",
+        f"{ours}.cross.query": f"{cross}.linear_0",
+        (f"{ours}.cross.key", f"{ours}.cross.value"): Split(f"{cross}.linear_1"),
+        f"{ours}.cross.output": f"{cross}.linear_2",
+        f"{ours}.feed_forward.up": f"{feed_forward}.linear_0",
+        f"{ours}.feed_forward.down": f"{feed_forward}.linear_1",
+        **norm(f"{ours}.attention_in", self_attention),
+        **norm(f"{ours}.cross_in", cross),
+        **norm(f"{ours}.feed_forward_in", feed_forward),
         **norm(f"{name}.norm_out", name),
     }
 
 
-def norm(ours: str, theirs: str) -> Table:
-    place = f"{theirs}.layer_norm"
-    return {f"{ours}.weight": f"{place}.gamma", f"{ours}.bias": f"{place}.beta"}
+def norm(ours: str, theirs: str) -> TensorMap:
+    module = f"{theirs}.layer_norm"
+    return {f"{ours}.weight": f"{module}.gamma", f"{ours}.bias": f"{module}.beta"}
 
 
-TABLE: Table = {
+TENSOR_MAP: TensorMap = {
     "source.weight": "encoder.embeddings.weight",
     "embedding.weight": "decoder.embeddings.weight",
     "output": "decoder.projection",
@@ -98,50 +101,50 @@ class Transliterator:
         return " ".join(self.target[i] for i in ids)
 
     @property
-    def marks(self) -> dict[str, int]:
+    def special_ids(self) -> dict[str, int]:
         return {"bos": self.target.index("<s>"), "eos": self.target.index("</s>")}
 
 
 @pytest.fixture(scope="module")
 def arabic(shared: Path) -> Transliterator:
-    place = shared / "models" / "aren-transliteration"
-    with np.load(place / "aren_v2.npz") as stored:
-        theirs = {n.replace("/", "."): torch.from_numpy(stored[n]) for n in stored.files}
+    directory = shared / "models" / "aren-transliteration"
+    with np.load(directory / "aren_v2.npz") as file:
+        theirs = {n.replace("/", "."): torch.from_numpy(file[n]) for n in file.files}
     symbols = [
-        (place / "ctranslate2" / f"{name}_vocabulary.txt").read_text("utf-8").split("\n")[:-1]
+        (directory / "ctranslate2" / f"{name}_vocabulary.txt").read_text("utf-8").split("\n")[:-1]
         for name in ("source", "target")
     ]
-    expected = json.loads((place / "expected.json").read_text("utf-8"))
-    return Transliterator(placed(theirs), *symbols, expected)
+    expected = json.loads((directory / "expected.json").read_text("utf-8"))
+    return Transliterator(load_translator(theirs), *symbols, expected)
 
 
-def placed(theirs: dict[str, Tensor]) -> Translator:
-    """The model with every tensor in its place, and no tensor without one."""
+def load_translator(theirs: dict[str, Tensor]) -> Translator:
+    """The model with its weights; every tensor must be used."""
     model = CONFIG.build()
     ours = model.state_dict()
-    found = rows(TABLE, ours)
-    assert {row.theirs for row in found} == theirs.keys()
+    conversions = resolve(TENSOR_MAP, ours)
+    assert {conversion.public for conversion in conversions} == theirs.keys()
     sizes = {name: tensor.shape for name, tensor in ours.items()}
-    filled: dict[str, Tensor] = {}
-    for row in found:
-        filled |= row.take(theirs[row.theirs], sizes)
-    model.load_state_dict(filled, strict=True)
+    state_dict: dict[str, Tensor] = {}
+    for conversion in conversions:
+        state_dict |= conversion.to_params(theirs[conversion.public], sizes)
+    model.load_state_dict(state_dict, strict=True)
     return model.eval()
 
 
 def test_greedy_search_writes_the_expected_letters(arabic: Transliterator) -> None:
-    found = beam_search(arabic.model, arabic.sources(), **arabic.marks)
-    for (best,), case in zip(found, arabic.expected, strict=True):
+    results = beam_search(arabic.model, arabic.sources(), **arabic.special_ids)
+    for (best,), case in zip(results, arabic.expected, strict=True):
         assert arabic.text(best.ids) == case["greedy"]
         assert best.score == pytest.approx(case["greedy_logprob_sum"], abs=1e-3)
 
 
 def test_four_beams_find_the_expected_four_with_their_mean_scores(arabic: Transliterator) -> None:
     """Scores there are Σ log p ÷ tokens, the end counted, as ours with a length penalty of 1."""
-    found = beam_search(
-        arabic.model, arabic.sources(), **arabic.marks, beams=4, best=4, length_penalty=1.0
+    results = beam_search(
+        arabic.model, arabic.sources(), **arabic.special_ids, beams=4, best=4, length_penalty=1.0
     )
-    for four, case in zip(found, arabic.expected, strict=True):
+    for four, case in zip(results, arabic.expected, strict=True):
         assert [arabic.text(hypothesis.ids) for hypothesis in four] == case["beam4"]
         ranks = [hypothesis.rank for hypothesis in four]
         assert ranks == pytest.approx(case["beam4_scores"], abs=1e-3)
@@ -150,14 +153,14 @@ def test_four_beams_find_the_expected_four_with_their_mean_scores(arabic: Transl
 @pytest.fixture
 def last_cross(arabic: Transliterator) -> Iterator[list[Tensor]]:
     """The weights of the last layer's cross attention, one entry a call."""
-    seen: list[Tensor] = []
+    weights: list[Tensor] = []
 
-    def keep(tap: object, given: object, steps: AttentionSteps) -> None:
-        seen.append(steps.weights)
+    def record(module: object, args: object, steps: AttentionSteps) -> None:
+        weights.append(steps.weights)
 
     last = arabic.model.get_submodule(f"decoder.{STACK.layers - 1}.cross.core.hook_point")
-    hook = last.register_forward_hook(keep)
-    yield seen
+    hook = last.register_forward_hook(record)
+    yield weights
     hook.remove()
 
 
@@ -166,7 +169,7 @@ def test_each_letter_reads_the_source_as_expected(
 ) -> None:
     for source, case in zip(arabic.sources(), arabic.expected, strict=True):
         last_cross.clear()
-        beam_search(arabic.model, [source], **arabic.marks)
-        written = torch.cat([step[0, 0] for step in last_cross])[:-1]  # not what chose the end
+        beam_search(arabic.model, [source], **arabic.special_ids)
+        weights = torch.cat([step[0, 0] for step in last_cross])[:-1]  # not what chose the end
         expected = torch.tensor(case["greedy_avg_attention"])
-        torch.testing.assert_close(written, expected, rtol=0, atol=1e-3)
+        torch.testing.assert_close(weights, expected, rtol=0, atol=1e-3)

@@ -26,7 +26,7 @@ from tests.model.odd_models import ALL
 from tests.model.test_gpt_nano_sort import load as load_sorter
 from tests.model.test_gpt_nano_sort import nano
 
-from qkv.checkpoints import LAYOUTS
+from qkv.checkpoints import FORMATS
 from qkv.checks import CHECKS, CheckReport, check
 from qkv.engine.engine import Engine
 from qkv.engine.optimized import int8_supported
@@ -99,7 +99,7 @@ def fresh(config: ModelConfig) -> CheckReport:
 
 
 def test_there_is_a_case_for_every_layout() -> None:
-    assert len(CASES) == len(LAYOUTS)
+    assert len(CASES) == len(FORMATS)
 
 
 @pytest.mark.slow

@@ -131,7 +131,7 @@ def test_a_file_changed_after_it_was_opened_is_not_read(tmp_path: Path) -> None:
 def use(path: Path) -> None:
     """All that can be asked of a file, each by itself: one refusal does not hide the next."""
     gguf = open_gguf(path)
-    for ask in (gguf.config, gguf.weights, gguf.tokenizer, gguf.marks):
+    for ask in (gguf.config, gguf.weights, gguf.tokenizer, gguf.special_tokens):
         try:
             found = ask()
         except BundleError:
@@ -155,7 +155,7 @@ def test_the_file_that_is_damaged_below_is_whole(whole: bytes, tmp_path: Path) -
     assert gguf.config()["hidden_size"] == 8
     assert len(gguf.weights()) == 11
     assert gguf.tokenizer().encode("a ab").tokens == ["<s>", "▁a", "▁a", "b"]
-    assert gguf.marks()["chat"] == "{{ messages }}"
+    assert gguf.special_tokens()["chat_template"] == "{{ messages }}"
     use(path)
 
 

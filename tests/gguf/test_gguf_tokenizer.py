@@ -133,15 +133,15 @@ def test_marks_are_the_tokens_themselves(pieces, tmp_path) -> None:
         writer.add_chat_template("{% for m in messages %}…{% endfor %}")
 
     found = write_pieces(tmp_path / "x.gguf", pieces, describe)
-    assert found.marks() == {
-        "start": "<s>",
-        "end": "</s>",
-        "unknown": "<unk>",
+    assert found.special_tokens() == {
+        "bos": "<s>",
+        "eos": "</s>",
+        "unk": "<unk>",
         "pad": pieces.id_to_piece(5),
-        "chat": "{% for m in messages %}…{% endfor %}",
+        "chat_template": "{% for m in messages %}…{% endfor %}",
     }
-    assert write_pieces(tmp_path / "y.gguf", pieces).marks()["pad"] is None
-    assert write_pieces(tmp_path / "y.gguf", pieces).marks()["chat"] is None
+    assert write_pieces(tmp_path / "y.gguf", pieces).special_tokens()["pad"] is None
+    assert write_pieces(tmp_path / "y.gguf", pieces).special_tokens()["chat_template"] is None
 
 
 def test_special_tokens_are_read_whole_and_left_out_of_the_text(pieces, tmp_path) -> None:
@@ -252,8 +252,8 @@ def test_bytes_give_the_ids_of_the_published_tokenizer(pre, tmp_path) -> None:
         assert ours.encode(text, add_special_tokens=False).ids == expected, text
         assert ours.encode(text).ids == start + expected
         assert ours.decode(expected) == theirs.decode(expected)
-    assert found.marks() == dict.fromkeys(["end", "unknown", "pad", "chat"]) | {
-        "start": "<|start|>"
+    assert found.special_tokens() == dict.fromkeys(["eos", "unk", "pad", "chat_template"]) | {
+        "bos": "<|start|>"
     }
 
 
@@ -309,7 +309,7 @@ REFUSED = {
     "an endless token": ({"tokens": ["<unk>", "<s>", "</s>", "a", "a" * 513]}, "513 characters"),
     "a start that is wanted but not named": (
         {"model": "gpt2", "pre": "gpt-2", "merges": ["a a"], "add_bos_token": True},
-        "wants a start token",
+        "wants a bos token",
     ),
     "half a merge": ({"model": "gpt2", "pre": "gpt-2", "merges": ["a"]}, "the merge 'a'"),
     "a merge of no token": ({"model": "gpt2", "pre": "gpt-2", "merges": ["a b"]}, "no tokenizer"),

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 
 from qkv.bundle.manifest import MANIFEST, publish, read_stable, sha256_of, verify
-from qkv.checkpoints import Card, is_checkpoint, read_checkpoint
-from qkv.checkpoints.save import Written, write_checkpoint
+from qkv.checkpoints import ImportCard, is_checkpoint, read_checkpoint
+from qkv.checkpoints.save import ExportResult, write_checkpoint
 from qkv.device import resolve_device
 from qkv.errors import BundleError, ConfigError
 from qkv.files import read_json
@@ -43,7 +43,7 @@ class Bundle:
 
     model: Model
     tokenizer: Tokenizer | None = None
-    card: Card | None = None
+    card: ImportCard | None = None
 
     def save(
         self,
@@ -129,9 +129,9 @@ def fingerprint(directory: Path) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _read_card(path: Path) -> Card:
+def _read_card(path: Path) -> ImportCard:
     try:
-        return Card.model_validate(read_json(path))
+        return ImportCard.model_validate(read_json(path))
     except ValidationError as error:
         raise BundleError(f"{path} is not an import card: {validation_message(error)}") from None
 
@@ -157,12 +157,12 @@ def _load_weights(model: Model, weights: Weights, path: Path) -> None:
     model.load_state_dict(tensors, strict=True, assign=True)
 
 
-def export_checkpoint(bundle: Bundle, directory: Path) -> Written:
+def export_checkpoint(bundle: Bundle, directory: Path) -> ExportResult:
     """Write a public checkpoint that other programs read; returns its format."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise BundleError(f"{directory} exists and is not an empty directory; choose another path")
     preferred = None if bundle.card is None else bundle.card.layout
-    results: list[Written] = []
+    results: list[ExportResult] = []
 
     def write(staging: Path) -> None:
         results.append(write_checkpoint(bundle.model, bundle.tokenizer, staging, preferred))

@@ -1,13 +1,17 @@
-"""ALBERT (Lan et al. 2020): a narrow embedding table, and layers that share their weights."""
+"""ALBERT (Lan et al. 2020): BERT with a narrow embedding and layers that share their weights.
+
+Layers are divided into groups, and all layers of a group have the same weights.
+"""
 
 from collections.abc import Collection
 from typing import Any
 
 from qkv.checkpoints.bert import Bert
-from qkv.checkpoints.config_fields import BENT, feed_forward
-from qkv.checkpoints.families import Heads, head_of
-from qkv.checkpoints.format import Given, expect_encoder, told_dropout
-from qkv.checkpoints.tensor_names import Table
+from qkv.checkpoints.config_fields import ACTIVATIONS, read_feed_forward
+from qkv.checkpoints.config_reader import ConfigReader
+from qkv.checkpoints.families import EncoderHeads, head_name
+from qkv.checkpoints.format import attention_dropout_note, require_encoder
+from qkv.checkpoints.tensor_names import TensorMap
 from qkv.model import (
     Embedding,
     EncoderOnly,
@@ -22,7 +26,7 @@ from qkv.model.build import ModelConfig
 from qkv.model.output import Output
 
 GROUP = "encoder.albert_layer_groups.{i}.albert_layers.0"
-BODY: Table = {
+BODY: TensorMap = {
     "embedding.weight": "embeddings.word_embeddings.weight",
     "embedding.types": "embeddings.token_type_embeddings.weight",
     "encoder.position.weight": "embeddings.position_embeddings.weight",
@@ -37,79 +41,89 @@ BODY: Table = {
     "encoder.{i}.feed_forward.down": f"{GROUP}.ffn_output",
     "encoder.{i}.feed_forward_out": f"{GROUP}.full_layer_layer_norm",
 }
-HEADS = Heads(
-    place="predictions",
+HEADS = EncoderHeads(
+    mlm="predictions",
     masked={"output.change.0": "predictions.dense", "output.change.2": "predictions.LayerNorm"},
     pooler={"output.change.0": "pooler"},
     labels={"output.change.0": "pooler", "output.output.1": "classifier"},
 )
-ACTIVATION = "gelu_new"  # where none is named
+DEFAULT_ACTIVATION = "gelu_new"
 
 
 class Albert(Bert):
-    kinds = ("albert",)
+    model_types = ("albert",)
     title = "ALBERT, and sentence encoders on it"
-    families = ("Albert",)
+    class_prefixes = ("Albert",)
     body = BODY
     heads = HEADS
     prefix = "albert."
-    head = ("predictions.", "classifier.")
-    leftovers = (r"embeddings\.position_ids", r"sop_classifier\.classifier\.(weight|bias)")
+    head_prefixes = ("predictions.", "classifier.")
+    obsolete_tensors = (r"embeddings\.position_ids", r"sop_classifier\.classifier\.(weight|bias)")
 
-    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
-        given.must_be("position_embedding_type", ["absolute"], "cannot be carried; absolute can")
-        given.must_be("inner_group_num", [1], "cannot be carried; groups of 1 layer can")
-        norm = LayerNorm(eps=given.positive("layer_norm_eps", 1e-12))
-        width = given.size("hidden_size")
-        inner = given.size("intermediate_size")
-        layers = given.layers("num_hidden_layers")
-        groups = given.layers("num_hidden_groups", 1)
+    def read_config(self, reader: ConfigReader, tensors: Collection[str]) -> ModelConfig:
+        reader.require(
+            "position_embedding_type", ["absolute"], "is not supported; only absolute is"
+        )
+        reader.require("inner_group_num", [1], "is not supported; only 1 is")
+        norm = LayerNorm(eps=reader.positive("layer_norm_eps", 1e-12))
+        width = reader.size("hidden_size")
+        layers = reader.layers("num_hidden_layers")
+        groups = reader.layers("num_hidden_groups", 1)
         stack = Stack(
             layers=layers,
             unique_layers=None if groups == layers else groups,
             width=width,
-            embedding_width=table_width(given),
-            attention=MultiHead(heads=given.size("num_attention_heads")),
-            feed_forward=feed_forward(given, "hidden_act", inner, bias=True, absent=ACTIVATION),
+            embedding_width=_embedding_width(reader),
+            attention=MultiHead(heads=reader.size("num_attention_heads")),
+            feed_forward=read_feed_forward(
+                reader,
+                "hidden_act",
+                reader.size("intermediate_size"),
+                bias=True,
+                default=DEFAULT_ACTIVATION,
+            ),
             position=Learned(),
             norm=norm,
             norm_placement=PostNorm(),
             input_norm=norm,
-            dropout=given.share("hidden_dropout_prob", 0.0),
+            dropout=reader.fraction("hidden_dropout_prob", 0.0),
         )
+        dropout = reader.fraction("classifier_dropout_prob", 0.1)
         return EncoderOnly(
-            length=given.size("max_position_embeddings"),
+            length=reader.size("max_position_embeddings"),
             embedding=Embedding(
-                vocabulary=given.size("vocab_size"), token_types=given.size("type_vocab_size", 2)
+                vocabulary=reader.size("vocab_size"), token_types=reader.size("type_vocab_size", 2)
             ),
             encoder=stack,
-            output=self.output(given, width, norm, given.share("classifier_dropout_prob", 0.1)),
+            output=self.read_output(reader, width, norm, dropout),
         )
 
-    def output(self, given: Given, width: int, norm: LayerNorm, dropout: float) -> Output:
-        if head_of(given) == "masked":
+    def read_output(
+        self, reader: ConfigReader, width: int, norm: LayerNorm, dropout: float
+    ) -> Output:
+        if head_name(reader) == "masked":
             return MaskedToken(
-                tied=given.flag("tie_word_embeddings", True),
+                tied=reader.flag("tie_word_embeddings", True),
                 norm=norm,
-                activation=given.one_of("hidden_act", BENT, ACTIVATION),
-                dense_width=table_width(given),
+                activation=reader.one_of("hidden_act", ACTIVATIONS, DEFAULT_ACTIVATION),
+                dense_width=_embedding_width(reader),
             )
-        return super().output(given, width, norm, dropout)
+        return super().read_output(reader, width, norm, dropout)
 
-    def fields(self, config: ModelConfig) -> dict[str, Any]:
-        stack = expect_encoder(config).encoder
-        bert = super().fields(config)
-        if "classifier_dropout" in bert:
-            bert["classifier_dropout_prob"] = bert.pop("classifier_dropout")
-        return bert | {
+    def hf_config(self, config: ModelConfig) -> dict[str, Any]:
+        stack = require_encoder(config).encoder
+        fields = super().hf_config(config)
+        if "classifier_dropout" in fields:
+            fields["classifier_dropout_prob"] = fields.pop("classifier_dropout")
+        return fields | {
             "embedding_size": stack.input_width,
             "num_hidden_groups": stack.blocks,
             "inner_group_num": 1,
         }
 
-    def notes(self, given: Given) -> list[str]:
-        return told_dropout(given, "attention_probs_dropout_prob", 0.0)
+    def notes(self, reader: ConfigReader) -> list[str]:
+        return attention_dropout_note(reader, "attention_probs_dropout_prob", 0.0)
 
 
-def table_width(given: Given) -> int:
-    return given.size("embedding_size", 128)
+def _embedding_width(reader: ConfigReader) -> int:
+    return reader.size("embedding_size", 128)

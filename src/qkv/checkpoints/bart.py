@@ -1,12 +1,20 @@
-"""BART (Lewis et al. 2020), and mBART (Liu et al. 2020), which normalises before each part."""
+"""BART (Lewis et al. 2020) and mBART (Liu et al. 2020), which is pre-norm instead of post-norm."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-from qkv.checkpoints.config_fields import activation_name, feed_forward
-from qkv.checkpoints.families import SHARED, TARGET, ends, ends_again, stored_apart, tied_output
-from qkv.checkpoints.format import Given, Layout, expect_translator, told_dropout
-from qkv.checkpoints.tensor_names import Flat, Table
+from qkv.checkpoints.config_fields import activation_name, read_feed_forward
+from qkv.checkpoints.config_reader import ConfigReader
+from qkv.checkpoints.families import (
+    SHARED_EMBEDDING,
+    TARGET_EMBEDDING,
+    embedding_aliases,
+    embedding_map,
+    has_separate_embeddings,
+    has_tied_output,
+)
+from qkv.checkpoints.format import CheckpointFormat, attention_dropout_note, require_encoder_decoder
+from qkv.checkpoints.tensor_names import Squeeze, TensorMap
 from qkv.model import (
     Embedding,
     EncoderDecoder,
@@ -21,7 +29,7 @@ from qkv.model import (
 from qkv.model.build import ModelConfig
 
 SIDES = ("encoder", "decoder")
-BIAS = "final_logits_bias"
+LOGITS_BIAS = "final_logits_bias"
 BLOCK = {
     "attention.query": "self_attn.q_proj",
     "attention.key": "self_attn.k_proj",
@@ -34,142 +42,147 @@ BLOCK = {
     "feed_forward.up": "fc1",
     "feed_forward.down": "fc2",
 }
-NORMS = {  # the same names before a part and after it
+NORMS = {  # pre-norm and post-norm use the same names
     "attention": "self_attn_layer_norm",
     "cross": "encoder_attn_layer_norm",
     "feed_forward": "final_layer_norm",
 }
-STACKS: Table = {
-    **{
-        f"{s}.{{i}}.{our}": f"{s}.layers.{{i}}.{their}"
-        for s in SIDES
-        for our, their in BLOCK.items()
-    },
-    **{
-        f"{s}.{{i}}.{part}_{where}": f"{s}.layers.{{i}}.{their}"
-        for s in SIDES
-        for part, their in NORMS.items()
-        for where in ("in", "out")
-    },
-    **{f"{s}.norm_in": f"{s}.layernorm_embedding" for s in SIDES},
-    **{f"{s}.norm_out": f"{s}.layer_norm" for s in SIDES},
-    **{f"{s}.position.weight": f"{s}.embed_positions.weight" for s in SIDES},
-    "output.bias": Flat(BIAS),
-}
 
 
-class Bart(Layout):
-    kinds: ClassVar[tuple[str, ...]] = ("bart", "mbart")
+def _stack_map() -> TensorMap:
+    tensor_map: TensorMap = {"output.bias": Squeeze(LOGITS_BIAS)}
+    for side in SIDES:
+        for ours, public in BLOCK.items():
+            tensor_map[f"{side}.{{i}}.{ours}"] = f"{side}.layers.{{i}}.{public}"
+        for part, public in NORMS.items():
+            tensor_map[f"{side}.{{i}}.{part}_in"] = f"{side}.layers.{{i}}.{public}"
+            tensor_map[f"{side}.{{i}}.{part}_out"] = f"{side}.layers.{{i}}.{public}"
+        tensor_map[f"{side}.norm_in"] = f"{side}.layernorm_embedding"
+        tensor_map[f"{side}.norm_out"] = f"{side}.layer_norm"
+        tensor_map[f"{side}.position.weight"] = f"{side}.embed_positions.weight"
+    return tensor_map
+
+
+class Bart(CheckpointFormat):
+    model_types: ClassVar[tuple[str, ...]] = ("bart", "mbart")
     title = "BART, mBART"
-    families: ClassVar[tuple[str, ...]] = ("Bart", "MBart")
+    class_prefixes: ClassVar[tuple[str, ...]] = ("Bart", "MBart")
     prefix = "model."
-    head = (BIAS, "lm_head.")
-    leftovers = (r"(encoder|decoder)\.version",)
-    architectures = ("ForConditionalGeneration", "Model")
-    input_norm: ClassVar[bool] = True
-    waves: ClassVar[bool] = False
+    head_prefixes = (LOGITS_BIAS, "lm_head.")
+    obsolete_tensors = (r"(encoder|decoder)\.version",)
+    class_suffixes = ("ForConditionalGeneration", "Model")
+    input_norm: ClassVar[bool] = True  # a LayerNorm on the embeddings
+    sinusoidal: ClassVar[bool] = False
 
-    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
-        given.must_be("is_encoder_decoder", [True], "makes it one half, which cannot be carried")
-        self._expect_arrangement(given)
-        target, source = self.embeddings(given, tensors)
+    def read_config(self, reader: ConfigReader, tensors: Collection[str]) -> ModelConfig:
+        reader.require(
+            "is_encoder_decoder",
+            [True],
+            "makes it only a decoder or an encoder and is not supported",
+        )
+        self._check_variant(reader)
+        target, source = self.read_embeddings(reader, tensors)
         return EncoderDecoder(
-            length=given.size("max_position_embeddings"),
+            length=reader.size("max_position_embeddings"),
             embedding=target,
             source=source,
-            encoder=self.stack(given, "encoder"),
-            decoder=self.stack(given, "decoder"),
-            output=NextToken(tied=tied_output(given, tensors), bias=BIAS in tensors),
+            encoder=self.read_stack(reader, "encoder"),
+            decoder=self.read_stack(reader, "decoder"),
+            output=NextToken(tied=has_tied_output(reader, tensors), bias=LOGITS_BIAS in tensors),
         )
 
-    def embeddings(
-        self, given: Given, tensors: Collection[str]
+    def read_embeddings(
+        self, reader: ConfigReader, tensors: Collection[str]
     ) -> tuple[Embedding, Embedding | None]:
-        """Of the target; and of the source, if it has a table of its own."""
-        table = Embedding(
-            vocabulary=given.size("vocab_size"), scaled=given.flag("scale_embedding", False)
+        """The embedding of the target; and that of the source, if it has one of its own."""
+        embedding = Embedding(
+            vocabulary=reader.size("vocab_size"), scaled=reader.flag("scale_embedding", False)
         )
-        apart = not given.flag("tie_word_embeddings", True) and stored_apart(tensors)
-        return table, table if apart else None
+        tied = reader.flag("tie_word_embeddings", True)
+        if not tied and has_separate_embeddings(tensors):
+            return embedding, embedding
+        return embedding, None
 
-    def stack(self, given: Given, side: str) -> Stack:
+    def read_stack(self, reader: ConfigReader, side: str) -> Stack:
         norm = LayerNorm()
-        pre = _normalises_before(given)
         return Stack(
-            layers=given.layers(f"{side}_layers"),
-            width=given.size("d_model"),
-            attention=MultiHead(heads=given.size(f"{side}_attention_heads")),
-            feed_forward=feed_forward(
-                given, "activation_function", given.size(f"{side}_ffn_dim"), bias=True
+            layers=reader.layers(f"{side}_layers"),
+            width=reader.size("d_model"),
+            attention=MultiHead(heads=reader.size(f"{side}_attention_heads")),
+            feed_forward=read_feed_forward(
+                reader, "activation_function", reader.size(f"{side}_ffn_dim"), bias=True
             ),
             position=self.position(),
             norm=norm,
-            norm_placement=PreNorm() if pre else PostNorm(),
+            norm_placement=PreNorm() if _is_pre_norm(reader) else PostNorm(),
             input_norm=norm if self.input_norm else None,
-            dropout=given.share("dropout", 0.1),
+            dropout=reader.fraction("dropout", 0.1),
         )
 
     def position(self) -> Any:
-        return Learned(offset=2)
+        return Learned(offset=2)  # fairseq reserved two rows for special tokens
 
-    def fields(self, config: ModelConfig) -> dict[str, Any]:
-        config = expect_translator(config)
+    def hf_config(self, config: ModelConfig) -> dict[str, Any]:
+        config = require_encoder_decoder(config)
+        model_type = "bart"
+        class_prefix = "Bart"
         if config.encoder.norm_placement.kind == "pre_norm":
-            kind = "mbart"
-        else:
-            kind = "bart"
+            model_type = "mbart"
+            class_prefix = "MBart"
         return {
-            "model_type": kind,
-            "architectures": [f"{'MBart' if kind == 'mbart' else 'Bart'}ForConditionalGeneration"],
+            "model_type": model_type,
+            "architectures": [f"{class_prefix}ForConditionalGeneration"],
             "vocab_size": config.embedding.vocabulary,
             "tie_word_embeddings": config.source is None,
             **stack_fields(config),
         }
 
-    def table(self, config: ModelConfig) -> Table:
-        return ends(config) | STACKS
+    def tensor_map(self, config: ModelConfig) -> TensorMap:
+        return embedding_map(config) | _stack_map()
 
-    def twins(self, config: ModelConfig) -> Mapping[str, str]:
-        return ends_again(config)
+    def aliases(self, config: ModelConfig) -> Mapping[str, str]:
+        return embedding_aliases(config)
 
-    def copies(self, config: ModelConfig) -> Mapping[str, str]:
-        """A third table, which no one reads where each side has its own, is still looked for."""
-        if expect_translator(config).source is None:
+    def duplicates(self, config: ModelConfig) -> Mapping[str, str]:
+        """transformers expects `shared` even where each side has its own embedding."""
+        if require_encoder_decoder(config).source is None:
             return {}
-        return {f"{self.prefix}{SHARED}": f"{self.prefix}{TARGET}"}
+        return {f"{self.prefix}{SHARED_EMBEDDING}": f"{self.prefix}{TARGET_EMBEDDING}"}
 
-    def unused(self, config: ModelConfig) -> tuple[str, ...]:
-        if expect_translator(config).source is None:
+    def unused_tensors(self, config: ModelConfig) -> tuple[str, ...]:
+        if require_encoder_decoder(config).source is None:
             return ()
         return (r"shared\.weight",)
 
-    def notes(self, given: Given) -> list[str]:
-        said = told_dropout(given, "attention_dropout", 0.0)
+    def notes(self, reader: ConfigReader) -> list[str]:
+        notes = attention_dropout_note(reader, "attention_dropout", 0.0)
         for side in SIDES:
-            if rate := given.share(f"{side}_layerdrop"):
-                said.append(f"{side} layers left out ({rate:g}), which only training would do")
-        return said
+            rate = reader.fraction(f"{side}_layerdrop")
+            if rate:
+                notes.append(f"LayerDrop in the {side} ({rate:g}), only used in training")
+        return notes
 
-    def _expect_arrangement(self, given: Given) -> None:
-        """Old configs say how layers are arranged; today the kind does, and they must agree."""
-        before = _normalises_before(given)
-        kind = given.word("model_type")
-        for name, usual in {
-            "normalize_before": before,
-            "add_final_layer_norm": before,
+    def _check_variant(self, reader: ConfigReader) -> None:
+        """Old configs spell out what now follows from the model_type; both must agree."""
+        model_type = reader.string("model_type")
+        pre_norm = _is_pre_norm(reader)
+        expected = {
+            "normalize_before": pre_norm,
+            "add_final_layer_norm": pre_norm,
             "normalize_embedding": self.input_norm,
-            "static_position_embeddings": self.waves,
-        }.items():
-            given.must_be(name, [usual], f"{kind} models do not have")
+            "static_position_embeddings": self.sinusoidal,
+        }
+        for name, value in expected.items():
+            reader.require(name, [value], f"{model_type} models do not have")
 
 
-def _normalises_before(given: Given) -> bool:
-    return given.word("model_type") == "mbart"
+def _is_pre_norm(reader: ConfigReader) -> bool:
+    return reader.string("model_type") == "mbart"
 
 
 def stack_fields(config: EncoderDecoder) -> dict[str, Any]:
-    """What all configs of this style name alike."""
-    found: dict[str, Any] = {
+    """The config.json fields that all formats in this style share."""
+    fields: dict[str, Any] = {
         "is_encoder_decoder": True,
         "d_model": config.encoder.width,
         "max_position_embeddings": config.length,
@@ -180,7 +193,7 @@ def stack_fields(config: EncoderDecoder) -> dict[str, Any]:
         "attention_dropout": 0.0,
     }
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
-        found[f"{side}_layers"] = stack.layers
-        found[f"{side}_attention_heads"] = stack.attention.heads
-        found[f"{side}_ffn_dim"] = stack.feed_forward.width
-    return found
+        fields[f"{side}_layers"] = stack.layers
+        fields[f"{side}_attention_heads"] = stack.attention.heads
+        fields[f"{side}_ffn_dim"] = stack.feed_forward.width
+    return fields

@@ -3,17 +3,18 @@
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-from qkv.checkpoints.config_fields import BENT, activation_name, feed_forward
+from qkv.checkpoints.config_fields import ACTIVATIONS, activation_name, read_feed_forward
+from qkv.checkpoints.config_reader import ConfigReader
 from qkv.checkpoints.families import (
-    SENTENCE,
-    Heads,
-    architecture,
-    head_of,
-    labels_of,
+    MEAN_VECTOR,
+    EncoderHeads,
+    class_name,
+    head_name,
+    label_names,
     output_fields,
 )
-from qkv.checkpoints.format import Given, Layout, expect_encoder, told_dropout
-from qkv.checkpoints.tensor_names import Table
+from qkv.checkpoints.format import CheckpointFormat, attention_dropout_note, require_encoder
+from qkv.checkpoints.tensor_names import TensorMap
 from qkv.errors import ConfigError
 from qkv.model import (
     Classify,
@@ -31,7 +32,7 @@ from qkv.model import (
 from qkv.model.build import ModelConfig
 from qkv.model.output import Output
 
-BODY: Table = {
+BODY: TensorMap = {
     "embedding.weight": "embeddings.word_embeddings.weight",
     "embedding.types": "embeddings.token_type_embeddings.weight",
     "encoder.position.weight": "embeddings.position_embeddings.weight",
@@ -45,8 +46,8 @@ BODY: Table = {
     "encoder.{i}.feed_forward.down": "encoder.layer.{i}.output.dense",
     "encoder.{i}.feed_forward_out": "encoder.layer.{i}.output.LayerNorm",
 }
-HEADS = Heads(
-    place="cls.predictions",
+HEADS = EncoderHeads(
+    mlm="cls.predictions",
     masked={
         "output.change.0": "cls.predictions.transform.dense",
         "output.change.2": "cls.predictions.transform.LayerNorm",
@@ -56,36 +57,41 @@ HEADS = Heads(
 )
 
 
-class Bert(Layout):
-    kinds: ClassVar[tuple[str, ...]] = ("bert",)
+class Bert(CheckpointFormat):
+    model_types: ClassVar[tuple[str, ...]] = ("bert",)
     title = "BERT, and sentence encoders on it"
-    families: ClassVar[tuple[str, ...]] = ("Bert",)
-    pooled = True
+    class_prefixes: ClassVar[tuple[str, ...]] = ("Bert",)
+    has_pooler = True
     body = BODY
     heads = HEADS
     prefix = "bert."
-    head = ("cls.", "classifier.")
-    leftovers: ClassVar[tuple[str, ...]] = (
+    head_prefixes = ("cls.", "classifier.")
+    obsolete_tensors: ClassVar[tuple[str, ...]] = (
         r"embeddings\.position_ids",
         r"cls\.seq_relationship\.(weight|bias)",
     )
-    architectures: ClassVar[tuple[str, ...]] = (
-        "Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification",
-    )  # fmt: skip
+    class_suffixes: ClassVar[tuple[str, ...]] = (
+        "Model",
+        "ForMaskedLM",
+        "ForPreTraining",
+        "ForSequenceClassification",
+    )
 
-    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
-        given.must_be("position_embedding_type", ["absolute"], "cannot be carried; absolute can")
-        given.must_be("is_decoder", [False], "makes it a decoder, which cannot be carried")
-        norm = LayerNorm(eps=given.positive("layer_norm_eps", 1e-12))
-        width = given.size("hidden_size")
-        heads = given.size("num_attention_heads")
-        dropout = given.share("hidden_dropout_prob", 0.1)
+    def read_config(self, reader: ConfigReader, tensors: Collection[str]) -> ModelConfig:
+        reader.require(
+            "position_embedding_type", ["absolute"], "is not supported; only absolute is"
+        )
+        reader.require("is_decoder", [False], "makes it a decoder and is not supported")
+        norm = LayerNorm(eps=reader.positive("layer_norm_eps", 1e-12))
+        width = reader.size("hidden_size")
+        heads = reader.size("num_attention_heads")
+        dropout = reader.fraction("hidden_dropout_prob", 0.1)
         stack = Stack(
-            layers=given.layers("num_hidden_layers"),
+            layers=reader.layers("num_hidden_layers"),
             width=width,
             attention=MultiHead(heads=heads),
-            feed_forward=feed_forward(
-                given, "hidden_act", given.size("intermediate_size"), bias=True
+            feed_forward=read_feed_forward(
+                reader, "hidden_act", reader.size("intermediate_size"), bias=True
             ),
             position=Learned(),
             norm=norm,
@@ -94,36 +100,38 @@ class Bert(Layout):
             dropout=dropout,
         )
         return EncoderOnly(
-            length=given.size("max_position_embeddings"),
+            length=reader.size("max_position_embeddings"),
             embedding=Embedding(
-                vocabulary=given.size("vocab_size"), token_types=given.size("type_vocab_size", 2)
+                vocabulary=reader.size("vocab_size"), token_types=reader.size("type_vocab_size", 2)
             ),
             encoder=stack,
-            output=self.output(given, width, norm, dropout),
+            output=self.read_output(reader, width, norm, dropout),
         )
 
-    def output(self, given: Given, width: int, norm: LayerNorm, dropout: float) -> Output:
-        head = head_of(given)
+    def read_output(
+        self, reader: ConfigReader, width: int, norm: LayerNorm, dropout: float
+    ) -> Output:
+        head = head_name(reader)
         if head == "masked":
-            tied = given.flag("tie_word_embeddings", True)
-            bend = given.one_of("hidden_act", BENT, "gelu")
-            return MaskedToken(tied=tied, norm=norm, activation=bend)
+            tied = reader.flag("tie_word_embeddings", True)
+            activation = reader.one_of("hidden_act", ACTIVATIONS, "gelu")
+            return MaskedToken(tied=tied, norm=norm, activation=activation)
         if head == "labels":
-            rate = given.share("classifier_dropout", dropout)
-            return label_head(labels_of(given), width, rate)
+            rate = reader.fraction("classifier_dropout", dropout)
+            return classification_head(label_names(reader), width, rate)
         if head == "pooler":
             return TextVector(pooling=First(), dense=True, normalize=False)
-        return SENTENCE
+        return MEAN_VECTOR
 
-    def fields(self, config: ModelConfig) -> dict[str, Any]:
-        config = expect_encoder(config)
+    def hf_config(self, config: ModelConfig) -> dict[str, Any]:
+        config = require_encoder(config)
         stack = config.encoder
         output = config.output
         if not config.embedding.token_types:
-            raise ConfigError("this layout has token types")
+            raise ConfigError("this format needs token types")
         return {
-            "model_type": self.kinds[0],
-            "architectures": [architecture(self.families[0], output)],
+            "model_type": self.model_types[0],
+            "architectures": [class_name(self.class_prefixes[0], output)],
             "vocab_size": config.embedding.vocabulary,
             "type_vocab_size": config.embedding.token_types,
             "hidden_size": stack.width,
@@ -139,25 +147,26 @@ class Bert(Layout):
             **output_fields(output, "classifier_dropout"),
         }
 
-    def table(self, config: ModelConfig) -> Table:
-        return self.body | self.heads.table(config.output)
+    def tensor_map(self, config: ModelConfig) -> TensorMap:
+        return self.body | self.heads.tensor_map(config.output)
 
-    def twins(self, config: ModelConfig) -> Mapping[str, str]:
-        return self.heads.twins(config.output, str(self.body["embedding.weight"]))
+    def aliases(self, config: ModelConfig) -> Mapping[str, str]:
+        return self.heads.aliases(config.output, str(self.body["embedding.weight"]))
 
-    def copies(self, config: ModelConfig) -> Mapping[str, str]:
-        return self.heads.copies(config.output)
+    def duplicates(self, config: ModelConfig) -> Mapping[str, str]:
+        return self.heads.duplicates(config.output)
 
-    def unused(self, config: ModelConfig) -> tuple[str, ...]:
-        return self.heads.unused(config.output)
+    def unused_tensors(self, config: ModelConfig) -> tuple[str, ...]:
+        return self.heads.unused_tensors(config.output)
 
-    def labels(self, config: ModelConfig, names: tuple[str, ...]) -> Classify:
-        stack = expect_encoder(config).encoder
-        return label_head(names, stack.width, stack.dropout)
+    def classification_output(self, config: ModelConfig, labels: tuple[str, ...]) -> Classify:
+        stack = require_encoder(config).encoder
+        return classification_head(labels, stack.width, stack.dropout)
 
-    def notes(self, given: Given) -> list[str]:
-        return told_dropout(given, "attention_probs_dropout_prob", 0.1)
+    def notes(self, reader: ConfigReader) -> list[str]:
+        return attention_dropout_note(reader, "attention_probs_dropout_prob", 0.1)
 
 
-def label_head(names: tuple[str, ...], width: int, dropout: float) -> Classify:
-    return Classify(labels=names, pooling=First(), hidden=width, dropout=dropout)
+def classification_head(labels: tuple[str, ...], width: int, dropout: float) -> Classify:
+    """The pooler (dense layer and tanh on the first token), dropout, and a linear layer."""
+    return Classify(labels=labels, pooling=First(), hidden=width, dropout=dropout)

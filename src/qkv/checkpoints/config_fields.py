@@ -1,15 +1,13 @@
-"""Rotary positions as public configs say them, old way and new."""
+"""RoPE settings and activation names of config.json, in the old and the new spelling."""
 
 import math
 from typing import Any
 
-from qkv.checkpoints.format import Given
+from qkv.checkpoints.config_reader import ConfigReader
 from qkv.errors import ConfigError
 from qkv.model import (
     GEGLU,
     GELU,
-    Classify,
-    EncoderOnly,
     LinearScaling,
     Llama3Scaling,
     NoScaling,
@@ -18,131 +16,15 @@ from qkv.model import (
     Rope,
     SiLU,
     SwiGLU,
-    TextVector,
     YarnScaling,
 )
-from qkv.model.build import ModelConfig
-from qkv.model.config import Config
-from qkv.model.output import ActivationName, Output
+from qkv.model.output import ActivationName
 from qkv.model.position.rope import RopeScaling
-from qkv.model.stack import Stack
 
-# FOLDED layout/activations: The public names of activations, and the feed-forward each one
-#   makes.
-# FOLDED layout/options: What a config says, flat and for people: `attention heads: 8`, `rotary
-#   base: 10000`.
+DEFAULT_BASE = 10_000.0
 
-ABSENT_BASE = 10_000.0
-
-
-def rotary(given: Given, layer_type: str | None = None, base: float | None = None) -> Rope:
-    """`rope_theta`, `rope_scaling` and `partial_rotary_factor`, or all in `rope_parameters`.
-
-    layer_type: where there are parameters for each type of layer, those of this one.
-    """
-    said = given.inner("rope_parameters")
-    if layer_type is not None and isinstance(said.fields.get(layer_type), dict):
-        said = said.inner(layer_type)
-    scaling = given.inner("rope_scaling")
-    if said.fields and scaling.fields and dict(said.fields) != dict(scaling.fields):
-        raise ConfigError(
-            f"{given.place}: rope_parameters and rope_scaling say different things; leave one out"
-        )
-    scaling = said if said.fields else scaling
-    usual = given.positive("rope_theta", base or ABSENT_BASE)
-    share = given.positive("partial_rotary_factor", given.positive("rotary_pct", 1.0))
-    return Rope(
-        base=said.positive("rope_theta", usual),
-        fraction=said.positive("partial_rotary_factor", share),
-        scaling=_stretch(scaling, given),
-    )
-
-
-def rotary_fields(position: Rope) -> dict[str, Any]:
-    """The same as `rope_parameters`."""
-    s = position.scaling
-    said: dict[str, Any] = {"rope_type": "default"}
-    if isinstance(s, LinearScaling):
-        said = {"rope_type": "linear", "factor": s.factor}
-    elif isinstance(s, Llama3Scaling):
-        said = {
-            "rope_type": "llama3",
-            "factor": s.factor,
-            "low_freq_factor": s.low_freq_factor,
-            "high_freq_factor": s.high_freq_factor,
-            "original_max_position_embeddings": s.trained_length,
-        }
-    elif isinstance(s, YarnScaling):
-        said = {
-            "rope_type": "yarn",
-            "factor": s.factor,
-            "beta_fast": s.beta_fast,
-            "beta_slow": s.beta_slow,
-            "original_max_position_embeddings": s.trained_length,
-            "attention_factor": s.attention_factor,
-        }
-    elif not isinstance(s, NoScaling):
-        raise ConfigError(f"this layout has no RoPE scaling of kind {s.kind}")
-    if position.interleaved:
-        raise ConfigError("this layout turns halves, not neighbours")
-    if position.fraction == 1.0:
-        share = {}
-    else:
-        share = {"partial_rotary_factor": position.fraction}
-    return {"rope_theta": position.base, **said, **share}
-
-
-def _stretch(scaling: Given, given: Given) -> RopeScaling:
-    kind = scaling.word("rope_type", scaling.word("type", "default"))
-    if kind == "default":
-        return NoScaling()
-    if kind == "linear":
-        return LinearScaling(factor=scaling.positive("factor"))
-    length = scaling.size(
-        "original_max_position_embeddings",
-        given.size("original_max_position_embeddings", given.size("max_position_embeddings")),
-    )
-    if kind == "llama3":
-        return Llama3Scaling(
-            factor=scaling.positive("factor"),
-            low_freq_factor=scaling.positive("low_freq_factor"),
-            high_freq_factor=scaling.positive("high_freq_factor"),
-            trained_length=length,
-        )
-    if kind == "yarn":
-        return _yarn(scaling, length)
-    raise ConfigError(
-        f"{scaling.place}: rope_type {kind!r} cannot be carried; default, linear, llama3 and yarn "
-        f"can"
-    )
-
-
-def _yarn(scaling: Given, trained: int) -> YarnScaling:
-    scaling.must_be("truncate", [True], "cannot be carried: bounds are rounded to whole pairs")
-    factor = scaling.positive("factor")
-    if scaling.has("attention_factor"):
-        length = scaling.positive("attention_factor")
-    else:
-        length = None
-    if length is None and scaling.has("mscale") and scaling.has("mscale_all_dim"):
-        above, below = (_grown(factor, scaling.positive(n)) for n in ("mscale", "mscale_all_dim"))
-        length = above / below
-    return YarnScaling(
-        factor=factor,
-        beta_fast=scaling.positive("beta_fast", 32.0),
-        beta_slow=scaling.positive("beta_slow", 1.0),
-        trained_length=trained,
-        attention_factor=length,
-    )
-
-
-def _grown(factor: float, scale: float) -> float:
-    if factor <= 1.0:
-        return 1.0
-    return 0.1 * scale * math.log(factor) + 1.0
-
-
-PLAIN: dict[str, tuple[Any, dict[str, bool]]] = {
+# The public name of an activation, and the feed-forward with its arguments that it stands for.
+FEED_FORWARDS: dict[str, tuple[Any, dict[str, bool]]] = {
     "gelu": (GELU, {"tanh": False}),
     "gelu_new": (GELU, {"tanh": True}),
     "gelu_pytorch_tanh": (GELU, {"tanh": True}),
@@ -153,7 +35,7 @@ PLAIN: dict[str, tuple[Any, dict[str, bool]]] = {
     "swish": (SiLU, {}),
 }
 
-GATED: dict[str, tuple[Any, dict[str, bool]]] = {
+GATED_FEED_FORWARDS: dict[str, tuple[Any, dict[str, bool]]] = {
     "gelu": (GEGLU, {"tanh": False}),
     "gelu_new": (GEGLU, {"tanh": True}),
     "gelu_pytorch_tanh": (GEGLU, {"tanh": True}),
@@ -161,7 +43,8 @@ GATED: dict[str, tuple[Any, dict[str, bool]]] = {
     "swish": (SwiGLU, {}),
 }
 
-BENT: dict[str, ActivationName] = {
+# Activations inside an output head.
+ACTIVATIONS: dict[str, ActivationName] = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -173,100 +56,154 @@ BENT: dict[str, ActivationName] = {
 }
 
 
-def feed_forward(
-    given: Given, name: str, width: int, bias: bool, gated: bool = False, absent: str = "gelu"
+def read_rope(
+    reader: ConfigReader, layer_type: str | None = None, base: float | None = None
+) -> Rope:
+    """Rotary positions from `rope_parameters`, or from the older separate fields.
+
+    Those are `rope_theta`, `rope_scaling` and `partial_rotary_factor`.
+
+    layer_type: use the parameters of this type of layer, where the config has one set per type.
+    """
+    parameters = reader.section("rope_parameters")
+    if layer_type is not None and isinstance(parameters.fields.get(layer_type), dict):
+        parameters = parameters.section(layer_type)
+    scaling = reader.section("rope_scaling")
+    if parameters.fields:
+        if scaling.fields and dict(parameters.fields) != dict(scaling.fields):
+            raise ConfigError(
+                f"{reader.location}: rope_parameters and rope_scaling contradict each other; "
+                f"remove one of them"
+            )
+        scaling = parameters
+    theta = reader.positive("rope_theta", base or DEFAULT_BASE)
+    fraction = reader.positive("partial_rotary_factor", reader.positive("rotary_pct", 1.0))
+    return Rope(
+        base=parameters.positive("rope_theta", theta),
+        fraction=parameters.positive("partial_rotary_factor", fraction),
+        scaling=_read_scaling(scaling, reader),
+    )
+
+
+def rope_fields(position: Rope) -> dict[str, Any]:
+    """The `rope_parameters` for these positions."""
+    if position.interleaved:
+        raise ConfigError(
+            "interleaved RoPE cannot be exported to this format, which rotates the first half of "
+            "a head with the second"
+        )
+    fields: dict[str, Any] = {"rope_theta": position.base, **_scaling_fields(position.scaling)}
+    if position.fraction != 1.0:
+        fields["partial_rotary_factor"] = position.fraction
+    return fields
+
+
+def _scaling_fields(scaling: RopeScaling) -> dict[str, Any]:
+    match scaling:
+        case NoScaling():
+            return {"rope_type": "default"}
+        case LinearScaling():
+            return {"rope_type": "linear", "factor": scaling.factor}
+        case Llama3Scaling():
+            return {
+                "rope_type": "llama3",
+                "factor": scaling.factor,
+                "low_freq_factor": scaling.low_freq_factor,
+                "high_freq_factor": scaling.high_freq_factor,
+                "original_max_position_embeddings": scaling.trained_length,
+            }
+        case YarnScaling():
+            return {
+                "rope_type": "yarn",
+                "factor": scaling.factor,
+                "beta_fast": scaling.beta_fast,
+                "beta_slow": scaling.beta_slow,
+                "original_max_position_embeddings": scaling.trained_length,
+                "attention_factor": scaling.attention_factor,
+            }
+        case _:
+            raise ConfigError(f"this format has no RoPE scaling of kind {scaling.kind}")
+
+
+def _read_scaling(scaling: ConfigReader, reader: ConfigReader) -> RopeScaling:
+    # `type` is the name that `rope_type` had before transformers 4.43.
+    rope_type = scaling.string("rope_type", scaling.string("type", "default"))
+    if rope_type == "default":
+        return NoScaling()
+    if rope_type == "linear":
+        return LinearScaling(factor=scaling.positive("factor"))
+    length = scaling.size(
+        "original_max_position_embeddings",
+        reader.size("original_max_position_embeddings", reader.size("max_position_embeddings")),
+    )
+    if rope_type == "llama3":
+        return Llama3Scaling(
+            factor=scaling.positive("factor"),
+            low_freq_factor=scaling.positive("low_freq_factor"),
+            high_freq_factor=scaling.positive("high_freq_factor"),
+            trained_length=length,
+        )
+    if rope_type == "yarn":
+        return _read_yarn(scaling, length)
+    raise ConfigError(
+        f"{scaling.location}: rope_type {rope_type!r} is not supported; supported are default, "
+        f"linear, llama3 and yarn"
+    )
+
+
+def _read_yarn(scaling: ConfigReader, trained_length: int) -> YarnScaling:
+    """YaRN (Peng et al. 2023); `mscale` and `mscale_all_dim` are DeepSeek's additions."""
+    scaling.require(
+        "truncate", [True], "is not supported: the correction range is rounded to whole pairs"
+    )
+    factor = scaling.positive("factor")
+    attention_factor = None
+    if scaling.has("attention_factor"):
+        attention_factor = scaling.positive("attention_factor")
+    elif scaling.has("mscale") and scaling.has("mscale_all_dim"):
+        numerator = _mscale(factor, scaling.positive("mscale"))
+        denominator = _mscale(factor, scaling.positive("mscale_all_dim"))
+        attention_factor = numerator / denominator
+    return YarnScaling(
+        factor=factor,
+        beta_fast=scaling.positive("beta_fast", 32.0),
+        beta_slow=scaling.positive("beta_slow", 1.0),
+        trained_length=trained_length,
+        attention_factor=attention_factor,
+    )
+
+
+def _mscale(factor: float, scale: float) -> float:
+    if factor <= 1.0:
+        return 1.0
+    return 0.1 * scale * math.log(factor) + 1.0
+
+
+def read_feed_forward(
+    reader: ConfigReader,
+    name: str,
+    width: int,
+    bias: bool,
+    gated: bool = False,
+    default: str = "gelu",
 ) -> Any:
-    """The feed-forward part whose activation the field of that name names."""
-    choice, fields = given.one_of(name, GATED if gated else PLAIN, absent)
-    return choice(width=width, bias=bias, **fields)
+    """The feed-forward whose activation is named by the field `name`."""
+    choices = GATED_FEED_FORWARDS if gated else FEED_FORWARDS
+    kind, arguments = reader.one_of(name, choices, default)
+    return kind(width=width, bias=bias, **arguments)
 
 
-def activation_name(choice: Any, gated: bool = False) -> str:
-    """The public name of the activation in a feed-forward of ours."""
-    for name, (kind, fields) in (GATED if gated else PLAIN).items():
-        if type(choice) is kind and all(getattr(choice, k) == v for k, v in fields.items()):
-            return name
-    raise ConfigError(f"this layout has no feed-forward of kind {choice.kind}")
-
-
-def bend_name(bend: ActivationName) -> str:
-    return next(name for name, ours in BENT.items() if ours == bend)
-
-
-def options_of(config: ModelConfig) -> dict[str, Any]:
-    """The sizes, and each part with what it differs in from its defaults."""
-    found: dict[str, Any] = {
-        "family": config.kind.replace("_", "-"),
-        "parameters": config.parameters(),
-        "vocabulary": config.embedding.vocabulary,
-        "length": config.length,
-    }
-    for name in ("encoder", "decoder"):
-        stack = getattr(config, name, None)
-        if isinstance(stack, Stack):
-            found |= {f"{name}_{part}": said for part, said in _stack(stack).items()}
-    if isinstance(config, EncoderOnly) and config.context_length < config.length:
-        found["reads"] = config.context_length
-    found["output"] = _answer(config.output)
-    return found
-
-
-def _answer(output: Output) -> str:
-    """What it answers with; the usual is said too, as it matters most."""
-    if isinstance(output, TextVector):
-        if output.normalize:
-            length = "of length 1"
-        else:
-            length = "of any length"
-        if output.dense:
-            through = ", through the pooler"
-        else:
-            through = ""
-        return f"text vector {length}, from the {output.pooling.kind}{through}"
-    if isinstance(output, Classify):
-        return f"labels {', '.join(output.labels[:8])}{' …' if len(output.labels) > 8 else ''}"
-    return f"{say(output)}, {'tied' if output.tied else 'with a matrix of its own'}"
-
-
-def _stack(stack: Stack) -> dict[str, str]:
-    if stack.unique_layers is None:
-        shared = ""
-    else:
-        shared = f" on {stack.unique_layers} blocks"
-    told = {"shape": f"{stack.layers} layers{shared}, width {stack.width}"}
-    for part in ("attention", "feed_forward", "position", "norm", "norm_placement", "local"):
-        choice = getattr(stack, part)
-        if choice is not None:
-            told[part] = say(choice)
-    return told
-
-
-def say(choice: Config) -> str:
-    """Its kind, and every field that is not as usual."""
-    told = []
-    for name, field in type(choice).model_fields.items():
-        value = getattr(choice, name)
-        if name == "kind" or value == field.default:
+def activation_name(feed_forward: Any, gated: bool = False) -> str:
+    """The public name of a feed-forward's activation."""
+    choices = GATED_FEED_FORWARDS if gated else FEED_FORWARDS
+    for name, (kind, arguments) in choices.items():
+        if type(feed_forward) is not kind:
             continue
-        if isinstance(value, Config):
-            shown = f"({say(value)})"
-        else:
-            shown = _short(value)
-        told.append(f"{name.replace('_', ' ')} {shown}")
-    kind = str(getattr(choice, "kind", "")).replace("_", " ")
-    if told:
-        return f"{kind}: {', '.join(told)}".removeprefix(": ")
-    return kind
+        if all(getattr(feed_forward, key) == value for key, value in arguments.items()):
+            return name
+    raise ConfigError(f"this format has no feed-forward of kind {feed_forward.kind}")
 
 
-def _short(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, tuple):
-        shown = " ".join(map(str, value[:6]))
-        if len(value) > 6:
-            return f"{shown} … ({len(value)})"
-        return shown
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value)
+def head_activation_name(activation: ActivationName) -> str:
+    """The public name of an activation in an output head."""
+    return next(public for public, ours in ACTIVATIONS.items() if ours == activation)

@@ -1,19 +1,20 @@
-"""DistilBERT (Sanh et al. 2019): BERT without token types and pooler, under names of its own."""
+"""DistilBERT (Sanh et al. 2019): BERT without token types and pooler, with its own tensor names."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from qkv.checkpoints.config_fields import BENT, activation_name, feed_forward
+from qkv.checkpoints.config_fields import ACTIVATIONS, activation_name, read_feed_forward
+from qkv.checkpoints.config_reader import ConfigReader
 from qkv.checkpoints.families import (
-    SENTENCE,
-    architecture,
-    head_of,
-    labels_of,
+    MEAN_VECTOR,
+    class_name,
+    head_name,
+    label_names,
     output_fields,
-    tensors_of,
+    tensor_patterns,
 )
-from qkv.checkpoints.format import Given, Layout, expect_encoder, told_dropout
-from qkv.checkpoints.tensor_names import Table
+from qkv.checkpoints.format import CheckpointFormat, attention_dropout_note, require_encoder
+from qkv.checkpoints.tensor_names import TensorMap
 from qkv.model import (
     Classify,
     Embedding,
@@ -30,7 +31,7 @@ from qkv.model import (
 from qkv.model.build import ModelConfig
 from qkv.model.output import Output
 
-BODY: Table = {
+BODY: TensorMap = {
     "embedding.weight": "embeddings.word_embeddings.weight",
     "encoder.position.weight": "embeddings.position_embeddings.weight",
     "encoder.norm_in": "embeddings.LayerNorm",
@@ -43,61 +44,64 @@ BODY: Table = {
     "encoder.{i}.feed_forward.down": "transformer.layer.{i}.ffn.lin2",
     "encoder.{i}.feed_forward_out": "transformer.layer.{i}.output_layer_norm",
 }
-MASKED: Table = {
+MASKED: TensorMap = {
     "output.change.0": "vocab_transform",
     "output.change.2": "vocab_layer_norm",
     "output.output": "vocab_projector",
 }
-LABELS: Table = {"output.change.0": "pre_classifier", "output.output.1": "classifier"}
-NORM = LayerNorm(eps=1e-12)  # no field says it
+LABELS: TensorMap = {"output.change.0": "pre_classifier", "output.output.1": "classifier"}
+NORM = LayerNorm(eps=1e-12)  # fixed: the config has no field for it
 
 
-class DistilBert(Layout):
-    kinds = ("distilbert",)
+class DistilBert(CheckpointFormat):
+    model_types = ("distilbert",)
     title = "DistilBERT, and sentence encoders on it"
-    families = ("DistilBert",)
+    class_prefixes = ("DistilBert",)
     prefix = "distilbert."
-    head = ("vocab_", "pre_classifier.", "classifier.")
-    leftovers = (r"embeddings\.position_ids",)
-    architectures = ("Model", "ForMaskedLM", "ForSequenceClassification")
+    head_prefixes = ("vocab_", "pre_classifier.", "classifier.")
+    obsolete_tensors = (r"embeddings\.position_ids",)
+    class_suffixes = ("Model", "ForMaskedLM", "ForSequenceClassification")
 
-    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
-        width = given.size("dim")
+    def read_config(self, reader: ConfigReader, tensors: Collection[str]) -> ModelConfig:
+        width = reader.size("dim")
         stack = Stack(
-            layers=given.layers("n_layers"),
+            layers=reader.layers("n_layers"),
             width=width,
-            attention=MultiHead(heads=given.size("n_heads")),
-            feed_forward=feed_forward(given, "activation", given.size("hidden_dim"), bias=True),
-            position=Learned(),  # also where it began as waves: the file has them as weights
+            attention=MultiHead(heads=reader.size("n_heads")),
+            feed_forward=read_feed_forward(
+                reader, "activation", reader.size("hidden_dim"), bias=True
+            ),
+            position=Learned(),  # sinusoidal ones are stored as weights too
             norm=NORM,
             norm_placement=PostNorm(),
             input_norm=NORM,
-            dropout=given.share("dropout", 0.1),
+            dropout=reader.fraction("dropout", 0.1),
         )
         return EncoderOnly(
-            length=given.size("max_position_embeddings"),
-            embedding=Embedding(vocabulary=given.size("vocab_size")),
+            length=reader.size("max_position_embeddings"),
+            embedding=Embedding(vocabulary=reader.size("vocab_size")),
             encoder=stack,
-            output=self.output(given, width),
+            output=self.read_output(reader, width),
         )
 
-    def output(self, given: Given, width: int) -> Output:
-        head = head_of(given)
+    def read_output(self, reader: ConfigReader, width: int) -> Output:
+        head = head_name(reader)
         if head == "masked":
-            tied = given.flag("tie_word_embeddings", True)
-            bend = given.one_of("activation", BENT, "gelu")
-            return MaskedToken(tied=tied, norm=NORM, activation=bend)
+            tied = reader.flag("tie_word_embeddings", True)
+            activation = reader.one_of("activation", ACTIVATIONS, "gelu")
+            return MaskedToken(tied=tied, norm=NORM, activation=activation)
         if head == "labels":
-            return label_head(labels_of(given), width, given.share("seq_classif_dropout", 0.2))
-        return SENTENCE
+            dropout = reader.fraction("seq_classif_dropout", 0.2)
+            return classification_head(label_names(reader), width, dropout)
+        return MEAN_VECTOR
 
-    def fields(self, config: ModelConfig) -> dict[str, Any]:
-        config = expect_encoder(config)
+    def hf_config(self, config: ModelConfig) -> dict[str, Any]:
+        config = require_encoder(config)
         stack = config.encoder
         output = config.output
         return {
-            "model_type": self.kinds[0],
-            "architectures": [architecture(self.families[0], output)],
+            "model_type": self.model_types[0],
+            "architectures": [class_name(self.class_prefixes[0], output)],
             "vocab_size": config.embedding.vocabulary,
             "dim": stack.width,
             "n_layers": stack.layers,
@@ -111,27 +115,31 @@ class DistilBert(Layout):
             **output_fields(output, "seq_classif_dropout"),
         }
 
-    def table(self, config: ModelConfig) -> Table:
-        return BODY | (MASKED if isinstance(config.output, MaskedToken) else LABELS)
+    def tensor_map(self, config: ModelConfig) -> TensorMap:
+        if isinstance(config.output, MaskedToken):
+            return BODY | MASKED
+        return BODY | LABELS
 
-    def twins(self, config: ModelConfig) -> Mapping[str, str]:
-        tied = isinstance(config.output, MaskedToken) and config.output.tied
-        if tied:
+    def aliases(self, config: ModelConfig) -> Mapping[str, str]:
+        if isinstance(config.output, MaskedToken) and config.output.tied:
             return {"vocab_projector.weight": "embeddings.word_embeddings.weight"}
         return {}
 
-    def unused(self, config: ModelConfig) -> tuple[str, ...]:
+    def unused_tensors(self, config: ModelConfig) -> tuple[str, ...]:
         if not isinstance(config.output, TextVector):
             return ()
-        return tensors_of((*MASKED.values(), *LABELS.values()))
+        return tensor_patterns((*MASKED.values(), *LABELS.values()))
 
-    def labels(self, config: ModelConfig, names: tuple[str, ...]) -> Classify:
-        stack = expect_encoder(config).encoder
-        return label_head(names, stack.width, stack.dropout)
+    def classification_output(self, config: ModelConfig, labels: tuple[str, ...]) -> Classify:
+        stack = require_encoder(config).encoder
+        return classification_head(labels, stack.width, stack.dropout)
 
-    def notes(self, given: Given) -> list[str]:
-        return told_dropout(given, "attention_dropout", 0.1)
+    def notes(self, reader: ConfigReader) -> list[str]:
+        return attention_dropout_note(reader, "attention_dropout", 0.1)
 
 
-def label_head(names: tuple[str, ...], width: int, dropout: float) -> Classify:
-    return Classify(labels=names, pooling=First(), hidden=width, activation="relu", dropout=dropout)
+def classification_head(labels: tuple[str, ...], width: int, dropout: float) -> Classify:
+    """A dense layer and ReLU on the first token, dropout, and a linear layer."""
+    return Classify(
+        labels=labels, pooling=First(), hidden=width, activation="relu", dropout=dropout
+    )

@@ -1,240 +1,136 @@
-"""What a public layout answers: its shape as one of our configs, and its names for our tensors.
+"""The interface of a public checkpoint format: its config.json and its tensor names.
 
-To add one, write a file like `gpt2.py` and name it in `known.LAYOUTS`:
+To add a format, write a file like `gpt2.py` and list the class in `registry.FORMATS`:
 
-    class Mine(Layout):
-        kinds = ("mine",)                      # model_type in config.json
+    class Mine(CheckpointFormat):
+        model_types = ("mine",)                # model_type in config.json
         title = "Mine (Author, year)"
-        prefix = "model."                      # before tensors of the body
-        families = ("Mine",)                   # with the endings: MineForCausalLM,
-        architectures = ("ForCausalLM",)       # checked before `config` is asked
+        prefix = "model."                      # before the tensors of the body
+        class_prefixes = ("Mine",)             # with the suffixes: MineForCausalLM,
+        class_suffixes = ("ForCausalLM",)      # checked before `read_config` is called
 
-        def config(self, given, tensors): ...  # Given -> DecoderOnly(...), asked field by field
-        def fields(self, config): ...          # the way back; proved by asking `config` again
-        def table(self, config):               # ours: theirs, without the prefix; see names.py
+        def read_config(self, reader, tensors): ...   # ConfigReader -> DecoderOnly(...)
+        def hf_config(self, config): ...              # the inverse, verified by reading it back
+        def tensor_map(self, config):                 # see tensor_names.py
             return {"decoder.{i}.attention.query": "layers.{i}.q_proj", ...}
 
-and a `tests/checkpoints/cases_mine.py` with models of the peer, read, run with
-padding and with a cache, write, and let the peer read again.
+and a `tests/checkpoints/cases_mine.py` with small models of `transformers`: the tests load them,
+run them with padding and with a cache, export them, and let `transformers` load the result.
 """
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
 
-from qkv.checkpoints.tensor_names import Table
-from qkv.errors import ConfigError, unknown
-from qkv.files import short_repr
+from qkv.checkpoints.config_reader import ConfigReader
+from qkv.checkpoints.tensor_names import TensorMap
+from qkv.errors import ConfigError
 from qkv.model import Classify, DecoderOnly, EncoderDecoder, EncoderOnly, MultiHead, Rope, Stack
 from qkv.model.build import ModelConfig
 
-# FOLDED layout/given: The config.json of a public checkpoint, asked field by field: what is
-#   absurd is refused.
-# FOLDED layout/expect: What a layout takes for granted of a config it is asked to say, or an
-#   error.
 
-T = TypeVar("T")
-
-Head = Literal["vector", "pooler", "masked", "labels"]
-
-LARGEST = 1 << 24  # of any size: vocabularies are the largest there are
-
-MOST_LAYERS = 2048
+class WrongFamilyError(ConfigError):
+    """The format is for another model family: an encoder format cannot hold a decoder."""
 
 
-@dataclass(frozen=True)
-class Given:
-    """Fields by name; each question says what is allowed and what an absent field means."""
+class CheckpointFormat(ABC):
+    """Translates one public checkpoint format to our configs and parameter names, and back.
 
-    fields: Mapping[str, Any]
-    place: str = "config.json"
-    head: Head | None = None  # the output that is asked for, whatever the fields say
-
-    def has(self, name: str) -> bool:
-        return self.fields.get(name) is not None
-
-    def size(self, name: str, absent: int | None = None, largest: int = LARGEST) -> int:
-        """A whole number of 1 or more."""
-        value = self._value(name, absent)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
-            raise self.wrong(name, value, f"a whole number from 1 to {largest:,}")
-        return int(value)
-
-    def layers(self, name: str, absent: int | None = None) -> int:
-        return self.size(name, absent, MOST_LAYERS)
-
-    def number(self, name: str, absent: float | None = None) -> float:
-        value = self._value(name, absent)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.wrong(name, value, "a number")
-        try:
-            number = float(value)
-        except OverflowError:  # a whole number may be longer than any with decimals
-            number = math.inf
-        if not math.isfinite(number):
-            raise self.wrong(name, value, "a finite number")
-        return number
-
-    def positive(self, name: str, absent: float | None = None) -> float:
-        value = self.number(name, absent)
-        if value <= 0:
-            raise self.wrong(name, value, "a number above 0")
-        return value
-
-    def share(self, name: str, absent: float = 0.0) -> float:
-        """A part of 1, such as how much is dropped."""
-        value = self.number(name, absent)
-        if not 0.0 <= value < 1.0:
-            raise self.wrong(name, value, "a number from 0 to below 1")
-        return value
-
-    def flag(self, name: str, absent: bool | None = None) -> bool:
-        value = self._value(name, absent)
-        if not isinstance(value, bool):
-            raise self.wrong(name, value, "true or false")
-        return value
-
-    def word(self, name: str, absent: str | None = None) -> str:
-        value = self._value(name, absent)
-        if not isinstance(value, str):
-            raise self.wrong(name, value, "a text")
-        return value
-
-    def one_of(self, name: str, known: Mapping[str, T], absent: str | None = None) -> T:
-        """What `known` says of that name."""
-        value = self.word(name, absent)
-        if value not in known:
-            raise ConfigError(f"{self.place}: {unknown(name, value, known)}")
-        return known[value]
-
-    def inner(self, name: str) -> "Given":
-        """An object inside, empty if it is absent."""
-        value = self.fields.get(name)
-        if value is None:
-            return Given({}, f"{self.place}: {name}")
-        if not isinstance(value, dict):
-            raise self.wrong(name, value, "an object")
-        return Given(value, f"{self.place}: {name}")
-
-    def items(self, name: str) -> Sequence[Any]:
-        """A list, empty if it is absent."""
-        value = self.fields.get(name)
-        if value is None:
-            return ()
-        if not isinstance(value, list):
-            raise self.wrong(name, value, "a list")
-        return value
-
-    def must_be(self, name: str, allowed: Sequence[Any], why: str) -> None:
-        """Raise unless the field is absent or one of these."""
-        value = self.fields.get(name)
-        if value is not None and value not in allowed:
-            raise ConfigError(f"{self.place}: {name} is {short_repr(value)}, which {why}")
-
-    def wrong(self, name: str, value: Any, needed: str) -> ConfigError:
-        if value is None:
-            return ConfigError(f"{self.place}: {name} is missing; {needed} is needed")
-        return ConfigError(f"{self.place}: {name} is {short_repr(value)}, but {needed} is needed")
-
-    def _value(self, name: str, absent: Any) -> Any:
-        value = self.fields.get(name)
-        if value is None:
-            return absent
-        return value
-
-
-def told_dropout(given: Given, name: str, absent: float) -> list[str]:
-    """A note on dropout of attention weights, which that field says: ours has none."""
-    rate = given.share(name, absent)
-    return [f"dropout of attention weights ({rate:g}), which only training would use"] * bool(rate)
-
-
-class OtherFamilyError(ConfigError):
-    """A layout for encoders is asked to say a decoder, or the like."""
-
-
-class Layout(ABC):
-    """One way in which public checkpoints write a model down.
-
-    All names of tensors are meant without the prefix, but for those of `copies`.
+    Tensor names are written without `prefix`, except in `duplicates`.
     """
 
-    kinds: ClassVar[tuple[str, ...]]  # the `model_type`s it reads; it writes the first
-    title: ClassVar[str]  # for people
-    families: ClassVar[tuple[str, ...]]  # beginnings of the classes it reads: "Bert"
-    architectures: ClassVar[tuple[str, ...]]  # and their endings: "ForMaskedLM"
-    prefix: ClassVar[str] = ""  # before every tensor of the body, unless a body alone was saved
-    head: ClassVar[tuple[str, ...]] = ()  # beginnings of tensor names that have no prefix
-    leftovers: ClassVar[tuple[str, ...]] = ()  # tensors no model needs, as regular expressions
-    pooled: ClassVar[bool] = False  # whether its checkpoints may have a pooler
+    model_types: ClassVar[tuple[str, ...]]  # all are read, the first is written
+    title: ClassVar[str]  # for documentation
+    class_prefixes: ClassVar[tuple[str, ...]]  # of the `transformers` classes: "Bert"
+    class_suffixes: ClassVar[tuple[str, ...]]  # "ForMaskedLM"
+    prefix: ClassVar[str] = ""  # of all body tensors, unless the body was saved by itself
+    head_prefixes: ClassVar[tuple[str, ...]] = ()  # tensors that start so do not get `prefix`
+    obsolete_tensors: ClassVar[tuple[str, ...]] = ()  # regexes: buffers of old files, ignored
+    has_pooler: ClassVar[bool] = False
 
     @abstractmethod
-    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
-        """Our config for theirs; `tensors` are the names in the file."""
+    def read_config(self, reader: ConfigReader, tensors: Collection[str]) -> ModelConfig:
+        """Our config for a config.json; `tensors` are the names in the weights file."""
 
     @abstractmethod
-    def fields(self, config: ModelConfig) -> dict[str, Any]:
-        """Their config.json for ours, as well as it can be said: `config` of it shows how well."""
+    def hf_config(self, config: ModelConfig) -> dict[str, Any]:
+        """The config.json for our config, as close as the format allows.
+
+        It may be lossy: exporting compares `read_config` of the result with the original.
+        """
 
     @abstractmethod
-    def table(self, config: ModelConfig) -> Table:
-        """Their name for each of our tensors."""
+    def tensor_map(self, config: ModelConfig) -> TensorMap:
+        """The public name of each of our parameters."""
 
-    def twins(self, config: ModelConfig) -> Mapping[str, str]:
-        """Tensors that are another one under a second name: that name to the first.
+    def aliases(self, config: ModelConfig) -> Mapping[str, str]:
+        """Second names of tied tensors: alias -> name.
 
-        Either may be missing in a file; where both are there, they must be equal.
+        A file may hold either or both; if both, they must be equal.
         """
         return {}
 
-    def unused(self, config: ModelConfig) -> tuple[str, ...]:
-        """Tensors that this model has no place for though others of the layout do, as regular
-        expressions: they may be in a file and are told about.
+    def unused_tensors(self, config: ModelConfig) -> tuple[str, ...]:
+        """Regexes of tensors that this config has no use for although others of the format do.
+
+        They are ignored and listed on the import card.
         """
         return ()
 
-    def copies(self, config: ModelConfig) -> Mapping[str, str]:
-        """What is written a second time because other programs look for it: that name to the one
-        it is a copy of, both as they stand in the file.
+    def duplicates(self, config: ModelConfig) -> Mapping[str, str]:
+        """Tensors to write a second time because other programs expect them: copy -> original.
+
+        Both are full names, as in the file.
         """
         return {}
 
-    def labels(self, config: ModelConfig, names: tuple[str, ...]) -> Classify | None:
-        """The output for labels that its own classes have on such a body, if they have one."""
+    def classification_output(
+        self, config: ModelConfig, labels: tuple[str, ...]
+    ) -> Classify | None:
+        """The classification head of the format's own classes; None if it has none."""
         return None
 
-    def notes(self, given: Given) -> list[str]:
-        """What could not be carried, for people."""
+    def notes(self, reader: ConfigReader) -> list[str]:
+        """Settings that were not carried over, for people to read."""
         return []
 
 
-def expect_encoder(config: object) -> EncoderOnly:
+def attention_dropout_note(reader: ConfigReader, name: str, default: float) -> list[str]:
+    """A note if the field sets dropout of attention weights, which our models do not have."""
+    rate = reader.fraction(name, default)
+    if rate == 0.0:
+        return []
+    return [f"dropout of attention weights ({rate:g}), only used in training"]
+
+
+# Each of these narrows a config to what a format supports, or raises.
+
+
+def require_encoder(config: object) -> EncoderOnly:
     if not isinstance(config, EncoderOnly):
-        raise OtherFamilyError("this layout is for encoders")
+        raise WrongFamilyError("this format is for encoders")
     return config
 
 
-def expect_decoder(config: object) -> DecoderOnly:
+def require_decoder(config: object) -> DecoderOnly:
     if not isinstance(config, DecoderOnly):
-        raise OtherFamilyError("this layout is for decoders")
+        raise WrongFamilyError("this format is for decoders")
     return config
 
 
-def expect_translator(config: object) -> EncoderDecoder:
+def require_encoder_decoder(config: object) -> EncoderDecoder:
     if not isinstance(config, EncoderDecoder):
-        raise OtherFamilyError("this layout is for encoder–decoders")
+        raise WrongFamilyError("this format is for encoder–decoders")
     return config
 
 
-def expect_heads(stack: Stack) -> MultiHead:
+def require_multi_head(stack: Stack) -> MultiHead:
     if not isinstance(stack.attention, MultiHead):
-        raise ConfigError(f"this layout has heads as in the paper, not {stack.attention.kind}")
+        raise ConfigError(f"this format needs multi_head attention, not {stack.attention.kind}")
     return stack.attention
 
 
-def expect_rotary(stack: Stack) -> Rope:
+def require_rope(stack: Stack) -> Rope:
     if not isinstance(stack.position, Rope):
-        raise ConfigError(f"this layout has rotary positions, not {stack.position.kind}")
+        raise ConfigError(f"this format needs rotary positions, not {stack.position.kind}")
     return stack.position

@@ -1,12 +1,16 @@
-"""GPT-2 (Radford et al. 2019): matrices stored inputs first, q, k and v in one."""
+"""GPT-2 (Radford et al. 2019).
+
+Its "Conv1D" layers store matrices as (inputs, outputs), with q, k and v in one.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from qkv.checkpoints.config_fields import activation_name, feed_forward
-from qkv.checkpoints.families import is_tied, tied_head
-from qkv.checkpoints.format import Given, Layout, expect_decoder, told_dropout
-from qkv.checkpoints.tensor_names import Joined, Table, Turned
+from qkv.checkpoints.config_fields import activation_name, read_feed_forward
+from qkv.checkpoints.config_reader import ConfigReader
+from qkv.checkpoints.families import is_tied, lm_head_alias
+from qkv.checkpoints.format import CheckpointFormat, attention_dropout_note, require_decoder
+from qkv.checkpoints.tensor_names import Split, TensorMap, Transpose
 from qkv.model import (
     DecoderOnly,
     Embedding,
@@ -19,7 +23,7 @@ from qkv.model import (
 )
 from qkv.model.build import ModelConfig
 
-TABLE: Table = {
+TENSOR_MAP: TensorMap = {
     "embedding.weight": "wte.weight",
     "decoder.position.weight": "wpe.weight",
     "decoder.{i}.attention_in": "h.{i}.ln_1",
@@ -27,59 +31,62 @@ TABLE: Table = {
         "decoder.{i}.attention.query",
         "decoder.{i}.attention.key",
         "decoder.{i}.attention.value",
-    ): Joined("h.{i}.attn.c_attn", turned=True),
-    "decoder.{i}.attention.output": Turned("h.{i}.attn.c_proj"),
+    ): Split("h.{i}.attn.c_attn", transposed=True),
+    "decoder.{i}.attention.output": Transpose("h.{i}.attn.c_proj"),
     "decoder.{i}.feed_forward_in": "h.{i}.ln_2",
-    "decoder.{i}.feed_forward.up": Turned("h.{i}.mlp.c_fc"),
-    "decoder.{i}.feed_forward.down": Turned("h.{i}.mlp.c_proj"),
+    "decoder.{i}.feed_forward.up": Transpose("h.{i}.mlp.c_fc"),
+    "decoder.{i}.feed_forward.down": Transpose("h.{i}.mlp.c_proj"),
     "decoder.norm_out": "ln_f",
     "output.weight": "lm_head.weight",
 }
-ABSENT_DROPOUT = 0.1
+DEFAULT_DROPOUT = 0.1
 
 
-class Gpt2(Layout):
-    kinds = ("gpt2",)
+class Gpt2(CheckpointFormat):
+    model_types = ("gpt2",)
     title = "GPT-2, DistilGPT-2"
-    families = ("GPT2",)
+    class_prefixes = ("GPT2",)
     prefix = "transformer."
-    head = ("lm_head.",)
-    leftovers = (r"h\.\d+\.attn\.(masked_)?bias",)  # causal masks
-    architectures = ("LMHeadModel", "Model")
+    head_prefixes = ("lm_head.",)
+    obsolete_tensors = (r"h\.\d+\.attn\.(masked_)?bias",)  # causal masks of old files
+    class_suffixes = ("LMHeadModel", "Model")
 
-    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
-        each = "scales each layer's scores differently, which cannot be carried"
-        given.must_be("scale_attn_by_inverse_layer_idx", [False], each)
-        given.must_be("add_cross_attention", [False], "needs an encoder; it cannot be carried")
-        width = given.size("n_embd")
+    def read_config(self, reader: ConfigReader, tensors: Collection[str]) -> ModelConfig:
+        reader.require(
+            "scale_attn_by_inverse_layer_idx",
+            [False],
+            "scales each layer's scores differently and is not supported",
+        )
+        reader.require("add_cross_attention", [False], "needs an encoder and is not supported")
+        width = reader.size("n_embd")
         stack = Stack(
-            layers=given.layers("n_layer"),
+            layers=reader.layers("n_layer"),
             width=width,
             attention=MultiHead(
-                heads=given.size("n_head"),
-                scale=None if given.flag("scale_attn_weights", True) else 1.0,
+                heads=reader.size("n_head"),
+                scale=None if reader.flag("scale_attn_weights", True) else 1.0,
             ),
-            feed_forward=feed_forward(
-                given,
+            feed_forward=read_feed_forward(
+                reader,
                 "activation_function",
-                given.size("n_inner", 4 * width),
+                reader.size("n_inner", 4 * width),
                 bias=True,
-                absent="gelu_new",
+                default="gelu_new",
             ),
             position=Learned(),
-            norm=LayerNorm(eps=given.positive("layer_norm_epsilon", 1e-5)),
+            norm=LayerNorm(eps=reader.positive("layer_norm_epsilon", 1e-5)),
             norm_placement=PreNorm(),
-            dropout=given.share("resid_pdrop", ABSENT_DROPOUT),
+            dropout=reader.fraction("resid_pdrop", DEFAULT_DROPOUT),
         )
         return DecoderOnly(
-            length=given.size("n_positions"),
-            embedding=Embedding(vocabulary=given.size("vocab_size")),
+            length=reader.size("n_positions"),
+            embedding=Embedding(vocabulary=reader.size("vocab_size")),
             decoder=stack,
-            output=NextToken(tied=given.flag("tie_word_embeddings", True)),
+            output=NextToken(tied=reader.flag("tie_word_embeddings", True)),
         )
 
-    def fields(self, config: ModelConfig) -> dict[str, Any]:
-        config = expect_decoder(config)
+    def hf_config(self, config: ModelConfig) -> dict[str, Any]:
+        config = require_decoder(config)
         stack = config.decoder
         return {
             "model_type": "gpt2",
@@ -99,16 +106,18 @@ class Gpt2(Layout):
             "tie_word_embeddings": is_tied(config),
         }
 
-    def table(self, config: ModelConfig) -> Table:
-        return TABLE
+    def tensor_map(self, config: ModelConfig) -> TensorMap:
+        return TENSOR_MAP
 
-    def twins(self, config: ModelConfig) -> Mapping[str, str]:
-        return tied_head(config, "wte.weight")
+    def aliases(self, config: ModelConfig) -> Mapping[str, str]:
+        return lm_head_alias(config, "wte.weight")
 
-    def notes(self, given: Given) -> list[str]:
-        first = given.share("embd_pdrop", ABSENT_DROPOUT)
-        usual = given.share("resid_pdrop", ABSENT_DROPOUT)
-        told = told_dropout(given, "attn_pdrop", ABSENT_DROPOUT)
-        if first == usual:
-            return told
-        return [*told, f"dropout of embeddings ({first:g}): training would use {usual:g} as after"]
+    def notes(self, reader: ConfigReader) -> list[str]:
+        notes = attention_dropout_note(reader, "attn_pdrop", DEFAULT_DROPOUT)
+        embeddings = reader.fraction("embd_pdrop", DEFAULT_DROPOUT)
+        residual = reader.fraction("resid_pdrop", DEFAULT_DROPOUT)
+        if embeddings != residual:
+            notes.append(
+                f"dropout of embeddings ({embeddings:g}): training uses {residual:g} everywhere"
+            )
+        return notes

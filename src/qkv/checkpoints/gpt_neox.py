@@ -1,25 +1,28 @@
-"""GPT-NeoX (Black et al. 2022) and Pythia: parts side by side, and a part of each head turned."""
+"""GPT-NeoX (Black et al. 2022) and Pythia (Biderman et al. 2023).
+
+Attention and feed-forward run in parallel on the same input, and RoPE rotates a part of each head.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from qkv.checkpoints.config_fields import (
-    ABSENT_BASE,
+    DEFAULT_BASE,
     activation_name,
-    feed_forward,
-    rotary,
-    rotary_fields,
+    read_feed_forward,
+    read_rope,
+    rope_fields,
 )
+from qkv.checkpoints.config_reader import ConfigReader
 from qkv.checkpoints.families import is_tied
 from qkv.checkpoints.format import (
-    Given,
-    Layout,
-    expect_decoder,
-    expect_heads,
-    expect_rotary,
-    told_dropout,
+    CheckpointFormat,
+    attention_dropout_note,
+    require_decoder,
+    require_multi_head,
+    require_rope,
 )
-from qkv.checkpoints.tensor_names import Joined, Table
+from qkv.checkpoints.tensor_names import Split, TensorMap
 from qkv.model import (
     DecoderOnly,
     Embedding,
@@ -33,7 +36,7 @@ from qkv.model import (
 )
 from qkv.model.build import ModelConfig
 
-TABLE: Table = {
+TENSOR_MAP: TensorMap = {
     "embedding.weight": "embed_in.weight",
     "decoder.{i}.attention_in": "layers.{i}.input_layernorm",
     "decoder.{i}.attention.output": "layers.{i}.attention.dense",
@@ -43,55 +46,53 @@ TABLE: Table = {
     "decoder.norm_out": "final_layer_norm",
     "output.weight": "embed_out.weight",
 }
-HEADS = (
+QKV = (
     "decoder.{i}.attention.query",
     "decoder.{i}.attention.key",
     "decoder.{i}.attention.value",
 )
-ABSENT_SHARE = 0.25
+DEFAULT_FRACTION = 0.25
 
 
-class GptNeoX(Layout):
-    kinds = ("gpt_neox",)
+class GptNeoX(CheckpointFormat):
+    model_types = ("gpt_neox",)
     title = "GPT-NeoX, Pythia"
-    families = ("GPTNeoX",)
+    class_prefixes = ("GPTNeoX",)
     prefix = "gpt_neox."
-    head = ("embed_out.", "lm_head.")
-    leftovers = (r"layers\.\d+\.attention\.((masked_)?bias|rotary_emb\.inv_freq)",)
-    architectures = ("ForCausalLM", "Model")
+    head_prefixes = ("embed_out.", "lm_head.")
+    obsolete_tensors = (r"layers\.\d+\.attention\.((masked_)?bias|rotary_emb\.inv_freq)",)
+    class_suffixes = ("ForCausalLM", "Model")
 
-    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
-        bias = given.flag("attention_bias", True)
+    def read_config(self, reader: ConfigReader, tensors: Collection[str]) -> ModelConfig:
+        bias = reader.flag("attention_bias", True)
+        parallel = reader.flag("use_parallel_residual", True)
         stack = Stack(
-            layers=given.layers("num_hidden_layers"),
-            width=given.size("hidden_size"),
+            layers=reader.layers("num_hidden_layers"),
+            width=reader.size("hidden_size"),
             attention=MultiHead(
-                heads=given.size("num_attention_heads"), bias=bias, output_bias=bias
+                heads=reader.size("num_attention_heads"), bias=bias, output_bias=bias
             ),
-            feed_forward=feed_forward(
-                given, "hidden_act", given.size("intermediate_size"), bias=True
+            feed_forward=read_feed_forward(
+                reader, "hidden_act", reader.size("intermediate_size"), bias=True
             ),
-            position=_rotary(given),
-            norm=LayerNorm(eps=given.positive("layer_norm_eps", 1e-5)),
-            norm_placement=ParallelNorm()
-            if given.flag("use_parallel_residual", True)
-            else PreNorm(),
-            dropout=given.share("hidden_dropout", 0.0),
+            position=_read_rope(reader),
+            norm=LayerNorm(eps=reader.positive("layer_norm_eps", 1e-5)),
+            norm_placement=ParallelNorm() if parallel else PreNorm(),
+            dropout=reader.fraction("hidden_dropout", 0.0),
         )
         return DecoderOnly(
-            length=given.size("max_position_embeddings"),
-            embedding=Embedding(vocabulary=given.size("vocab_size")),
+            length=reader.size("max_position_embeddings"),
+            embedding=Embedding(vocabulary=reader.size("vocab_size")),
             decoder=stack,
-            output=NextToken(tied=given.flag("tie_word_embeddings", False)),
+            output=NextToken(tied=reader.flag("tie_word_embeddings", False)),
         )
 
-    def fields(self, config: ModelConfig) -> dict[str, Any]:
-        config = expect_decoder(config)
+    def hf_config(self, config: ModelConfig) -> dict[str, Any]:
+        config = require_decoder(config)
         stack = config.decoder
-        position = expect_rotary(config.decoder)
-        share = {
-            "partial_rotary_factor": position.fraction
-        }  # said even if whole: absent is a quarter
+        position = require_rope(stack)
+        rope = rope_fields(position)
+        rope["partial_rotary_factor"] = position.fraction  # also if it is 1: the default is 0.25
         return {
             "model_type": "gpt_neox",
             "architectures": ["GPTNeoXForCausalLM"],
@@ -103,32 +104,33 @@ class GptNeoX(Layout):
             "max_position_embeddings": config.length,
             "hidden_act": activation_name(stack.feed_forward),
             "layer_norm_eps": stack.norm.eps,
-            "attention_bias": expect_heads(stack).bias,
+            "attention_bias": require_multi_head(stack).bias,
             "use_parallel_residual": isinstance(stack.norm_placement, ParallelNorm),
-            "rope_parameters": rotary_fields(position) | share,
-            "rotary_emb_base": position.base,  # once more, for programs that know only these
+            "rope_parameters": rope,
+            "rotary_emb_base": position.base,  # again, for programs that only know the old names
             "rotary_pct": position.fraction,
             "hidden_dropout": stack.dropout,
             "attention_dropout": 0.0,
             "tie_word_embeddings": is_tied(config),
         }
 
-    def table(self, config: ModelConfig) -> Table:
-        heads = expect_decoder(config).decoder.attention.heads
-        joined = Joined("layers.{i}.attention.query_key_value", heads=heads)
-        return TABLE | {HEADS: joined}
+    def tensor_map(self, config: ModelConfig) -> TensorMap:
+        heads = require_decoder(config).decoder.attention.heads
+        fused = Split("layers.{i}.attention.query_key_value", heads=heads)
+        return TENSOR_MAP | {QKV: fused}
 
-    def twins(self, config: ModelConfig) -> Mapping[str, str]:
+    def aliases(self, config: ModelConfig) -> Mapping[str, str]:
         if is_tied(config):
             return dict.fromkeys(("embed_out.weight", "lm_head.weight"), "embed_in.weight")
         return {"lm_head.weight": "embed_out.weight"}
 
-    def notes(self, given: Given) -> list[str]:
-        return told_dropout(given, "attention_dropout", 0.0)
+    def notes(self, reader: ConfigReader) -> list[str]:
+        return attention_dropout_note(reader, "attention_dropout", 0.0)
 
 
-def _rotary(given: Given) -> Rope:
-    """Positions under this layout's own names for base and share, or in `rope_parameters`."""
-    base = given.positive("rotary_emb_base", given.positive("rope_theta", ABSENT_BASE))
-    share = given.positive("rotary_pct", ABSENT_SHARE)
-    return rotary(Given({**given.fields, "rope_theta": base, "rotary_pct": share}, given.place))
+def _read_rope(reader: ConfigReader) -> Rope:
+    """RoPE under this format's own names for base and fraction, or in `rope_parameters`."""
+    base = reader.positive("rotary_emb_base", reader.positive("rope_theta", DEFAULT_BASE))
+    fraction = reader.positive("rotary_pct", DEFAULT_FRACTION)
+    fields = {**reader.fields, "rope_theta": base, "rotary_pct": fraction}
+    return read_rope(ConfigReader(fields, reader.location))

@@ -1,22 +1,32 @@
-"""Llama (Touvron et al. 2023), and what is written the same way: Mistral, Qwen, SmolLM."""
+"""Llama (Touvron et al. 2023) and the models in its format: Mistral, Qwen, SmolLM.
+
+They differ in few options: Mistral has a window on every layer, Qwen2 biases on q, k and v, Qwen3
+an RMSNorm on queries and keys. On export these options select the model_type.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from qkv.checkpoints.config_fields import activation_name, feed_forward, rotary
+from qkv.checkpoints.config_fields import activation_name, read_feed_forward, read_rope
+from qkv.checkpoints.config_reader import ConfigReader
 from qkv.checkpoints.families import (
     decoder_fields,
-    expect_whole_heads,
-    grouped,
-    head_width,
     layer_types,
-    sliding_layers,
-    tied_head,
-    window,
-    window_size,
+    lm_head_alias,
+    local_attention,
+    read_head_width,
+    read_kv_heads,
+    read_sliding_layers,
+    read_window_size,
+    require_full_rotary,
 )
-from qkv.checkpoints.format import Given, Layout, expect_decoder, expect_heads, told_dropout
-from qkv.checkpoints.tensor_names import Table
+from qkv.checkpoints.format import (
+    CheckpointFormat,
+    attention_dropout_note,
+    require_decoder,
+    require_multi_head,
+)
+from qkv.checkpoints.tensor_names import TensorMap
 from qkv.model import (
     DecoderOnly,
     Embedding,
@@ -29,8 +39,11 @@ from qkv.model import (
 )
 from qkv.model.build import ModelConfig
 
+CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 QWEN = ("qwen2", "qwen3")
-TABLE: Table = {
+QWEN3_HEAD_WIDTH = 128  # if the config has no head_dim
+QWEN_WINDOW_START = 28  # the first layer with a window, if the config does not set it
+TENSOR_MAP: TensorMap = {
     "embedding.weight": "embed_tokens.weight",
     "decoder.{i}.attention_in": "layers.{i}.input_layernorm",
     "decoder.{i}.attention.query": "layers.{i}.self_attn.q_proj",
@@ -48,113 +61,114 @@ TABLE: Table = {
 }
 
 
-class Llama(Layout):
-    kinds = ("llama", "mistral", "qwen2", "qwen3")
+class Llama(CheckpointFormat):
+    model_types = ("llama", "mistral", "qwen2", "qwen3")
     title = "Llama, Mistral, Qwen2, Qwen3, SmolLM"
-    families = (
-        "Llama",
-        "Mistral",
-        "Qwen2",
-        "Qwen3",
-    )
+    class_prefixes = ("Llama", "Mistral", "Qwen2", "Qwen3")
     prefix = "model."
-    head = ("lm_head.",)
-    leftovers = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
-    architectures = ("ForCausalLM", "Model")
-    classes: Mapping[str, str] = {
-        "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3",
-    }  # fmt: skip
+    head_prefixes = ("lm_head.",)
+    obsolete_tensors = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
+    class_suffixes = ("ForCausalLM", "Model")
 
-    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
-        layers = given.layers("num_hidden_layers")
-        heads = given.size("num_attention_heads")
-        kind = given.word("model_type")
-        bias = kind in ("llama", "qwen3") and given.flag("attention_bias", False)
-        norm = RMSNorm(eps=given.positive("rms_norm_eps", 1e-6))
+    def read_config(self, reader: ConfigReader, tensors: Collection[str]) -> ModelConfig:
+        layers = reader.layers("num_hidden_layers")
+        model_type = reader.string("model_type")
+        norm = RMSNorm(eps=reader.positive("rms_norm_eps", 1e-6))
         stack = Stack(
             layers=layers,
-            width=given.size("hidden_size"),
-            attention=MultiHead(
-                heads=heads,
-                kv_heads=grouped(given, heads),
-                head_width=head_width(given, heads, 128 if kind == "qwen3" else None),
-                bias=bias or kind == "qwen2",
-                output_bias=bias,
-                qk_norm=norm if kind == "qwen3" else None,
-            ),
-            feed_forward=feed_forward(
-                given,
+            width=reader.size("hidden_size"),
+            attention=_read_attention(reader, model_type, norm),
+            feed_forward=read_feed_forward(
+                reader,
                 "hidden_act",
-                given.size("intermediate_size"),
-                bias=kind == "llama" and given.flag("mlp_bias", False),
+                reader.size("intermediate_size"),
+                bias=model_type == "llama" and reader.flag("mlp_bias", False),
                 gated=True,
-                absent="silu",
+                default="silu",
             ),
-            position=expect_whole_heads(rotary(given), given),
+            position=require_full_rotary(read_rope(reader), reader),
             norm=norm,
             norm_placement=PreNorm(),
-            local=_window(given, kind, layers),
+            local=_read_window(reader, model_type, layers),
         )
         return DecoderOnly(
-            length=given.size("max_position_embeddings"),
-            embedding=Embedding(vocabulary=given.size("vocab_size")),
+            length=reader.size("max_position_embeddings"),
+            embedding=Embedding(vocabulary=reader.size("vocab_size")),
             decoder=stack,
-            output=NextToken(tied=given.flag("tie_word_embeddings", False)),
+            output=NextToken(tied=reader.flag("tie_word_embeddings", False)),
         )
 
-    def fields(self, config: ModelConfig) -> dict[str, Any]:
-        config = expect_decoder(config)
+    def hf_config(self, config: ModelConfig) -> dict[str, Any]:
+        config = require_decoder(config)
         stack = config.decoder
-        kind = _kind(stack)
+        model_type = _model_type(stack)
         return {
-            "model_type": kind,
-            "architectures": [f"{self.classes[kind]}ForCausalLM"],
+            "model_type": model_type,
+            "architectures": [f"{CLASSES[model_type]}ForCausalLM"],
             **decoder_fields(config),
-            "attention_bias": expect_heads(stack).output_bias,
+            "attention_bias": require_multi_head(stack).output_bias,
             "mlp_bias": stack.feed_forward.bias,
             "hidden_act": activation_name(stack.feed_forward, gated=True),
-            **_window_fields(stack, kind),
+            **_window_fields(stack, model_type),
         }
 
-    def table(self, config: ModelConfig) -> Table:
-        return TABLE
+    def tensor_map(self, config: ModelConfig) -> TensorMap:
+        return TENSOR_MAP
 
-    def twins(self, config: ModelConfig) -> Mapping[str, str]:
-        return tied_head(config, "embed_tokens.weight")
+    def aliases(self, config: ModelConfig) -> Mapping[str, str]:
+        return lm_head_alias(config, "embed_tokens.weight")
 
-    def notes(self, given: Given) -> list[str]:
-        return told_dropout(given, "attention_dropout", 0.0)
+    def notes(self, reader: ConfigReader) -> list[str]:
+        return attention_dropout_note(reader, "attention_dropout", 0.0)
 
 
-def _kind(stack: Stack) -> str:
+def _model_type(stack: Stack) -> str:
     """The model_type that has these options."""
-    heads = expect_heads(stack)
-    if heads.qk_norm is not None:
+    attention = require_multi_head(stack)
+    if attention.qk_norm is not None:
         return "qwen3"
-    if heads.bias and not heads.output_bias:
+    if attention.bias and not attention.output_bias:
         return "qwen2"
     if stack.local is None:
         return "llama"
     return "mistral"
 
 
-def _window(given: Given, kind: str, layers: int) -> LocalAttention | None:
-    """Llama has no window, Mistral one on every layer, Qwen on some if it says so."""
-    if kind == "llama" or (kind in QWEN and not given.flag("use_sliding_window", False)):
+def _read_attention(reader: ConfigReader, model_type: str, norm: RMSNorm) -> MultiHead:
+    heads = reader.size("num_attention_heads")
+    default_width = QWEN3_HEAD_WIDTH if model_type == "qwen3" else None
+    # Mistral has no biases and Qwen2 always has them, whatever attention_bias is set to.
+    bias = model_type in ("llama", "qwen3") and reader.flag("attention_bias", False)
+    return MultiHead(
+        heads=heads,
+        kv_heads=read_kv_heads(reader, heads),
+        head_width=read_head_width(reader, heads, default_width),
+        bias=bias or model_type == "qwen2",
+        output_bias=bias,
+        qk_norm=norm if model_type == "qwen3" else None,
+    )
+
+
+def _read_window(reader: ConfigReader, model_type: str, layers: int) -> LocalAttention | None:
+    """Llama has no window, Mistral one on every layer, Qwen from some layer on if it is enabled."""
+    if model_type == "llama":
         return None
-    if kind == "mistral":
-        return window(window_size(given), range(layers), layers)
-    if given.fields.get("max_window_layers") == 0:
-        first = 0
-    else:
-        first = given.size("max_window_layers", 28)
-    return window(window_size(given), sliding_layers(given, layers, lambda i: i >= first), layers)
+    if model_type == "mistral":
+        return local_attention(read_window_size(reader), range(layers), layers)
+    if not reader.flag("use_sliding_window", False):
+        return None
+    first = 0
+    if reader.fields.get("max_window_layers") != 0:
+        first = reader.size("max_window_layers", QWEN_WINDOW_START)
+    sliding = read_sliding_layers(reader, layers, lambda i: i >= first)
+    return local_attention(read_window_size(reader), sliding, layers)
 
 
-def _window_fields(stack: Stack, kind: str) -> dict[str, Any]:
+def _window_fields(stack: Stack, model_type: str) -> dict[str, Any]:
     if stack.local is None:
         return {}
-    size = {"sliding_window": stack.local.before + 1}
-    if kind not in QWEN:
-        return size
-    return {**size, "use_sliding_window": True, "layer_types": layer_types(stack)}
+    fields: dict[str, Any] = {"sliding_window": stack.local.before + 1}
+    if model_type in QWEN:
+        fields["use_sliding_window"] = True
+        fields["layer_types"] = layer_types(stack)
+    return fields

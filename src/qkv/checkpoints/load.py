@@ -1,4 +1,4 @@
-"""A public checkpoint as one of our models: a directory, or a file of llama.cpp."""
+"""Loads public checkpoints: Hugging Face directories and GGUF files of llama.cpp."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
-from qkv.checkpoints.config_fields import options_of
-from qkv.checkpoints.format import Given, Head, Layout
-from qkv.checkpoints.registry import find_layout
-from qkv.checkpoints.save import longest_said
+from qkv.checkpoints.config_reader import ConfigReader, HeadName
+from qkv.checkpoints.format import CheckpointFormat
+from qkv.checkpoints.import_card import ImportCard, describe_config
+from qkv.checkpoints.registry import find_format
 from qkv.checkpoints.sentence_transformers import as_sentence_encoder, is_sentence_encoder
-from qkv.checkpoints.state_dict import Stored, fill, plain_names
+from qkv.checkpoints.state_dict import TensorSource, load_weights, unprefixed_names
 from qkv.errors import BundleError, ConfigError
-from qkv.files import read_json
+from qkv.files import lexists, read_json
 from qkv.files.safe_io import suggest_path
 from qkv.gguf import Gguf, open_gguf
 from qkv.model import EncoderOnly
@@ -23,79 +21,9 @@ from qkv.model.build import Model, ModelConfig, skeleton
 from qkv.text import SpecialTokens, Tokenizer, has_tokenizer, read_tokenizer
 from qkv.weights import open_weights
 
-# FOLDED layout/card: The import card: what was made of a public checkpoint, printed and kept
-#   with the model.
-
-SHOWN = 5  # names of a list that are printed
-
-
-class Card(BaseModel):
-    """What was mapped and how, what was inferred, and what could not be carried."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    source: str  # the directory's own name
-    layout: str
-    architecture: str
-    tensors: dict[str, int]  # how they were taken over, and how many that way
-    tied: list[str] = []
-    ignored: list[str] = []
-    stored: list[str] = []  # the kinds of number in the file
-    options: dict[str, Any] = {}
-    tokenizer: str = "none"
-    not_carried: list[str] = []
-    self_test: float | None = None
-
-    def tested(self, difference: float) -> "Card":
-        return self.model_copy(update={"self_test": difference})
-
-    def lines(self) -> list[tuple[str, str]]:
-        """What to print: a title and its text."""
-        options = [(name.replace("_", " "), said(value)) for name, value in self.options.items()]
-        return [*self.origin(), *options, *self.proof()]
-
-    def origin(self) -> list[tuple[str, str]]:
-        """Where it comes from, and how its tensors were taken over."""
-        mapped = ", ".join(f"{count} {how}" for how, count in self.tensors.items())
-        return [
-            ("source", f"{self.source} ({self.layout}, {self.architecture})"),
-            ("tensors", f"{mapped}; stored as {', '.join(self.stored)}"),
-            ("stored twice", _some(self.tied)),
-            ("ignored", _some(self.ignored)),
-        ]
-
-    def proof(self) -> list[tuple[str, str]]:
-        """What is different here, and how well two ways to compute agree."""
-        found = [
-            ("tokenizer", self.tokenizer),
-            ("not carried", "; ".join(self.not_carried) or "nothing was lost"),
-        ]
-        if self.self_test is not None:
-            difference = f"{self.self_test:.1e}"
-            found.append(("self-test", f"kernels and padding differ by {difference} at most"))
-        return found
-
-
-def said(value: Any) -> str:
-    """A fact as people read it."""
-    if isinstance(value, int):
-        return f"{value:,}"
-    return str(value)
-
-
-def _some(names: list[str]) -> str:
-    if not names:
-        return "none"
-    if len(names) > SHOWN:
-        more = f" and {len(names) - SHOWN} more"
-    else:
-        more = ""
-    return ", ".join(names[:SHOWN]) + more
-
-
 CONFIG = "config.json"
-
-MAGIC = b"GGUF"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+GGUF_MAGIC = b"GGUF"
 
 
 @dataclass(frozen=True)
@@ -104,178 +32,223 @@ class Checkpoint:
 
     model: Model
     tokenizer: Tokenizer | None
-    card: Card
+    card: ImportCard
 
 
-def is_checkpoint(place: Path) -> bool:
-    """Whether this looks like a public checkpoint, not like one of our bundles."""
-    if is_gguf(place):
+def is_checkpoint(path: Path) -> bool:
+    """Whether this is a public checkpoint rather than one of our bundles."""
+    if is_gguf(path):
         return True
-    if not (place / CONFIG).is_file():
+    if not (path / CONFIG).is_file():
         return False
-    return "model_type" in read_json(place / CONFIG)
+    return "model_type" in read_json(path / CONFIG)
 
 
-def is_gguf(place: Path) -> bool:
-    """Told by its first bytes."""
-    if not place.is_file():
+def is_gguf(path: Path) -> bool:
+    """Whether the file starts with GGUF's magic bytes."""
+    if not path.is_file():
         return False
-    with place.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+    with path.open("rb") as file:
+        return file.read(len(GGUF_MAGIC)) == GGUF_MAGIC
 
 
-def read_checkpoint(place: Path, pooler: bool = False) -> Checkpoint:
-    """The model of a directory with config.json, safetensors and tokenizer files, or of a GGUF
-    file.
+def read_checkpoint(path: Path, pooler: bool = False) -> Checkpoint:
+    """The model in a GGUF file, or in a directory with config.json and safetensors.
 
-    pooler: give a text's vector through the layout's own pooler, where it has one.
+    pooler: pass text vectors through the model's own pooler, if its format has one.
     """
-    if not place.exists():
-        hint = suggest_path(place) or "; give the directory of a public checkpoint"
-        raise BundleError(f"{place} does not exist{hint}")
-    if place.is_file() and not is_gguf(place):
-        raise BundleError(f"{place} is a file; give the directory it lies in")
-    if place.is_dir():
-        return _from_directory(place, pooler)
+    if not path.exists():
+        hint = suggest_path(path) or "; pass the directory of a public checkpoint"
+        raise BundleError(f"{path} does not exist{hint}")
+    if path.is_file() and not is_gguf(path):
+        raise BundleError(f"{path} is a file; pass the directory that contains it")
+    if path.is_dir():
+        return _read_directory(path, pooler)
     if pooler:
-        raise BundleError(f"{place} is a decoder, which has no pooler")
-    return _from_gguf(place, open_gguf(place))
+        raise BundleError(f"{path} is a decoder, which has no pooler")
+    return _read_gguf(path, open_gguf(path))
 
 
-def _from_directory(place: Path, pooler: bool) -> Checkpoint:
-    if (place / CONFIG).is_file():
-        fields = read_json(place / CONFIG)
-    else:
-        fields = {}
+def _read_directory(path: Path, pooler: bool) -> Checkpoint:
+    fields = _read_config_file(path)
+    fmt = find_format(fields, str(path / CONFIG))
+    head = _head_override(path, fmt, pooler)
+    with open_weights(path) as weights:
+        tokenizer = None
+        if has_tokenizer(path):
+            tokenizer = read_tokenizer(path, fields)
+        reader = ConfigReader(fields, str(path / CONFIG), head)
+        names = unprefixed_names(fmt, weights)
+        config = read_model_config(fmt, reader, names)
+        notes: list[str] = []
+        if is_sentence_encoder(path):
+            config, notes = as_sentence_encoder(config, path)
+        elif isinstance(config, EncoderOnly):
+            max_length = _tokenizer_max_length(path, config.length)
+            config = config.model_copy(update={"max_length": max_length})
+        return _build_checkpoint(path, fmt, reader, config, weights, names, tokenizer, notes)
+
+
+def _read_config_file(path: Path) -> dict[str, Any]:
+    """The fields of config.json; raises for checkpoints that cannot be loaded at all."""
+    fields: dict[str, Any] = {}
+    if (path / CONFIG).is_file():
+        fields = read_json(path / CONFIG)
     if "model_type" not in fields:
         raise BundleError(
-            f"{place} is no public checkpoint: it has no config.json that names a model_type; one "
-            "of our bundles needs no import, every command takes it as it is"
+            f"{path} is not a public checkpoint: it has no config.json with a model_type; if it is "
+            "a qkv bundle, pass it to any command directly, without importing"
         )
     if fields.get("auto_map"):
         raise BundleError(
-            f"{place / CONFIG} asks for code of its own (auto_map); no code from a model "
-            f"directory is run, so this model cannot be opened"
+            f"{path / CONFIG} needs custom code (auto_map), which is never run; this model cannot "
+            f"be loaded"
         )
     if fields.get("quantization_config"):
         raise BundleError(
-            f"{place / CONFIG} says the weights are quantised (quantization_config), which cannot "
-            f"be carried; get them in full, or as a GGUF file"
+            f"{path / CONFIG} has quantized weights (quantization_config), which are not "
+            f"supported; get the unquantized weights, or a GGUF file"
         )
-    layout = find_layout(fields, str(place / CONFIG))
-    sentence = is_sentence_encoder(place)
-    if pooler and (sentence or not layout.pooled):
-        if sentence:
-            why = "its modules.json says how"
-        else:
-            why = f"{layout.kinds[0]} has no pooler"
-        raise BundleError(f"{place}: a text's vector cannot go through a pooler; {why}")
-    head: Head | None = "pooler" if pooler else "vector" if sentence else None
-    with open_weights(place) as weights:
-        if has_tokenizer(place):
-            tokenizer = read_tokenizer(place, fields)
-        else:
-            tokenizer = None
-        given = Given(fields, str(place / CONFIG), head)
-        names = plain_names(layout, weights)
-        config = described(layout, given, names)
-        notes: list[str] = []
-        if sentence:
-            config, notes = as_sentence_encoder(config, place)
-        elif isinstance(config, EncoderOnly):
-            config = config.model_copy(update={"max_length": longest_said(place, config.length)})
-        return assemble(place, layout, given, config, weights, names, tokenizer, notes)
+    return fields
 
 
-def _from_gguf(place: Path, file: Gguf) -> Checkpoint:
+def _head_override(path: Path, fmt: CheckpointFormat, pooler: bool) -> HeadName | None:
+    """The head to build if it is not the one that config.json names."""
+    sentence_encoder = is_sentence_encoder(path)
+    if pooler and sentence_encoder:
+        raise BundleError(
+            f"{path}: pooler=True is not possible, modules.json defines how texts are pooled"
+        )
+    if pooler and not fmt.has_pooler:
+        raise BundleError(
+            f"{path}: pooler=True is not possible, {fmt.model_types[0]} has no pooler"
+        )
+    if pooler:
+        return "pooler"
+    if sentence_encoder:
+        return "vector"
+    return None
+
+
+def _tokenizer_max_length(path: Path, positions: int) -> int | None:
+    """The `model_max_length` of the tokenizer, if it is below the number of positions."""
+    if not lexists(path / TOKENIZER_CONFIG):
+        return None
+    length = read_json(path / TOKENIZER_CONFIG).get("model_max_length")
+    if isinstance(length, bool) or not isinstance(length, int | float):
+        return None
+    # `transformers` writes 1e30 for "no limit".
+    if 1 <= length < positions:
+        return int(length)
+    return None
+
+
+def _read_gguf(path: Path, file: Gguf) -> Checkpoint:
     fields = file.config()
-    layout = find_layout(fields, str(place))
-    given = Given(fields, str(place))
+    fmt = find_format(fields, str(path))
+    reader = ConfigReader(fields, str(path))
     weights = file.weights()
-    names = plain_names(layout, weights)
-    config = described(layout, given, names)
-    tokenizer = Tokenizer(file.tokenizer(), _marks(file))
-    return assemble(place, layout, given, config, weights, names, tokenizer)
+    names = unprefixed_names(fmt, weights)
+    config = read_model_config(fmt, reader, names)
+    tokenizer = Tokenizer(file.tokenizer(), _gguf_special_tokens(file))
+    return _build_checkpoint(path, fmt, reader, config, weights, names, tokenizer)
 
 
-def _marks(file: Gguf) -> SpecialTokens:
-    """The marks of the file; the end of a turn also ends a text."""
-    said = file.marks()
+def _gguf_special_tokens(file: Gguf) -> SpecialTokens:
+    """The special tokens of the file; the ends of a turn and of a message also end a text."""
+    special_tokens = file.special_tokens()
     tokens = file.metadata.get("tokenizer.ggml.tokens", [])
-    turns = (file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "eom"))
-    stops = (tokens[id] for id in turns if isinstance(id, int) and 0 <= id < len(tokens))
+    extra_eos = []
+    for name in ("eot", "eom"):
+        id = file.metadata.get(f"tokenizer.ggml.{name}_token_id")
+        if isinstance(id, int) and 0 <= id < len(tokens):
+            extra_eos.append(tokens[id])
     return SpecialTokens(
-        said["pad"], said["unknown"], said["start"], said["end"], None,
-        extra_eos=tuple(stops), chat_template=said["chat"],
-    )  # fmt: skip
+        pad=special_tokens["pad"],
+        unk=special_tokens["unk"],
+        bos=special_tokens["bos"],
+        eos=special_tokens["eos"],
+        mask=None,
+        extra_eos=tuple(extra_eos),
+        chat_template=special_tokens["chat_template"],
+    )
 
 
-def assemble(
-    place: Path,
-    layout: Layout,
-    given: Given,
+def _build_checkpoint(
+    path: Path,
+    fmt: CheckpointFormat,
+    reader: ConfigReader,
     config: ModelConfig,
-    weights: Stored,
+    weights: TensorSource,
     names: Mapping[str, str],
     tokenizer: Tokenizer | None,
     notes: Collection[str] = (),
 ) -> Checkpoint:
-    """The model of this config, with these tensors in it, and the card that says how."""
-    _check_tokenizer(place, tokenizer, config)
+    """The model with its weights, and the card that documents the import."""
+    _check_tokenizer(path, tokenizer, config)
     model = skeleton(config)
     try:
-        placed = fill(model, layout, weights, names)
+        report = load_weights(model, fmt, weights, names)
     except BundleError as error:
-        said = str(error)
-        raise BundleError(said if said.startswith(str(place)) else f"{place} {said}") from None
-    kinds = {str(weights.dtype(name)) for name in placed.source.values()}
-    card = Card(
-        source=place.resolve().name,
-        layout=layout.kinds[0],
-        architecture=_architecture(given.fields),
-        tensors=dict(Counter(row.what for row in placed.rows)),
-        tied=placed.tied,
-        ignored=placed.ignored,
-        stored=sorted(kind.removeprefix("torch.") for kind in kinds),
-        options=options_of(config),
+        message = str(error)
+        if not message.startswith(str(path)):
+            message = f"{path} {message}"
+        raise BundleError(message) from None
+    dtypes = {str(weights.dtype(name)) for name in report.sources.values()}
+    card = ImportCard(
+        source=path.resolve().name,
+        layout=fmt.model_types[0],
+        architecture=_architecture(reader.fields),
+        tensors=dict(Counter(conversion.label for conversion in report.conversions)),
+        tied=report.tied,
+        ignored=report.ignored,
+        stored=sorted(dtype.removeprefix("torch.") for dtype in dtypes),
+        options=describe_config(config),
         tokenizer="none" if tokenizer is None else tokenizer.summary,
-        not_carried=[*layout.notes(given), *notes],
+        not_carried=[*fmt.notes(reader), *notes],
     )
     return Checkpoint(model.eval(), tokenizer, card)
 
 
-def described(layout: Layout, given: Given, names: Collection[str]) -> ModelConfig:
-    """Our config; an error names the place, also where two fields do not fit together."""
-    if given.head is None:
-        _expect_class(layout, given)
+def read_model_config(
+    fmt: CheckpointFormat, reader: ConfigReader, tensors: Collection[str]
+) -> ModelConfig:
+    """Our config for a config.json; every error names the file."""
+    if reader.head is None:
+        _check_class(fmt, reader)
     try:
-        return layout.config(given, names)
+        return fmt.read_config(reader, tensors)
     except ConfigError as error:
-        said = str(error)
-        raise ConfigError(said if given.place in said else f"{given.place}: {said}") from None
+        message = str(error)
+        if reader.location not in message:
+            message = f"{reader.location}: {message}"
+        raise ConfigError(message) from None
 
 
-def _expect_class(layout: Layout, given: Given) -> None:
-    """Only classes of this layout whose output is carried."""
-    known = [family + ending for family in layout.families for ending in layout.architectures]
-    for name in map(str, given.items("architectures")):
-        if name not in known:
+def _check_class(fmt: CheckpointFormat, reader: ConfigReader) -> None:
+    """Refuses classes whose output we cannot build."""
+    supported = []
+    for prefix in fmt.class_prefixes:
+        supported += [prefix + suffix for suffix in fmt.class_suffixes]
+    for name in map(str, reader.items("architectures")):
+        if name not in supported:
             raise ConfigError(
-                f"{given.place}: the class {name} cannot be carried; of {layout.kinds[0]} these "
-                f"can: {', '.join(known)}"
+                f"{reader.location}: the class {name} is not supported; for "
+                f"{fmt.model_types[0]}, supported are {', '.join(supported)}"
             )
 
 
 def _architecture(fields: Mapping[str, Any]) -> str:
-    said = fields.get("architectures")
-    if isinstance(said, list) and said:
-        return ", ".join(map(str, said))
+    classes = fields.get("architectures")
+    if isinstance(classes, list) and classes:
+        return ", ".join(map(str, classes))
     return "not said"
 
 
-def _check_tokenizer(place: Path, tokenizer: Tokenizer | None, config: ModelConfig) -> None:
-    if tokenizer is not None and tokenizer.vocab_size > config.embedding.vocabulary:
+def _check_tokenizer(path: Path, tokenizer: Tokenizer | None, config: ModelConfig) -> None:
+    vocabulary = config.embedding.vocabulary
+    if tokenizer is not None and tokenizer.vocab_size > vocabulary:
         raise BundleError(
-            f"{place}: the tokenizer has {tokenizer.vocab_size:,} tokens but the model only "
-            f"{config.embedding.vocabulary:,}; they do not belong together"
+            f"{path}: the tokenizer has {tokenizer.vocab_size:,} tokens but the model only "
+            f"{vocabulary:,}; they do not belong together"
         )

@@ -4,50 +4,52 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from qkv.checkpoints.bart import Bart, stack_fields
-from qkv.checkpoints.families import stored_apart
-from qkv.checkpoints.format import Given, expect_translator
+from qkv.checkpoints.config_reader import ConfigReader
+from qkv.checkpoints.format import require_encoder_decoder
 from qkv.model import Embedding, Sinusoidal
 from qkv.model.build import ModelConfig
 
 
 class Marian(Bart):
-    kinds = ("marian",)
+    model_types = ("marian",)
     title = "Marian, OPUS-MT"
-    families = ("Marian",)
-    leftovers = (r"(encoder|decoder)\.embed_positions\.weight",)
-    architectures = ("MTModel", "Model")
+    class_prefixes = ("Marian",)
+    obsolete_tensors = (r"(encoder|decoder)\.embed_positions\.weight",)
+    class_suffixes = ("MTModel", "Model")
     input_norm: ClassVar[bool] = False
-    waves: ClassVar[bool] = True
+    sinusoidal: ClassVar[bool] = True
 
-    def embeddings(
-        self, given: Given, tensors: Collection[str]
+    def read_embeddings(
+        self, reader: ConfigReader, tensors: Collection[str]
     ) -> tuple[Embedding, Embedding | None]:
-        scaled = given.flag("scale_embedding", False)
-        size = given.size("vocab_size")
-        table = Embedding(vocabulary=size, scaled=scaled)
-        if given.flag("share_encoder_decoder_embeddings", True):
-            given.must_be("decoder_vocab_size", [size], f"must be vocab_size={size} to be shared")
-            apart = not given.flag("tie_word_embeddings", True) and stored_apart(tensors)
-            return table, table if apart else None
-        own = given.size("decoder_vocab_size", size)
-        return Embedding(vocabulary=own, scaled=scaled), table
+        scaled = reader.flag("scale_embedding", False)
+        vocabulary = reader.size("vocab_size")
+        source = Embedding(vocabulary=vocabulary, scaled=scaled)
+        if not reader.flag("share_encoder_decoder_embeddings", True):
+            target_vocabulary = reader.size("decoder_vocab_size", vocabulary)
+            return Embedding(vocabulary=target_vocabulary, scaled=scaled), source
+        reader.require(
+            "decoder_vocab_size", [vocabulary], f"must be vocab_size={vocabulary} to be shared"
+        )
+        return super().read_embeddings(reader, tensors)
 
     def position(self) -> Any:
         return Sinusoidal(interleaved=False)
 
-    def fields(self, config: ModelConfig) -> dict[str, Any]:
-        config = expect_translator(config)
-        own = config.source
+    def hf_config(self, config: ModelConfig) -> dict[str, Any]:
+        config = require_encoder_decoder(config)
+        shared = config.source is None
+        source = config.source or config.embedding
         return {
             "model_type": "marian",
             "architectures": ["MarianMTModel"],
-            "vocab_size": (own or config.embedding).vocabulary,
+            "vocab_size": source.vocabulary,
             "decoder_vocab_size": config.embedding.vocabulary,
-            "share_encoder_decoder_embeddings": own is None,
-            "tie_word_embeddings": own is None or config.output.tied,
-            "pad_token_id": None,  # the usual one would be beyond a small vocabulary
+            "share_encoder_decoder_embeddings": shared,
+            "tie_word_embeddings": shared or config.output.tied,
+            "pad_token_id": None,  # the default of transformers may lie beyond the vocabulary
             **stack_fields(config),
         }
 
-    def copies(self, config: ModelConfig) -> Mapping[str, str]:
-        return {}  # tables that are not shared leave no third one
+    def duplicates(self, config: ModelConfig) -> Mapping[str, str]:
+        return {}  # unlike BART, separate embeddings leave no `shared` one

@@ -1,40 +1,41 @@
-"""ModernBERT (Warner et al. 2024): rotary positions, and layers that see near among those that
-see everything.
+"""ModernBERT (Warner et al. 2024): rotary positions, and local attention on two layers of three.
+
+Global and local layers have RoPE bases of their own, in `rope_parameters` or in older fields.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from qkv.checkpoints.config_fields import (
-    BENT,
+    ACTIVATIONS,
     activation_name,
-    bend_name,
-    feed_forward,
-    rotary,
-    rotary_fields,
+    head_activation_name,
+    read_feed_forward,
+    read_rope,
+    rope_fields,
 )
+from qkv.checkpoints.config_reader import ConfigReader
 from qkv.checkpoints.families import (
     FULL,
-    SENTENCE,
+    MEAN_VECTOR,
     SLIDING,
-    architecture,
-    expect_whole_heads,
-    head_of,
-    labels_of,
+    class_name,
+    head_name,
+    label_names,
     layer_types,
     output_fields,
-    sliding_layers,
-    tensors_of,
+    read_sliding_layers,
+    require_full_rotary,
+    tensor_patterns,
 )
 from qkv.checkpoints.format import (
-    Given,
-    Layout,
-    expect_encoder,
-    expect_heads,
-    expect_rotary,
-    told_dropout,
+    CheckpointFormat,
+    attention_dropout_note,
+    require_encoder,
+    require_multi_head,
+    require_rope,
 )
-from qkv.checkpoints.tensor_names import Joined, Table
+from qkv.checkpoints.tensor_names import Split, TensorMap
 from qkv.model import (
     Classify,
     Embedding,
@@ -53,7 +54,7 @@ from qkv.model import (
 from qkv.model.build import ModelConfig
 from qkv.model.output import ActivationName, Output, Pooling
 
-BODY: Table = {
+BODY: TensorMap = {
     "embedding.weight": "embeddings.tok_embeddings.weight",
     "encoder.norm_in": "embeddings.norm",
     "encoder.{i}.attention_in": "layers.{i}.attn_norm",
@@ -61,90 +62,95 @@ BODY: Table = {
         "encoder.{i}.attention.query",
         "encoder.{i}.attention.key",
         "encoder.{i}.attention.value",
-    ): Joined("layers.{i}.attn.Wqkv"),
+    ): Split("layers.{i}.attn.Wqkv"),
     "encoder.{i}.attention.output": "layers.{i}.attn.Wo",
     "encoder.{i}.feed_forward_in": "layers.{i}.mlp_norm",
-    ("encoder.{i}.feed_forward.gate", "encoder.{i}.feed_forward.up"): Joined("layers.{i}.mlp.Wi"),
+    ("encoder.{i}.feed_forward.gate", "encoder.{i}.feed_forward.up"): Split("layers.{i}.mlp.Wi"),
     "encoder.{i}.feed_forward.down": "layers.{i}.mlp.Wo",
     "encoder.norm_out": "final_norm",
 }
-HEADS: Table = {
+HEADS: TensorMap = {
     "output.change.0": "head.dense",
     "output.change.2": "head.norm",
     "output.output": "decoder",
     "output.output.1": "classifier",
 }
-BASES = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}
-ROPE = ("rope_parameters", "rope_scaling", "max_position_embeddings")  # all that is asked here
+# The older field for the RoPE base of each type of layer, and its default.
+ROPE_BASES = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}
+ROPE_FIELDS = ("rope_parameters", "rope_scaling", "max_position_embeddings")
 POOLINGS: dict[str, Pooling] = {"cls": First(), "mean": Mean()}
-NO_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
 
 
-class ModernBert(Layout):
-    kinds = ("modernbert",)
+class ModernBert(CheckpointFormat):
+    model_types = ("modernbert",)
     title = "ModernBERT, and sentence encoders on it"
-    families = ("ModernBert",)
+    class_prefixes = ("ModernBert",)
     prefix = "model."
-    head = ("head.", "decoder.", "classifier.")
-    architectures = ("Model", "ForMaskedLM", "ForSequenceClassification")
+    head_prefixes = ("head.", "decoder.", "classifier.")
+    class_suffixes = ("Model", "ForMaskedLM", "ForSequenceClassification")
 
-    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
-        norm = LayerNorm(eps=given.positive("norm_eps", 1e-5), bias=given.flag("norm_bias", False))
-        width = given.size("hidden_size")
-        inner = given.size("intermediate_size")
-        bias = given.flag("attention_bias", False)
-        mlp_bias = given.flag("mlp_bias", False)
+    def read_config(self, reader: ConfigReader, tensors: Collection[str]) -> ModelConfig:
+        norm = LayerNorm(
+            eps=reader.positive("norm_eps", 1e-5), bias=reader.flag("norm_bias", False)
+        )
+        width = reader.size("hidden_size")
+        inner = reader.size("intermediate_size")
+        bias = reader.flag("attention_bias", False)
+        mlp_bias = reader.flag("mlp_bias", False)
         stack = Stack(
-            layers=given.layers("num_hidden_layers"),
+            layers=reader.layers("num_hidden_layers"),
             width=width,
             attention=MultiHead(
-                heads=given.size("num_attention_heads"), bias=bias, output_bias=bias
+                heads=reader.size("num_attention_heads"), bias=bias, output_bias=bias
             ),
-            feed_forward=feed_forward(given, "hidden_activation", inner, bias=mlp_bias, gated=True),
-            position=turning(given, FULL),
+            feed_forward=read_feed_forward(
+                reader, "hidden_activation", inner, bias=mlp_bias, gated=True
+            ),
+            position=_read_rope(reader, FULL),
             norm=norm,
             norm_placement=PreNorm(skip_first_norm=True),
             input_norm=norm,
-            local=window(given),
-            dropout=given.share("mlp_dropout", 0.0),
+            local=_read_window(reader),
+            dropout=reader.fraction("mlp_dropout", 0.0),
         )
         return EncoderOnly(
-            length=given.size("max_position_embeddings"),
-            embedding=Embedding(vocabulary=given.size("vocab_size")),
+            length=reader.size("max_position_embeddings"),
+            embedding=Embedding(vocabulary=reader.size("vocab_size")),
             encoder=stack,
-            output=self.output(given, width, norm),
+            output=self.read_output(reader, width, norm),
         )
 
-    def output(self, given: Given, width: int, norm: LayerNorm) -> Output:
-        head = head_of(given)
+    def read_output(self, reader: ConfigReader, width: int, norm: LayerNorm) -> Output:
+        head = head_name(reader)
         if head == "vector":
-            return SENTENCE
-        bias = given.flag("classifier_bias", False)
-        bend: ActivationName = given.one_of("classifier_activation", BENT, "gelu")
+            return MEAN_VECTOR
+        bias = reader.flag("classifier_bias", False)
+        activation: ActivationName = reader.one_of("classifier_activation", ACTIVATIONS, "gelu")
         if head == "masked":
             return MaskedToken(
-                tied=given.flag("tie_word_embeddings", True),
+                tied=reader.flag("tie_word_embeddings", True),
                 norm=norm,
                 bias=bias,
-                logit_bias=given.flag("decoder_bias", True),
-                activation=bend,
+                logit_bias=reader.flag("decoder_bias", True),
+                activation=activation,
             )
         return Classify(
-            labels=labels_of(given),
-            pooling=given.one_of("classifier_pooling", POOLINGS, "cls"),
+            labels=label_names(reader),
+            pooling=reader.one_of("classifier_pooling", POOLINGS, "cls"),
             hidden=width,
             hidden_bias=bias,
-            activation=bend,
+            activation=activation,
             norm=norm,
-            dropout=given.share("classifier_dropout", 0.0),
+            dropout=reader.fraction("classifier_dropout", 0.0),
         )
 
-    def fields(self, config: ModelConfig) -> dict[str, Any]:
-        config = expect_encoder(config)
+    def hf_config(self, config: ModelConfig) -> dict[str, Any]:
+        config = require_encoder(config)
         stack = config.encoder
         return {
-            "model_type": self.kinds[0],
-            "architectures": [architecture(self.families[0], config.output)],
+            "model_type": self.model_types[0],
+            "architectures": [class_name(self.class_prefixes[0], config.output)],
             "vocab_size": config.embedding.vocabulary,
             "hidden_size": stack.width,
             "num_hidden_layers": stack.layers,
@@ -154,34 +160,34 @@ class ModernBert(Layout):
             "max_position_embeddings": config.length,
             "norm_eps": stack.norm.eps,
             "norm_bias": isinstance(stack.norm, LayerNorm) and stack.norm.bias,
-            "attention_bias": expect_heads(stack).bias,
+            "attention_bias": require_multi_head(stack).bias,
             "mlp_bias": stack.feed_forward.bias,
             "mlp_dropout": stack.dropout,
             "embedding_dropout": stack.dropout,
             "attention_dropout": 0.0,
-            **turning_fields(stack),
-            **head_fields(config.output),
-            **dict.fromkeys(NO_TOKENS),  # what the peer has instead may lie beyond the vocabulary
+            **_position_fields(stack),
+            **_head_fields(config.output),
+            # null, because the defaults of transformers may lie beyond the vocabulary
+            **dict.fromkeys(TOKEN_IDS),
         }
 
-    def table(self, config: ModelConfig) -> Table:
+    def tensor_map(self, config: ModelConfig) -> TensorMap:
         return BODY | HEADS
 
-    def twins(self, config: ModelConfig) -> Mapping[str, str]:
-        tied = isinstance(config.output, MaskedToken) and config.output.tied
-        if tied:
+    def aliases(self, config: ModelConfig) -> Mapping[str, str]:
+        if isinstance(config.output, MaskedToken) and config.output.tied:
             return {"decoder.weight": "embeddings.tok_embeddings.weight"}
         return {}
 
-    def unused(self, config: ModelConfig) -> tuple[str, ...]:
+    def unused_tensors(self, config: ModelConfig) -> tuple[str, ...]:
         if not isinstance(config.output, TextVector):
             return ()
-        return tensors_of(HEADS.values())
+        return tensor_patterns(HEADS.values())
 
-    def labels(self, config: ModelConfig, names: tuple[str, ...]) -> Classify:
-        stack = expect_encoder(config).encoder
+    def classification_output(self, config: ModelConfig, labels: tuple[str, ...]) -> Classify:
+        stack = require_encoder(config).encoder
         return Classify(
-            labels=names,
+            labels=labels,
             pooling=Mean(),
             hidden=stack.width,
             hidden_bias=False,
@@ -189,77 +195,71 @@ class ModernBert(Layout):
             norm=stack.norm,
         )
 
-    def notes(self, given: Given) -> list[str]:
-        notes = told_dropout(given, "attention_dropout", 0.0)
-        dropped = given.share("embedding_dropout", 0.0)
-        if dropped != given.share("mlp_dropout", 0.0):
-            notes.append(f"dropout of embeddings ({dropped:g}), which only training would use")
+    def notes(self, reader: ConfigReader) -> list[str]:
+        notes = attention_dropout_note(reader, "attention_dropout", 0.0)
+        rate = reader.fraction("embedding_dropout", 0.0)
+        if rate != reader.fraction("mlp_dropout", 0.0):
+            notes.append(f"dropout of embeddings ({rate:g}), only used in training")
         return notes
 
 
-def turning(given: Given, kind: str) -> Rope:
-    """How layers of that kind turn queries and keys."""
-    if not given.inner("rope_parameters").fields.keys() <= {FULL, SLIDING}:
-        said = given.fields["rope_parameters"]
-        raise given.wrong("rope_parameters", said, f"an object for {FULL} and one for {SLIDING}")
-    asked = {name: given.fields[name] for name in ROPE if name in given.fields}
-    name, usual = BASES[kind]
-    # null is no base
-    if name in given.fields:
-        base = given.positive(name)
-    else:
-        base = usual
-    found = rotary(Given(asked, given.place), kind, base)
-    return expect_whole_heads(found, given)
+def _read_rope(reader: ConfigReader, layer_type: str) -> Rope:
+    """The rotary positions of one type of layer."""
+    parameters = reader.section("rope_parameters").fields
+    if not parameters.keys() <= {FULL, SLIDING}:
+        expected = f"an object for {FULL} and one for {SLIDING}"
+        raise reader.error("rope_parameters", parameters, expected)
+    name, base = ROPE_BASES[layer_type]
+    if name in reader.fields:  # null is not the default but an error
+        base = reader.positive(name)
+    fields = {name: reader.fields[name] for name in ROPE_FIELDS if name in reader.fields}
+    position = read_rope(ConfigReader(fields, reader.location), layer_type, base)
+    return require_full_rotary(position, reader)
 
 
-def window(given: Given) -> LocalAttention | None:
-    """The layers that see near, and how near: as far to the left as to the right."""
-    layers = given.layers("num_hidden_layers")
-    every = given.size("global_attn_every_n_layers", 3)
-    near = tuple(sliding_layers(given, layers, lambda i: i % every > 0))
-    if not near:
+def _read_window(reader: ConfigReader) -> LocalAttention | None:
+    """The layers with local attention; the window is symmetric around each position."""
+    layers = reader.layers("num_hidden_layers")
+    period = reader.size("global_attn_every_n_layers", 3)
+    sliding = tuple(read_sliding_layers(reader, layers, lambda i: i % period > 0))
+    if not sliding:
         return None
-    reach = given.size("local_attention", 128) // 2
-    own = turning(given, SLIDING)
+    radius = reader.size("local_attention", 128) // 2
+    position = _read_rope(reader, SLIDING)
     return LocalAttention(
-        before=reach,
-        after=reach,
-        layers=None if len(near) == layers else near,
-        position=None if own == turning(given, FULL) else own,
+        before=radius,
+        after=radius,
+        layers=None if len(sliding) == layers else sliding,
+        position=None if position == _read_rope(reader, FULL) else position,
     )
 
 
-def turning_fields(stack: Stack) -> dict[str, Any]:
-    """Positions and windows."""
-    position = expect_rotary(stack)
-    local = stack.local
-    types = {"layer_types": layer_types(stack)}
-    if local is None:
-        return types | {"rope_parameters": {FULL: rotary_fields(position)}}
-    return types | {
-        "local_attention": 2 * local.before or 1,
-        "rope_parameters": {
-            FULL: rotary_fields(position),
-            SLIDING: rotary_fields(local.position or position),
-        },
-    }
+def _position_fields(stack: Stack) -> dict[str, Any]:
+    """The fields of rotary positions and windows."""
+    position = require_rope(stack)
+    rope_parameters = {FULL: rope_fields(position)}
+    fields: dict[str, Any] = {"layer_types": layer_types(stack)}
+    if stack.local is not None:
+        fields["local_attention"] = 2 * stack.local.before or 1
+        rope_parameters[SLIDING] = rope_fields(stack.local.position or position)
+    fields["rope_parameters"] = rope_parameters
+    return fields
 
 
-def head_fields(output: Output) -> dict[str, Any]:
+def _head_fields(output: Output) -> dict[str, Any]:
     if isinstance(output, MaskedToken):
         return {
             "tie_word_embeddings": output.tied,
             "classifier_bias": output.bias,
             "decoder_bias": output.logit_bias,
-            "classifier_activation": bend_name(output.activation),
+            "classifier_activation": head_activation_name(output.activation),
         }
     if isinstance(output, Classify):
-        pooling = next((name for name, p in POOLINGS.items() if p == output.pooling), "cls")
+        pooling = "mean" if output.pooling == POOLINGS["mean"] else "cls"
         return {
             "classifier_pooling": pooling,
             "classifier_bias": output.hidden_bias,
-            "classifier_activation": bend_name(output.activation),
+            "classifier_activation": head_activation_name(output.activation),
             **output_fields(output, "classifier_dropout"),
         }
     return {}

@@ -1,4 +1,4 @@
-"""Every public layout there is; the list in the docs is made of this one."""
+"""All public checkpoint formats; the table in the documentation is generated from this list."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -8,7 +8,7 @@ from qkv.checkpoints.albert import Albert
 from qkv.checkpoints.bart import Bart
 from qkv.checkpoints.bert import Bert
 from qkv.checkpoints.distilbert import DistilBert
-from qkv.checkpoints.format import Layout
+from qkv.checkpoints.format import CheckpointFormat
 from qkv.checkpoints.gemma import Gemma
 from qkv.checkpoints.gpt2 import Gpt2
 from qkv.checkpoints.gpt_neox import GptNeoX
@@ -19,7 +19,7 @@ from qkv.checkpoints.roberta import Roberta
 from qkv.checkpoints.t5 import T5
 from qkv.errors import BundleError
 
-LAYOUTS: tuple[Layout, ...] = (
+FORMATS: tuple[CheckpointFormat, ...] = (
     Bert(),
     Roberta(),
     DistilBert(),
@@ -35,20 +35,19 @@ LAYOUTS: tuple[Layout, ...] = (
 )
 
 
-def find_layout(fields: Mapping[str, Any], place: str) -> Layout:
-    """The layout that a config.json's `model_type` names."""
-    kind = fields.get("model_type")
-    if not isinstance(kind, str):
-        raise BundleError(f"{place} names no model_type; a public checkpoint says what it is")
-    for layout in LAYOUTS:
-        if kind in layout.kinds:
-            return layout
-    known = [kind for layout in LAYOUTS for kind in layout.kinds]
-    close = get_close_matches(kind, known, n=1, cutoff=0.8)
-    if close:
-        meant = f'; did you mean "{close[0]}"?'
-    else:
-        meant = "."
+def find_format(fields: Mapping[str, Any], location: str) -> CheckpointFormat:
+    """The format for the `model_type` of a config.json."""
+    model_type = fields.get("model_type")
+    if not isinstance(model_type, str):
+        raise BundleError(f"{location} has no model_type, so its checkpoint format is unknown")
+    supported: list[str] = []
+    for fmt in FORMATS:
+        if model_type in fmt.model_types:
+            return fmt
+        supported.extend(fmt.model_types)
+    matches = get_close_matches(model_type, supported, n=1, cutoff=0.8)
+    hint = f'; did you mean "{matches[0]}"?' if matches else "."
     raise BundleError(
-        f'{place}: model_type "{kind}" cannot be opened{meant} These can: {", ".join(known)}'
+        f'{location}: model_type "{model_type}" is not supported{hint} Supported are: '
+        f"{', '.join(supported)}"
     )

@@ -1,7 +1,7 @@
-"""One of our models as a public checkpoint: the layout that can say it, and its files.
+"""Exports a model as a public checkpoint.
 
-Whether a layout can say a model is not judged but tried: its config.json is written, read back,
-and must give the same model again. What differs is what the layout cannot say.
+Whether a format can represent a model is not predicted but tried: its config.json is generated,
+read back, and compared with the original config. A difference is what the format cannot express.
 """
 
 import json
@@ -13,241 +13,231 @@ from typing import Any, NamedTuple
 from safetensors.torch import save_file
 from torch import Tensor
 
-from qkv.checkpoints.format import Given, Layout, OtherFamilyError
-from qkv.checkpoints.registry import LAYOUTS
+from qkv.checkpoints.config_reader import ConfigReader
+from qkv.checkpoints.format import CheckpointFormat, WrongFamilyError
+from qkv.checkpoints.load import CONFIG, TOKENIZER_CONFIG
+from qkv.checkpoints.registry import FORMATS
 from qkv.checkpoints.sentence_transformers import sentence_files
-from qkv.checkpoints.tensor_names import rows
+from qkv.checkpoints.tensor_names import resolve
 from qkv.errors import ConfigError
-from qkv.files import lexists, read_json
 from qkv.model import Classify, EncoderDecoder, EncoderOnly, Model, TextVector
 from qkv.model.build import ModelConfig, skeleton
 from qkv.text import Tokenizer
 
-# FOLDED layout/tokens: The tokenizer files of a public checkpoint: what they say of lengths,
-#   and how we write them.
-
-SETTINGS = "tokenizer_config.json"
+WEIGHTS = "model.safetensors"
 
 
-def longest_said(place: Path, positions: int) -> int | None:
-    """How many tokens of a text are read, if fewer than there are positions for."""
-    if not lexists(place / SETTINGS):
-        return None
-    longest = read_json(place / SETTINGS).get("model_max_length")
-    if isinstance(longest, bool) or not isinstance(longest, int | float):
-        return None
-    # 1e30 is no limit
-    if 1 <= longest < positions:
-        return int(longest)
-    return None
+class ExportResult(NamedTuple):
+    """The format of the exported checkpoint, and notes for the user."""
 
-
-def write_tokenizer(
-    tokenizer: Tokenizer, place: Path, longest: int, encoder_decoder: bool
-) -> dict[str, Any]:
-    """tokenizer.json and tokenizer_config.json; and what config.json says of special tokens."""
-    marks = tokenizer.special_tokens
-    (place / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
-    named = {
-        "pad_token": marks.pad,
-        "unk_token": marks.unk,
-        "mask_token": marks.mask,
-        "bos_token": None if encoder_decoder else marks.bos,
-        "eos_token": marks.eos,
-        "cls_token": marks.bos if marks.mask else None,
-        "sep_token": marks.eos if marks.mask else None,
-        "chat_template": marks.chat_template,
-    }
-    said: dict[str, Any] = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": longest,
-    }
-    said |= {name: token for name, token in named.items() if token is not None}
-    text = json.dumps(said, indent=2, ensure_ascii=False) + "\n"
-    (place / SETTINGS).write_text(text, encoding="utf-8")
-    ids = {
-        "pad_token_id": marks.pad,
-        "eos_token_id": marks.eos,
-        ("decoder_start_token_id" if encoder_decoder else "bos_token_id"): marks.bos,
-        "forced_bos_token_id": marks.forced_bos,
-    }
-    found: dict[str, Any] = {
-        name: tokenizer.token_to_id(token) for name, token in ids.items() if token is not None
-    }
-    if len(tokenizer.eos_ids) > 1:
-        found["eos_token_id"] = list(tokenizer.eos_ids)
-    return found
-
-
-SINGLE = "model.safetensors"
-
-NO_WORD = math.inf  # farther off than any number of differences
-
-
-class Written(NamedTuple):
-    """The layout of what was written, and what a person should know of it."""
-
-    layout: Layout
+    format: CheckpointFormat
     notes: list[str]
 
 
-def layout_for(config: ModelConfig, preferred: str | None = None) -> Layout:
-    """The layout that can say this model, the preferred one if it can."""
-    ordered = sorted(LAYOUTS, key=lambda layout: layout.kinds[0] != preferred)
-    reasons: list[tuple[float, str, str]] = []  # how far off, which layout, and why
-    for layout in ordered:
-        name = layout.kinds[0]
+class Mismatch(NamedTuple):
+    """Why a format cannot represent a model; infinite distance if it could not even be tried."""
+
+    distance: float
+    model_type: str
+    reason: str
+
+
+def choose_format(config: ModelConfig, preferred: str | None = None) -> CheckpointFormat:
+    """The first format that represents this config exactly, trying `preferred` first."""
+    mismatches = []
+    for fmt in sorted(FORMATS, key=lambda fmt: fmt.model_types[0] != preferred):
+        model_type = fmt.model_types[0]
         try:
-            again = _again(layout, layout.fields(config), config)
-        except OtherFamilyError:
+            result = _round_trip(fmt, fmt.hf_config(config), config)
+        except WrongFamilyError:
             continue
-        except ConfigError as error:  # a choice the layout has no word for
-            reasons.append((NO_WORD, name, str(error)))
+        except ConfigError as error:
+            mismatches.append(Mismatch(math.inf, model_type, str(error)))
             continue
-        differences = list(_differences(_plain(config), _plain(again)))
+        differences = list(_differences(_comparable(config), _comparable(result)))
         if not differences:
-            return layout
-        reasons.append((len(differences), name, differences[0]))
-    off, name, why = min(reasons, key=lambda reason: reason[0])
-    if off == NO_WORD:
-        nearest = f"in {name}, for example,"
+            return fmt
+        mismatches.append(Mismatch(len(differences), model_type, differences[0]))
+    nearest = min(mismatches, key=lambda mismatch: mismatch.distance)
+    if math.isinf(nearest.distance):
+        example = f"for example {nearest.model_type}: {nearest.reason}"
     else:
-        nearest = f"in {name}, the nearest,"
-    raise ConfigError(f"no public layout can say this model; {nearest} {why}")
+        example = f"nearest is {nearest.model_type}, where {nearest.reason}"
+    raise ConfigError(f"no public format can represent this model; {example}")
 
 
-def public_labels(config: ModelConfig, names: tuple[str, ...]) -> Classify | None:
-    """The output for labels with which this body could be written back, if there is one."""
+def public_classification_head(config: ModelConfig, labels: tuple[str, ...]) -> Classify | None:
+    """The classification head with which this body can be exported, if there is one."""
     try:
-        return layout_for(config).labels(config, names)
+        return choose_format(config).classification_output(config, labels)
     except ConfigError:
         return None
 
 
 def write_checkpoint(
-    model: Model, tokenizer: Tokenizer | None, place: Path, preferred: str | None = None
-) -> Written:
-    """Write config.json, safetensors and tokenizer files into an empty directory."""
+    model: Model, tokenizer: Tokenizer | None, directory: Path, preferred: str | None = None
+) -> ExportResult:
+    """Writes config.json, safetensors and tokenizer files into an empty directory."""
     config = model.config
-    layout = layout_for(config, preferred)
-    fields = layout.fields(config)
+    fmt = choose_format(config, preferred)
+    fields = fmt.hf_config(config)
     notes = []
     if tokenizer is not None and tokenizer.has_language_pair:
         notes.append(
-            "the tokenizer cuts two languages in two ways, which one tokenizer.json cannot say: "
-            "copy source.spm, target.spm and vocab.json from where the model came from"
+            "the tokenizer was not exported, as one tokenizer.json cannot hold separate "
+            "tokenizers for source and target: copy source.spm, target.spm and vocab.json from "
+            "the original model"
         )
     elif tokenizer is not None:
-        if isinstance(config, EncoderOnly):
-            longest = config.context_length
-        else:
-            longest = config.length
-        translates = isinstance(config, EncoderDecoder)
-        said = write_tokenizer(tokenizer, place, longest, translates)
+        token_ids = _write_tokenizer(tokenizer, directory, config)
         if not isinstance(config, EncoderOnly):
-            _write_json(place / "generation_config.json", said)
-        _refuse_other_padding(fields, said)
-        fields |= said
+            _write_json(directory / "generation_config.json", token_ids)
+        _check_pad_id(fields, token_ids)
+        fields |= token_ids
     fields["dtype"] = "float32"
-    _write_json(place / "config.json", fields)
-    save_file(_tensors(layout, model), place / SINGLE, metadata={"format": "pt"})
-    if isinstance(config, EncoderOnly) and _is_sentence(config):
+    _write_json(directory / CONFIG, fields)
+    save_file(_tensors(fmt, model), directory / WEIGHTS, metadata={"format": "pt"})
+    if isinstance(config, EncoderOnly) and _is_sentence_encoder(config):
         for name, content in sentence_files(config).items():
-            (place / name).parent.mkdir(exist_ok=True)
-            _write_json(place / name, content)
+            (directory / name).parent.mkdir(exist_ok=True)
+            _write_json(directory / name, content)
     if isinstance(config.output, TextVector) and config.output.dense:
         notes.append(
-            "a text's vector goes through the pooler: transformers gives it as pooler_output, and "
-            "qkv import needs --pooler to do so again"
+            "text vectors pass through the pooler: transformers returns them as pooler_output, "
+            "and qkv import needs --pooler to do the same"
         )
-    return Written(layout, notes)
+    return ExportResult(fmt, notes)
 
 
-def _refuse_other_padding(fields: Mapping[str, Any], said: Mapping[str, Any]) -> None:
-    """In some layouts the padding's number says where positions begin."""
-    wanted = fields.get("pad_token_id")
-    found = said.get("pad_token_id")
-    if wanted is not None and found not in (None, wanted):
+def _write_tokenizer(tokenizer: Tokenizer, directory: Path, config: ModelConfig) -> dict[str, Any]:
+    """Writes tokenizer.json and tokenizer_config.json; returns the token ids for config.json."""
+    special_tokens = tokenizer.special_tokens
+    seq2seq = isinstance(config, EncoderDecoder)
+    max_length = config.context_length if isinstance(config, EncoderOnly) else config.length
+    settings: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_length,
+        "pad_token": special_tokens.pad,
+        "unk_token": special_tokens.unk,
+        "mask_token": special_tokens.mask,
+        "bos_token": None if seq2seq else special_tokens.bos,
+        "eos_token": special_tokens.eos,
+    }
+    if special_tokens.mask:  # BERT's names for the tokens around a text
+        settings["cls_token"] = special_tokens.bos
+        settings["sep_token"] = special_tokens.eos
+    settings["chat_template"] = special_tokens.chat_template
+    settings = {name: value for name, value in settings.items() if value is not None}
+    (directory / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+    _write_json(directory / TOKENIZER_CONFIG, settings)
+
+    bos_field = "decoder_start_token_id" if seq2seq else "bos_token_id"
+    tokens = {
+        "pad_token_id": special_tokens.pad,
+        "eos_token_id": special_tokens.eos,
+        bos_field: special_tokens.bos,
+        "forced_bos_token_id": special_tokens.forced_bos,
+    }
+    ids: dict[str, Any] = {}
+    for name, token in tokens.items():
+        if token is not None:
+            ids[name] = tokenizer.token_to_id(token)
+    if len(tokenizer.eos_ids) > 1:
+        ids["eos_token_id"] = list(tokenizer.eos_ids)
+    return ids
+
+
+def _check_pad_id(fields: Mapping[str, Any], token_ids: Mapping[str, Any]) -> None:
+    """In RoBERTa the id of the padding token determines the first position."""
+    expected = fields.get("pad_token_id")
+    pad_id = token_ids.get("pad_token_id")
+    if expected is not None and pad_id not in (None, expected):
         raise ConfigError(
-            f"{fields['model_type']} counts positions from the padding token, which must be "
-            f"number {wanted}, but the tokenizer's is {found}"
+            f"{fields['model_type']} counts positions from the id of the padding token, which must "
+            f"be {expected}, but the tokenizer's is {pad_id}"
         )
 
 
-def _tensors(layout: Layout, model: Model) -> dict[str, Tensor]:
+def _tensors(fmt: CheckpointFormat, model: Model) -> dict[str, Tensor]:
     config = model.config
     weights = {name: t.detach().float().cpu() for name, t in model.state_dict().items()}
-    bare = isinstance(config.output, TextVector)  # a body without a head has no prefix
-    prefix = "" if bare else layout.prefix
-    found = {}
-    for row in rows(layout.table(config), weights):
-        if row.theirs.startswith(layout.head):
-            name = row.theirs
-        else:
-            name = prefix + row.theirs
-        found[name] = row.give(weights).contiguous()
-    for copy, first in layout.copies(config).items():
-        found[copy] = found[first].clone()
-    return found
+    # `transformers` saves a body without a head (BertModel) without the prefix.
+    prefix = "" if isinstance(config.output, TextVector) else fmt.prefix
+    tensors = {}
+    for conversion in resolve(fmt.tensor_map(config), weights):
+        name = conversion.public
+        if not name.startswith(fmt.head_prefixes):
+            name = prefix + name
+        tensors[name] = conversion.to_public(weights).contiguous()
+    for copy, original in fmt.duplicates(config).items():
+        tensors[copy] = tensors[original].clone()
+    return tensors
 
 
-def _is_sentence(config: EncoderOnly) -> bool:
+def _is_sentence_encoder(config: EncoderOnly) -> bool:
     return isinstance(config.output, TextVector) and not config.output.dense
 
 
-def _again(layout: Layout, fields: dict[str, Any], config: ModelConfig) -> ModelConfig:
-    """What the layout makes of its own config.json, and of the files of a sentence encoder."""
+def _round_trip(fmt: CheckpointFormat, fields: dict[str, Any], config: ModelConfig) -> ModelConfig:
+    """The config that a checkpoint with this config.json would be loaded with."""
     output = config.output
-    dense = isinstance(output, TextVector) and output.dense
-    given = Given(fields, layout.kinds[0], "pooler" if dense else None)
-    back = layout.config(given, _stored(layout, config))
+    pooler = isinstance(output, TextVector) and output.dense
+    reader = ConfigReader(fields, fmt.model_types[0], "pooler" if pooler else None)
+    result = fmt.read_config(reader, _public_names(fmt, config))
     if not isinstance(config, EncoderOnly):
-        return back
-    carried: dict[str, Any] = {"max_length": config.max_length}  # by the files of its tokenizer
-    return back.model_copy(update=carried | ({"output": output} if _is_sentence(config) else {}))
+        return result
+    # Stored in other files: tokenizer_config.json, and modules.json of a sentence encoder.
+    updates: dict[str, Any] = {"max_length": config.max_length}
+    if _is_sentence_encoder(config):
+        updates["output"] = output
+    return result.model_copy(update=updates)
 
 
-def _stored(layout: Layout, config: ModelConfig) -> set[str]:
-    """The public tensors of this model; none if the table has no place for some of ours, which
-    then shows in what differs.
+def _public_names(fmt: CheckpointFormat, config: ModelConfig) -> set[str]:
+    """The tensors of this model in the format; empty if it has no tensor for some parameter.
+
+    The missing parameter then shows as a difference between the configs.
     """
     try:
-        return {row.theirs for row in rows(layout.table(config), skeleton(config).state_dict())}
+        conversions = resolve(fmt.tensor_map(config), skeleton(config).state_dict())
     except ConfigError:
         return set()
+    return {conversion.public for conversion in conversions}
 
 
-def _plain(config: ModelConfig) -> dict[str, Any]:
-    """Without what only training uses, and without sizes that only repeat what is usual."""
-
-    def without(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        plain = {k: without(v) for k, v in value.items() if k != "dropout"}
-        heads = plain.get("attention")
-        if isinstance(heads, dict) and heads["kind"] == "multi_head":
-            usual = {"kv_heads": heads["heads"], "head_width": plain["width"] // heads["heads"]}
-            same = {name: None for name, size in usual.items() if heads[name] == size}
-            plain["attention"] = heads | same
-        return plain
-
-    plain: dict[str, Any] = without(config.model_dump())
-    return plain
+def _comparable(config: ModelConfig) -> dict[str, Any]:
+    """The config as plain data, without dropout and with explicit default sizes as None."""
+    data: dict[str, Any] = _normalize(config.model_dump())
+    return data
 
 
-def _differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
-    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-        if ours.get("kind") != theirs.get("kind"):
-            yield f"{path or 'the model'} is {theirs.get('kind')}, not {ours.get('kind')}"
+def _normalize(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    data = {key: _normalize(item) for key, item in value.items() if key != "dropout"}
+    attention = data.get("attention")
+    if isinstance(attention, dict) and attention["kind"] == "multi_head":
+        heads = attention["heads"]
+        for name, default in (("kv_heads", heads), ("head_width", data["width"] // heads)):
+            if attention[name] == default:
+                attention[name] = None
+    return data
+
+
+def _differences(ours: Any, public: Any, path: str = "") -> Iterator[str]:
+    """What the format would make of each setting, and what it should be."""
+    if isinstance(ours, Mapping) and isinstance(public, Mapping):
+        if ours.get("kind") != public.get("kind"):
+            yield f"{path or 'the model'} is {public.get('kind')}, not {ours.get('kind')}"
             return
-        for name in dict.fromkeys((*ours, *theirs)):
+        for name in dict.fromkeys((*ours, *public)):
             inner = f"{path}.{name}" if path else name
-            yield from _differences(ours.get(name), theirs.get(name), inner)
-    elif ours != theirs:
-        yield f"{path} is {_named(theirs)}, not {_named(ours)}"
+            yield from _differences(ours.get(name), public.get(name), inner)
+    elif ours != public:
+        yield f"{path} is {_short(public)}, not {_short(ours)}"
 
 
-def _named(value: Any) -> str:
+def _short(value: Any) -> str:
     if isinstance(value, Mapping):
         return str(value.get("kind", value))
     return str(value)

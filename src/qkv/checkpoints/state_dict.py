@@ -1,4 +1,8 @@
-"""Every tensor of a file put in its place in the model, or an error that names it."""
+"""Loads the tensors of a public checkpoint into a model, strictly.
+
+Every parameter must come from a tensor of the right shape and every tensor must be used or known to
+be superfluous; anything else is an error that names the tensor.
+"""
 
 import math
 import re
@@ -10,21 +14,23 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from qkv.checkpoints.format import Layout
-from qkv.checkpoints.tensor_names import Same, Sizes, rows
+from qkv.checkpoints.format import CheckpointFormat
+from qkv.checkpoints.tensor_names import Copy, Sizes, resolve
 from qkv.errors import BundleError
 from qkv.model import Translator
 from qkv.model.attention import StepsHook
 from qkv.model.build import Model, ModelConfig
 
-# FOLDED layout/self_test: A first proof that a model came over whole: two ways to compute one
-#   answer must agree.
+# Checkpoints converted from TensorFlow call the weight of a LayerNorm gamma and its bias beta.
+TENSORFLOW_NORM = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")
+TENSORFLOW_NAMES = {"gamma": "weight", "beta": "bias"}
 
-GREEK = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")
+TEST_LENGTHS = (9, 4)
+TOLERANCE = 1e-3
 
 
-class Stored(Protocol):
-    """Tensors on disk by name."""
+class TensorSource(Protocol):
+    """Tensors on disk, by name."""
 
     def __iter__(self) -> Iterator[str]: ...
     def __len__(self) -> int: ...
@@ -38,198 +44,204 @@ class Stored(Protocol):
 
 
 @dataclass(frozen=True)
-class Placed:
-    """Which rows of the table were filled, from where, and what was left over."""
+class LoadReport:
+    """How each tensor was converted, and which were not needed."""
 
-    rows: list[Same]
-    source: Mapping[str, str]  # a row's public name to the name in the file
+    conversions: list[Copy]
+    sources: Mapping[str, str]  # public name -> name in the file
     tied: list[str]
     ignored: list[str]
 
 
-def plain_names(layout: Layout, weights: Stored) -> dict[str, str]:
-    """Each tensor's name without the layout's prefix, to the name it has in the file.
-
-    Checkpoints that once came from TensorFlow call the weight of a norm gamma and its bias beta.
-    """
-    found: dict[str, str] = {}
+def unprefixed_names(fmt: CheckpointFormat, weights: TensorSource) -> dict[str, str]:
+    """Each tensor's name without the format's prefix -> its name in the file."""
+    names: dict[str, str] = {}
     for name in weights:
-        plain = name.removeprefix(layout.prefix)
-        plain = GREEK.sub(lambda match: {"gamma": "weight", "beta": "bias"}[match[0]], plain)
-        if plain in found:
-            raise BundleError(f"{found[plain]} and {name} are one tensor under two names")
-        found[plain] = name
-    return found
+        public = name.removeprefix(fmt.prefix)
+        public = TENSORFLOW_NORM.sub(lambda match: TENSORFLOW_NAMES[match[0]], public)
+        if public in names:
+            raise BundleError(f"{names[public]} and {name} are one tensor under two names")
+        names[public] = name
+    return names
 
 
-def fill(model: Model, layout: Layout, weights: Stored, names: Mapping[str, str]) -> Placed:
-    """Give the skeleton its weights. An error's subject is the checkpoint, for the caller to name.
+def load_weights(
+    model: Model, fmt: CheckpointFormat, weights: TensorSource, names: Mapping[str, str]
+) -> LoadReport:
+    """Gives a model skeleton its weights: memory-mapped where they are stored as we need them.
 
-    Tensors are mapped where they are stored as we need them, else in memory of their own.
+    Error texts are predicates ("lacks the tensor …"); the caller puts the path in front.
     """
     config = model.config
-    sizes = {name: t.shape for name, t in model.state_dict().items()}
-    placed = rows(layout.table(config), sizes)
-    source = _sources(layout, config, placed, names)
-    _check_shapes(placed, source, sizes, weights)
-    ignored = _left_over(layout, config, placed, names)
-    _check_twins(layout, config, names, weights)
-    model.load_state_dict(_filled(placed, source, sizes, weights), strict=True, assign=True)
-    twins = (names[twin] for twin in layout.twins(config) if twin in names)
-    tied = sorted(name for name in twins if name not in source.values())
-    return Placed(placed, source, tied, ignored)
+    sizes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    conversions = resolve(fmt.tensor_map(config), sizes)
+    sources = _sources(fmt, config, conversions, names)
+    _check_shapes(conversions, sources, sizes, weights)
+    ignored = _superfluous(fmt, config, conversions, names)
+    _check_aliases(fmt, config, names, weights)
+    state_dict = _state_dict(conversions, sources, sizes, weights)
+    model.load_state_dict(state_dict, strict=True, assign=True)
+    tied = [names[alias] for alias in fmt.aliases(config) if alias in names]
+    tied = sorted(name for name in tied if name not in sources.values())
+    return LoadReport(conversions, sources, tied, ignored)
 
 
 def _sources(
-    layout: Layout, config: ModelConfig, placed: list[Same], names: Mapping[str, str]
+    fmt: CheckpointFormat, config: ModelConfig, conversions: list[Copy], names: Mapping[str, str]
 ) -> dict[str, str]:
-    """Where each public tensor that is needed is found: under its name, or that of a twin."""
-    twins: dict[str, list[str]] = {}
-    for twin, first in layout.twins(config).items():
-        twins.setdefault(first, []).append(twin)
-    found = {}
-    for row in placed:
-        under = [n for n in (row.theirs, *twins.get(row.theirs, ())) if n in names]
-        if not under:
+    """Where each public tensor is in the file: under its name, or under an alias."""
+    aliases: dict[str, list[str]] = {}
+    for alias, name in fmt.aliases(config).items():
+        aliases.setdefault(name, []).append(alias)
+    sources = {}
+    for conversion in conversions:
+        public = conversion.public
+        candidates = [name for name in (public, *aliases.get(public, ())) if name in names]
+        if not candidates:
             raise BundleError(
-                f"lacks the tensor {row.theirs}, needed for {', '.join(row.ours)}; it is "
-                f"incomplete, or of another kind than its config says"
+                f"lacks the tensor {public}, needed for {', '.join(conversion.params)}; the file "
+                f"is incomplete, or its config is that of another model"
             )
-        found[row.theirs] = names[under[0]]
-    return found
+        sources[public] = names[candidates[0]]
+    return sources
 
 
 def _check_shapes(
-    placed: list[Same], source: Mapping[str, str], sizes: Sizes, weights: Stored
+    conversions: list[Copy], sources: Mapping[str, str], sizes: Sizes, weights: TensorSource
 ) -> None:
-    for row in placed:
-        where = source[row.theirs]
-        wanted = row.shape(sizes)
-        found = weights.shape(where)
-        kind = weights.dtype(where)
-        if found != wanted:
-            raise BundleError(f"has {where} of shape {found}, but its config asks for {wanted}")
-        if not kind.is_floating_point:
-            raise BundleError(f"has {where} as {kind}, not as numbers with decimals")
+    for conversion in conversions:
+        name = sources[conversion.public]
+        shape = weights.shape(name)
+        expected = conversion.public_shape(sizes)
+        if shape != expected:
+            raise BundleError(f"has {name} of shape {shape}, but its config requires {expected}")
+        dtype = weights.dtype(name)
+        if not dtype.is_floating_point:
+            raise BundleError(f"has {name} as {dtype}, not as a floating-point type")
 
 
-def _left_over(
-    layout: Layout, config: ModelConfig, placed: list[Same], names: Mapping[str, str]
+def _superfluous(
+    fmt: CheckpointFormat, config: ModelConfig, conversions: list[Copy], names: Mapping[str, str]
 ) -> list[str]:
-    """Tensors nothing is made of, all of them known ones; any other is refused."""
-    used = {row.theirs for row in placed} | layout.twins(config).keys()
-    known = [re.compile(pattern) for pattern in (*layout.leftovers, *layout.unused(config))]
+    """Tensors the model does not need and that the format knows; any other is an error."""
+    needed = {conversion.public for conversion in conversions} | fmt.aliases(config).keys()
+    patterns = (*fmt.obsolete_tensors, *fmt.unused_tensors(config))
+    expected = [re.compile(pattern) for pattern in patterns]
     ignored = []
-    for plain, name in names.items():
-        if plain in used:
+    for public, name in names.items():
+        if public in needed:
             continue
-        if not any(pattern.fullmatch(plain) for pattern in known):
+        if not any(pattern.fullmatch(public) for pattern in expected):
             raise BundleError(
-                f"holds the tensor {name}, for which this {layout.kinds[0]} model has no place; "
-                f"its config does not describe these weights"
+                f"has an unexpected tensor {name}, which is not part of this "
+                f"{fmt.model_types[0]} model; its config does not match these weights"
             )
         ignored.append(name)
     return sorted(ignored)
 
 
-def _check_twins(
-    layout: Layout, config: ModelConfig, names: Mapping[str, str], weights: Stored
+def _check_aliases(
+    fmt: CheckpointFormat, config: ModelConfig, names: Mapping[str, str], weights: TensorSource
 ) -> None:
-    """What is said to be one tensor and is stored twice must be the same twice."""
-    together: dict[str, list[str]] = {}
-    for twin, first in layout.twins(config).items():
-        together.setdefault(first, [first]).append(twin)
-    for members in together.values():
-        stored = [names[name] for name in members if name in names]
-        for other in stored[1:]:
-            one, two = (weights.read(name) for name in (stored[0], other))
-            if one.shape != two.shape or not torch.equal(one, two):
+    """Tied tensors that are stored more than once must be equal."""
+    groups: dict[str, list[str]] = {}
+    for alias, name in fmt.aliases(config).items():
+        groups.setdefault(name, [name]).append(alias)
+    for group in groups.values():
+        present = [names[name] for name in group if name in names]
+        for other in present[1:]:
+            a = weights.read(present[0])
+            b = weights.read(other)
+            if a.shape != b.shape or not torch.equal(a, b):
                 raise BundleError(
-                    f"has {other}, which should be {stored[0]} under a second name, as its config "
-                    f"ties them, but they differ"
+                    f"has {other}, which its config ties to {present[0]}, but the two differ"
                 )
 
 
-def _filled(
-    placed: list[Same], source: Mapping[str, str], sizes: Sizes, weights: Stored
+def _state_dict(
+    conversions: list[Copy], sources: Mapping[str, str], sizes: Sizes, weights: TensorSource
 ) -> dict[str, Tensor]:
-    """All our tensors.
+    """All parameters in float32.
 
-    What must be changed is read into one and the same room: torch's memory for a large tensor is
-    not given back or used again as soon as the tensor is gone.
+    Tensors to convert are read into one reusable workspace: torch does not return the memory of a
+    large tensor, or use it again, as soon as the tensor is gone.
     """
-    filled = {n: torch.empty(sizes[n]) for row in placed if row.changed for n in row.ours}
-    room = torch.empty(
-        max((math.prod(row.shape(sizes)) for row in placed if row.changed), default=0)
-    )
-    for row in placed:
-        where = source[row.theirs]
-        if row.changed:
-            whole = weights.read(where, torch.float32, room)
-            for name, part in row.take(whole, sizes).items():
-                filled[name].copy_(part)
-        elif weights.dtype(where) == torch.float32:
-            filled |= row.take(weights.mmap(where), sizes)
+    params: dict[str, Tensor] = {}
+    workspace_size = 0
+    for conversion in conversions:
+        if not conversion.is_view:
+            workspace_size = max(workspace_size, math.prod(conversion.public_shape(sizes)))
+            for name in conversion.params:
+                params[name] = torch.empty(sizes[name])
+    workspace = torch.empty(workspace_size)
+    for conversion in conversions:
+        source = sources[conversion.public]
+        if not conversion.is_view:
+            tensor = weights.read(source, torch.float32, workspace)
+            for name, param in conversion.to_params(tensor, sizes).items():
+                params[name].copy_(param)
+        elif weights.dtype(source) == torch.float32:
+            params |= conversion.to_params(weights.mmap(source), sizes)
         else:
-            filled |= row.take(weights.read(where, torch.float32), sizes)
-    return filled
-
-
-LENGTHS = (9, 4)  # of the two texts
-
-TOLERANCE = 1e-3
+            params |= conversion.to_params(weights.read(source, torch.float32), sizes)
+    return params
 
 
 @torch.inference_mode()
 def self_test(model: Model) -> float:
-    """The largest difference between the fused kernel and the reference, and between texts side by
-    side and each text alone; in parts of the largest answer, or of 1 if that is less.
+    """Compares outputs that must agree, and returns the largest relative difference.
 
-    Answers that are not finite or do not agree are an error.
+    The fused attention kernel is compared with the reference, and a padded batch with each text by
+    itself. Differences are relative to the largest output, or to 1 if that is larger. Raises if
+    outputs are not finite or differ by more than the tolerance.
     """
     config = model.config
-    lengths = [min(n, config.length) for n in LENGTHS]
+    lengths = [min(length, config.length) for length in TEST_LENGTHS]
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(config.embedding.vocabulary, (2, max(lengths)), generator=generator)
     if isinstance(model, Translator) and model.config.source is not None:
         ids = ids % model.config.source.vocabulary
     ids = ids.to(model.embedding.weight.device)
-    sizes = torch.tensor(lengths)
-    together = _answers(model, ids, sizes)
-    with _watched(model):
-        watched = _answers(model, ids, sizes)
-    alone = [_answers(model, ids[i : i + 1, :n], torch.tensor([n])) for i, n in enumerate(lengths)]
-    whole = torch.cat([part.flatten() for part in together])
-    if not bool(torch.isfinite(whole).all()):
-        raise BundleError("the model's answers are not finite numbers; its weights are damaged")
-    largest = max(1.0, float(whole.abs().max()))
-    pairs = [*zip(together, watched, strict=True)]
-    pairs += [(one, other[0]) for one, other in zip(together, alone, strict=True)]
+    batched = _outputs(model, ids, torch.tensor(lengths))
+    with _reference_attention(model):
+        reference = _outputs(model, ids, torch.tensor(lengths))
+    pairs = [*zip(batched, reference, strict=True)]
+    for i, length in enumerate(lengths):
+        single = _outputs(model, ids[i : i + 1, :length], torch.tensor([length]))
+        pairs.append((batched[i], single[0]))
+    values = torch.cat([output.flatten() for output in batched])
+    if not bool(torch.isfinite(values).all()):
+        raise BundleError("the model's outputs are not finite; its weights are damaged")
+    largest = max(1.0, float(values.abs().max()))
     difference = max(float((a - b).abs().max()) for a, b in pairs) / largest
     if difference > TOLERANCE:
         raise BundleError(
-            f"two ways to compute the model's answers differ by {difference:.1e}, where "
-            f"{TOLERANCE:g} is allowed; do not trust this model"
+            f"self-test failed: two ways to compute the model's outputs differ by "
+            f"{difference:.1e}, more than the tolerance {TOLERANCE:g}; do not trust this model"
         )
     return difference
 
 
-def _answers(model: Model, ids: Tensor, lengths: Tensor) -> list[Tensor]:
-    """What the model says of each text, where it is real."""
+def _outputs(model: Model, ids: Tensor, lengths: Tensor) -> list[Tensor]:
+    """The output for each text, without padding."""
     if isinstance(model, Translator):
-        said = model(ids, ids % model.config.embedding.vocabulary, lengths, lengths)
+        outputs = model(ids, ids % model.config.embedding.vocabulary, lengths, lengths)
     else:
-        said = model(ids, lengths)
-    return [row[:n] if said.dim() == 3 else row for row, n in zip(said, lengths, strict=True)]
+        outputs = model(ids, lengths)
+    if outputs.dim() != 3:  # one vector per text
+        return list(outputs)
+    return [row[:length] for row, length in zip(outputs, lengths, strict=True)]
 
 
 @contextmanager
-def _watched(model: Model) -> Iterator[None]:
-    """Inside, every attention runs through the reference kernel."""
-    taps = [module for module in model.modules() if isinstance(module, StepsHook)]
-    hooks = [tap.register_forward_hook(lambda module, given, steps: None) for tap in taps]
+def _reference_attention(model: Model) -> Iterator[None]:
+    """Runs every attention through the reference kernel: a hooked core cannot use the fused one."""
+    handles = []
+    for module in model.modules():
+        if isinstance(module, StepsHook):
+            handles.append(module.register_forward_hook(lambda module, args, steps: None))
     try:
         yield
     finally:
-        for hook in hooks:
-            hook.remove()
+        for handle in handles:
+            handle.remove()

@@ -1,12 +1,17 @@
-"""T5 (Raffel et al. 2020), its successors v1.1 and Flan-T5, and mT5."""
+"""T5 (Raffel et al. 2020), its successors v1.1 and Flan-T5, and mT5 (Xue et al. 2021).
+
+Positions are learned biases on attention scores, one per bucket of relative distance; scores are
+not divided by √head_width, which is folded into the initialization instead.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from qkv.checkpoints.config_fields import activation_name, feed_forward
-from qkv.checkpoints.families import ends, ends_again, tied_output
-from qkv.checkpoints.format import Given, Layout, expect_translator, told_dropout
-from qkv.checkpoints.tensor_names import Table
+from qkv.checkpoints.config_fields import activation_name, read_feed_forward
+from qkv.checkpoints.config_reader import ConfigReader
+from qkv.checkpoints.families import embedding_aliases, embedding_map, has_tied_output
+from qkv.checkpoints.format import CheckpointFormat, attention_dropout_note, require_encoder_decoder
+from qkv.checkpoints.tensor_names import TensorMap
 from qkv.errors import ConfigError
 from qkv.model import (
     GEGLU,
@@ -22,7 +27,8 @@ from qkv.model import (
 )
 from qkv.model.build import ModelConfig
 
-PLACES = {  # of each part among a block's layers
+# The number of each part within a block, and the name of its module.
+BLOCK_LAYERS = {
     "encoder": {"attention": (0, "SelfAttention"), "feed_forward": (1, "DenseReluDense")},
     "decoder": {
         "attention": (0, "SelfAttention"),
@@ -31,148 +37,156 @@ PLACES = {  # of each part among a block's layers
     },
 }
 ATTENTION = {"query": "q", "key": "k", "value": "v", "output": "o"}
-PLAIN = {"up": "wi", "down": "wo"}
-GATED = {"gate": "wi_0", "up": "wi_1", "down": "wo"}
+FEED_FORWARD = {"up": "wi", "down": "wo"}
+GATED_FEED_FORWARD = {"gate": "wi_0", "up": "wi_1", "down": "wo"}
 
 
-class T5(Layout):
-    kinds = ("t5", "mt5")
+class T5(CheckpointFormat):
+    model_types = ("t5", "mt5")
     title = "T5, Flan-T5, mT5"
-    families = (
-        "T5",
-        "MT5",
+    class_prefixes = ("T5", "MT5")
+    head_prefixes = ("lm_head.",)
+    obsolete_tensors = (
+        r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
     )
-    head = ("lm_head.",)
-    leftovers = (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
-    architectures = ("ForConditionalGeneration", "WithLMHeadModel", "Model")
+    class_suffixes = ("ForConditionalGeneration", "WithLMHeadModel", "Model")
 
-    def config(self, given: Given, tensors: Collection[str]) -> ModelConfig:
-        given.must_be("is_encoder_decoder", [True], "makes it one half, which cannot be carried")
-        width = given.size("d_model")
-        layers = given.layers("num_layers")
+    def read_config(self, reader: ConfigReader, tensors: Collection[str]) -> ModelConfig:
+        reader.require(
+            "is_encoder_decoder",
+            [True],
+            "makes it only a decoder or an encoder and is not supported",
+        )
+        layers = reader.layers("num_layers")
+        multiplier = 1.0
+        if _scales_output(reader):
+            multiplier = reader.size("d_model") ** -0.5
         return EncoderDecoder(
-            length=given.size("n_positions", 512),  # no limit, only what it was trained on
-            embedding=Embedding(vocabulary=given.size("vocab_size")),
-            encoder=_stack(given, layers, both_ways=True),
-            decoder=_stack(given, given.layers("num_decoder_layers", layers), both_ways=False),
-            output=NextToken(
-                tied=tied_output(given, tensors),
-                multiplier=width**-0.5 if _scaled(given) else 1.0,
+            length=reader.size("n_positions", 512),  # the length in training, not a limit
+            embedding=Embedding(vocabulary=reader.size("vocab_size")),
+            encoder=_read_stack(reader, layers, bidirectional=True),
+            decoder=_read_stack(
+                reader, reader.layers("num_decoder_layers", layers), bidirectional=False
             ),
+            output=NextToken(tied=has_tied_output(reader, tensors), multiplier=multiplier),
         )
 
-    def fields(self, config: ModelConfig) -> dict[str, Any]:
-        config = expect_translator(config)
+    def hf_config(self, config: ModelConfig) -> dict[str, Any]:
+        config = require_encoder_decoder(config)
         stack = config.encoder
-        heads = config.encoder.attention
-        position = config.encoder.position
+        attention = stack.attention
+        position = stack.position
         if not isinstance(position, RelativeBuckets):
-            raise ConfigError(f"this layout has relative buckets, not {position.kind} positions")
+            raise ConfigError(f"this format needs relative buckets, not {position.kind} positions")
         gated = _is_gated(stack)
-        bend = activation_name(stack.feed_forward, gated)
+        activation = activation_name(stack.feed_forward, gated)
+        projection = activation
+        if gated:
+            projection = f"gated-{activation.removesuffix('_new')}"
         return {
-            "model_type": self.kinds[0],
+            "model_type": self.model_types[0],
             "architectures": ["T5ForConditionalGeneration"],
             "is_encoder_decoder": True,
             "vocab_size": config.embedding.vocabulary,
             "n_positions": config.length,
             "d_model": stack.width,
-            "d_kv": heads.key_width(stack.width),
+            "d_kv": attention.key_width(stack.width),
             "d_ff": stack.feed_forward.width,
             "num_layers": stack.layers,
             "num_decoder_layers": config.decoder.layers,
-            "num_heads": heads.heads,
+            "num_heads": attention.heads,
             "relative_attention_num_buckets": position.buckets,
             "relative_attention_max_distance": position.max_distance,
             "layer_norm_epsilon": stack.norm.eps,
             "dropout_rate": stack.dropout,
-            "feed_forward_proj": f"gated-{bend.removesuffix('_new')}" if gated else bend,
-            "dense_act_fn": bend,
+            "feed_forward_proj": projection,
+            "dense_act_fn": activation,
             "is_gated_act": gated,
             "tie_word_embeddings": config.output.tied,
             "scale_decoder_outputs": config.output.multiplier != 1.0,
         }
 
-    def table(self, config: ModelConfig) -> Table:
-        gated = _is_gated(expect_translator(config).encoder)
-        return ends(config) | _blocks(GATED if gated else PLAIN)
+    def tensor_map(self, config: ModelConfig) -> TensorMap:
+        if _is_gated(require_encoder_decoder(config).encoder):
+            return embedding_map(config) | _block_map(GATED_FEED_FORWARD)
+        return embedding_map(config) | _block_map(FEED_FORWARD)
 
-    def twins(self, config: ModelConfig) -> Mapping[str, str]:
-        return ends_again(config)
+    def aliases(self, config: ModelConfig) -> Mapping[str, str]:
+        return embedding_aliases(config)
 
-    def notes(self, given: Given) -> list[str]:
-        return told_dropout(given, "dropout_rate", 0.1)
+    def notes(self, reader: ConfigReader) -> list[str]:
+        return attention_dropout_note(reader, "dropout_rate", 0.1)
 
 
-def _stack(given: Given, layers: int, both_ways: bool) -> Stack:
-    width = given.size("d_model")
-    heads = given.size("num_heads")
-    own = given.size("d_kv")
+def _read_stack(reader: ConfigReader, layers: int, bidirectional: bool) -> Stack:
+    width = reader.size("d_model")
+    heads = reader.size("num_heads")
+    head_width = reader.size("d_kv")
     return Stack(
         layers=layers,
         width=width,
         attention=MultiHead(
             heads=heads,
-            head_width=None if own * heads == width else own,
+            head_width=None if head_width * heads == width else head_width,
             bias=False,
             output_bias=False,
             scale=1.0,
         ),
-        feed_forward=_feed_forward(given),
+        feed_forward=_read_feed_forward(reader),
         position=RelativeBuckets(
-            buckets=given.size("relative_attention_num_buckets", 32),
-            max_distance=given.size("relative_attention_max_distance", 128),
-            bidirectional=both_ways,
+            buckets=reader.size("relative_attention_num_buckets", 32),
+            max_distance=reader.size("relative_attention_max_distance", 128),
+            bidirectional=bidirectional,
         ),
-        norm=RMSNorm(eps=given.positive("layer_norm_epsilon", 1e-6)),
+        norm=RMSNorm(eps=reader.positive("layer_norm_epsilon", 1e-6)),
         norm_placement=PreNorm(),
-        dropout=given.share("dropout_rate", 0.1),
+        dropout=reader.fraction("dropout_rate", 0.1),
     )
 
 
-def _feed_forward(given: Given) -> Any:
-    """One field says gate and activation; two others, where they are written, overrule it."""
-    if given.word("model_type") == "mt5":
-        usual = "gated-gelu"
-    else:
-        usual = "relu"
-    whole = given.word("feed_forward_proj", usual)
-    if whole == "gated-gelu":
-        bend = "gelu_new"
-    else:
-        bend = whole.removeprefix("gated-")
-    gated = given.flag("is_gated_act", whole.startswith("gated-"))
-    said = Given({"dense_act_fn": given.word("dense_act_fn", bend)}, given.place)
-    return feed_forward(said, "dense_act_fn", given.size("d_ff"), bias=False, gated=gated)
+def _read_feed_forward(reader: ConfigReader) -> Any:
+    """`feed_forward_proj` sets gate and activation; `is_gated_act`, `dense_act_fn` override it."""
+    default = "gated-gelu" if reader.string("model_type") == "mt5" else "relu"
+    projection = reader.string("feed_forward_proj", default)
+    activation = projection.removeprefix("gated-")
+    if projection == "gated-gelu":  # transformers means the tanh approximation here
+        activation = "gelu_new"
+    gated = reader.flag("is_gated_act", projection.startswith("gated-"))
+    fields = {"dense_act_fn": reader.string("dense_act_fn", activation)}
+    return read_feed_forward(
+        ConfigReader(fields, reader.location),
+        "dense_act_fn",
+        reader.size("d_ff"),
+        bias=False,
+        gated=gated,
+    )
 
 
 def _is_gated(stack: Stack) -> bool:
     return isinstance(stack.feed_forward, GEGLU | SwiGLU)
 
 
-def _scaled(given: Given) -> bool:
-    """Whether states are made √D times smaller before they are scored: only in the first T5.
+def _scales_output(reader: ConfigReader) -> bool:
+    """Whether states are divided by √width before the LM head, as in the first T5.
 
-    Its successors were told apart by their untied head before there was a field for it.
+    Before there was a field for it, the untied LM head of the successors was the sign.
     """
-    if given.word("model_type") == "mt5":
+    if reader.string("model_type") == "mt5":
         return False
-    return given.flag("scale_decoder_outputs", given.flag("tie_word_embeddings", True))
+    return reader.flag("scale_decoder_outputs", reader.flag("tie_word_embeddings", True))
 
 
-def _blocks(widened: Mapping[str, str]) -> Table:
-    rows: Table = {}
-    for side, parts in PLACES.items():
-        for part, (number, name) in parts.items():
-            place = f"{side}.block.{{i}}.layer.{number}"
-            rows[f"{side}.{{i}}.{part}_in"] = f"{place}.layer_norm"
-            if part == "feed_forward":
-                matrices = widened
-            else:
-                matrices = ATTENTION
-            for ours, theirs in matrices.items():
-                rows[f"{side}.{{i}}.{part}.{ours}"] = f"{place}.{name}.{theirs}"
+def _block_map(feed_forward: Mapping[str, str]) -> TensorMap:
+    tensor_map: TensorMap = {}
+    for side, parts in BLOCK_LAYERS.items():
+        for part, (number, module) in parts.items():
+            layer = f"{side}.block.{{i}}.layer.{number}"
+            tensor_map[f"{side}.{{i}}.{part}_in"] = f"{layer}.layer_norm"
+            matrices = feed_forward if part == "feed_forward" else ATTENTION
+            for ours, public in matrices.items():
+                tensor_map[f"{side}.{{i}}.{part}.{ours}"] = f"{layer}.{module}.{public}"
+        # Only the first layer stores the position bias; the others share it.
         first = f"{side}.block.0.layer.0.SelfAttention"
-        rows[f"{side}.position.weight"] = f"{first}.relative_attention_bias.weight"
-        rows[f"{side}.norm_out"] = f"{side}.final_layer_norm"
-    return rows
+        tensor_map[f"{side}.position.weight"] = f"{first}.relative_attention_bias.weight"
+        tensor_map[f"{side}.norm_out"] = f"{side}.final_layer_norm"
+    return tensor_map

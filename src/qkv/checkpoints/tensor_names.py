@@ -1,11 +1,11 @@
-"""Which public tensor becomes which of ours: a table a layout, read in both directions.
+"""Which public tensor becomes which of our parameters: one map per format, used both ways.
 
     "encoder.{i}.attention.query": "encoder.layer.{i}.attention.self.query"
 
-A row names a parameter, or a module whose weight and bias go the same way; {i} is a layer. Where
-the two sides are not stored alike, the right side says how: `Turned` matrices are transposed,
-`Flat` vectors are matrices of one row there, and `Joined` ones stand in one tensor there and in
-several here.
+An entry names a parameter, or a module whose weight and bias are mapped alike; {i} is the layer.
+Where the two sides are stored differently, the right side is a conversion: `Transpose` for matrices
+stored inputs first, `Squeeze` for vectors stored as a (1, n) matrix, `Split` for one public tensor
+that holds several of our parameters, such as a fused QKV matrix.
 """
 
 import re
@@ -23,135 +23,136 @@ Sizes = Mapping[str, torch.Size]
 
 
 @dataclass(frozen=True)
-class Same:
-    """One tensor, as it is."""
+class Copy:
+    """One public tensor that is one parameter, unchanged. The base of all conversions."""
 
-    what: ClassVar[str] = "as they are"
-    changed: ClassVar[bool] = False  # whether ours is stored otherwise than theirs
+    label: ClassVar[str] = "as they are"  # on the import card
+    is_view: ClassVar[bool] = True  # stored as we need it, so it can be memory-mapped
 
-    theirs: str
-    ours: tuple[str, ...] = ()
+    public: str
+    params: tuple[str, ...] = ()
 
-    def shape(self, sizes: Sizes) -> tuple[int, ...]:
-        """Of theirs, given those of ours."""
-        return tuple(sizes[self.ours[0]])
+    def public_shape(self, sizes: Sizes) -> tuple[int, ...]:
+        """The shape of the public tensor, from those of our parameters."""
+        return tuple(sizes[self.params[0]])
 
-    def take(self, whole: Tensor, sizes: Sizes) -> dict[str, Tensor]:
-        """Ours, made of theirs; perhaps as views of it."""
-        return {self.ours[0]: whole}
+    def to_params(self, tensor: Tensor, sizes: Sizes) -> dict[str, Tensor]:
+        """Our parameters from the public tensor, as views of it where possible."""
+        return {self.params[0]: tensor}
 
-    def give(self, weights: Mapping[str, Tensor]) -> Tensor:
-        """Theirs, made of ours."""
-        return weights[self.ours[0]]
-
-
-@dataclass(frozen=True)
-class Turned(Same):
-    """A matrix stored inputs first, where ours has outputs first."""
-
-    what = "transposed"
-    changed = True
-
-    def shape(self, sizes: Sizes) -> tuple[int, ...]:
-        return super().shape(sizes)[::-1]
-
-    def take(self, whole: Tensor, sizes: Sizes) -> dict[str, Tensor]:
-        return {self.ours[0]: whole.t()}
-
-    def give(self, weights: Mapping[str, Tensor]) -> Tensor:
-        return weights[self.ours[0]].t().contiguous()
+    def to_public(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """The public tensor from our parameters."""
+        return weights[self.params[0]]
 
 
 @dataclass(frozen=True)
-class Flat(Same):
-    """A vector stored as a matrix of one row."""
+class Transpose(Copy):
+    """A matrix stored (inputs, outputs), where ours is (outputs, inputs)."""
 
-    what = "flattened"
-    changed = True
+    label = "transposed"
+    is_view = False
 
-    def shape(self, sizes: Sizes) -> tuple[int, ...]:
-        return (1, *super().shape(sizes))
+    def public_shape(self, sizes: Sizes) -> tuple[int, ...]:
+        return super().public_shape(sizes)[::-1]
 
-    def take(self, whole: Tensor, sizes: Sizes) -> dict[str, Tensor]:
-        return {self.ours[0]: whole.squeeze(0)}
+    def to_params(self, tensor: Tensor, sizes: Sizes) -> dict[str, Tensor]:
+        return {self.params[0]: tensor.t()}
 
-    def give(self, weights: Mapping[str, Tensor]) -> Tensor:
-        return weights[self.ours[0]].unsqueeze(0)
+    def to_public(self, weights: Mapping[str, Tensor]) -> Tensor:
+        return weights[self.params[0]].t().contiguous()
 
 
 @dataclass(frozen=True)
-class Joined(Same):
-    """Several of ours, rows below rows; `heads`: the rows of each head stand together.
+class Squeeze(Copy):
+    """A vector stored as a (1, n) matrix."""
 
-    Turned as well, their matrix has its inputs first.
+    label = "flattened"
+    is_view = False
+
+    def public_shape(self, sizes: Sizes) -> tuple[int, ...]:
+        return (1, *super().public_shape(sizes))
+
+    def to_params(self, tensor: Tensor, sizes: Sizes) -> dict[str, Tensor]:
+        return {self.params[0]: tensor.squeeze(0)}
+
+    def to_public(self, weights: Mapping[str, Tensor]) -> Tensor:
+        return weights[self.params[0]].unsqueeze(0)
+
+
+@dataclass(frozen=True)
+class Split(Copy):
+    """Several parameters concatenated along their rows in one public tensor.
+
+    heads: GPT-NeoX interleaves by head: q₁ k₁ v₁ q₂ k₂ v₂ …, so rows are grouped into this many.
+    transposed: the public matrix is stored (inputs, outputs), as in GPT-2.
     """
 
-    what = "taken apart"
-    changed = True
+    label = "taken apart"
+    is_view = False
 
-    turned: bool = False
+    transposed: bool = False
     heads: int = 1
 
-    def shape(self, sizes: Sizes) -> tuple[int, ...]:
-        rows, *columns = sum(sizes[name][0] for name in self.ours), *sizes[self.ours[0]][1:]
-        if self.turned:
+    def public_shape(self, sizes: Sizes) -> tuple[int, ...]:
+        rows = sum(sizes[name][0] for name in self.params)
+        columns = sizes[self.params[0]][1:]
+        if self.transposed:
             return (*columns, rows)
         return (rows, *columns)
 
-    def take(self, whole: Tensor, sizes: Sizes) -> dict[str, Tensor]:
-        whole = whole.t() if self.turned else whole  # of a vector the vector
-        by_head = whole.reshape(self.heads, -1, *whole.shape[1:])
-        rows = [sizes[name][0] // self.heads for name in self.ours]
-        parts = torch.split(by_head, rows, dim=1)
-        return {
-            name: part.reshape(sizes[name]) for name, part in zip(self.ours, parts, strict=True)
-        }
+    def to_params(self, tensor: Tensor, sizes: Sizes) -> dict[str, Tensor]:
+        if self.transposed:
+            tensor = tensor.t()  # the identity for a bias
+        by_head = tensor.reshape(self.heads, -1, *tensor.shape[1:])
+        rows = [sizes[name][0] // self.heads for name in self.params]
+        params = {}
+        for name, part in zip(self.params, torch.split(by_head, rows, dim=1), strict=True):
+            params[name] = part.reshape(sizes[name])
+        return params
 
-    def give(self, weights: Mapping[str, Tensor]) -> Tensor:
-        parts = [weights[name] for name in self.ours]
-        by_head = [part.reshape(self.heads, -1, *part.shape[1:]) for part in parts]
-        whole = torch.cat(by_head, dim=1).flatten(0, 1)
-        if self.turned:
-            return whole.t().contiguous()
-        return whole
+    def to_public(self, weights: Mapping[str, Tensor]) -> Tensor:
+        by_head = []
+        for name in self.params:
+            weight = weights[name]
+            by_head.append(weight.reshape(self.heads, -1, *weight.shape[1:]))
+        tensor = torch.cat(by_head, dim=1).flatten(0, 1)
+        if self.transposed:
+            return tensor.t().contiguous()
+        return tensor
 
 
-Table = dict[str | tuple[str, ...], str | Same]
+TensorMap = dict[str | tuple[str, ...], str | Copy]
 
 
-def rows(table: Table, parameters: Iterable[str]) -> list[Same]:
-    """One row for each public tensor that these parameters are made of, layers written out.
-
-    The first row of the table that fits a parameter, or its module, is taken.
-    """
-    found: dict[str, Same] = {}
+def resolve(tensor_map: TensorMap, parameters: Iterable[str]) -> list[Copy]:
+    """One conversion for each public tensor these parameters need, with layer numbers filled in."""
+    conversions: dict[str, Copy] = {}
     for name in parameters:
-        row = _row(table, name)
-        if row.theirs not in found:
-            found[row.theirs] = row
-    return list(found.values())
+        conversion = _find(tensor_map, name)
+        conversions.setdefault(conversion.public, conversion)
+    return list(conversions.values())
 
 
-def _row(table: Table, name: str) -> Same:
-    """The row of that parameter: by its own name, or by that of its module."""
+def _find(tensor_map: TensorMap, name: str) -> Copy:
+    """The first entry for a parameter: by its own name, or by that of its module."""
     layer = LAYER.search(name)
-    if layer is None:
-        general = name
-    else:
-        general = LAYER.sub(r"\1.{i}.", name)
-    number = "" if layer is None else layer[2]
-    module, _, leaf = general.rpartition(".")
-    for key, right in table.items():
-        members = (key,) if isinstance(key, str) else key
-        for wanted, ending in ((general, ""), (module, f".{leaf}")):
-            if wanted in members:
-                if isinstance(right, str):
-                    how = Same(right)
-                else:
-                    how = right
-                if isinstance(how, Turned) and leaf == "bias":  # a vector has nothing to turn
-                    how = Same(how.theirs)
-                ours = tuple(f"{one}{ending}".replace("{i}", number) for one in members)
-                theirs = f"{how.theirs}{ending}".replace("{i}", number)
-                return replace(how, theirs=theirs, ours=ours)
-    raise ConfigError(f"this layout has no place for {name}")
+    number = ""
+    pattern = name
+    if layer is not None:
+        number = layer[2]
+        pattern = LAYER.sub(r"\1.{i}.", name)
+    module, _, leaf = pattern.rpartition(".")
+    for key, value in tensor_map.items():
+        keys = (key,) if isinstance(key, str) else key
+        for candidate, suffix in ((pattern, ""), (module, f".{leaf}")):
+            if candidate not in keys:
+                continue
+            conversion = Copy(value) if isinstance(value, str) else value
+            if isinstance(conversion, Transpose) and leaf == "bias":
+                conversion = Copy(conversion.public)  # a vector has nothing to transpose
+            return replace(
+                conversion,
+                public=f"{conversion.public}{suffix}".replace("{i}", number),
+                params=tuple(f"{param}{suffix}".replace("{i}", number) for param in keys),
+            )
+    raise ConfigError(f"this format has no tensor for {name}")

@@ -52,7 +52,7 @@ def import_(
     if (output / MANIFEST).exists():
         raise BundleError(f"{output} already holds a bundle; choose another directory")
     checkpoint = read_checkpoint(source, pooler)
-    card = checkpoint.card.tested(self_test(checkpoint.model))
+    card = checkpoint.card.with_self_test(self_test(checkpoint.model))
     bundle = Bundle(checkpoint.model, checkpoint.tokenizer, card)
     bundle.save(output)
     if json:
@@ -99,4 +99,4 @@ def export(
     checkpoint = export_checkpoint(Bundle.load(model), output)
     for note in checkpoint.notes:
         print_stderr(f"note: {note}")
-    print_stderr(f"wrote {output} as {checkpoint.layout.kinds[0]}")
+    print_stderr(f"wrote {output} as {checkpoint.format.model_types[0]}")

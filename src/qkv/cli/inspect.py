@@ -54,12 +54,11 @@ def _print_card(model: Path, json: bool) -> None:
     from json import dumps
 
     from qkv.bundle import Bundle
-    from qkv.checkpoints.config_fields import options_of
-    from qkv.checkpoints.load import said
+    from qkv.checkpoints.import_card import describe_config, format_value
     from qkv.cli.progress import print_rows
 
     bundle = Bundle.load(model)
-    facts: dict[str, Any] = dict(options_of(bundle.model.config))
+    facts: dict[str, Any] = dict(describe_config(bundle.model.config))
     facts["tokenizer"] = "none"
     if bundle.tokenizer is not None:
         facts["tokenizer"] = bundle.tokenizer.summary
@@ -69,7 +68,7 @@ def _print_card(model: Path, json: bool) -> None:
             facts["import"] = bundle.card.model_dump()
         typer.echo(dumps(facts, ensure_ascii=False))
         return
-    rows = [(name.replace("_", " "), said(value)) for name, value in facts.items()]
+    rows = [(name.replace("_", " "), format_value(value)) for name, value in facts.items()]
     if bundle.card is not None:
         rows += [*bundle.card.origin(), *bundle.card.proof()]
     print_rows(rows)

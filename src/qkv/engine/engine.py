@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from qkv.bundle import Bundle
-from qkv.checkpoints import Card
+from qkv.checkpoints import ImportCard
 from qkv.engine.optimized import can_optimize, int8_supported, optimize
 from qkv.errors import UsageError, suggest_arguments
 from qkv.kernels import inference_kernels
@@ -137,7 +137,7 @@ class Engine:
         return self.bundle.tokenizer
 
     @property
-    def card(self) -> Card | None:
+    def card(self) -> ImportCard | None:
         """The provenance of an imported model."""
         return self.bundle.card
 

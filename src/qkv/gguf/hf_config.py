@@ -158,8 +158,8 @@ def config_of(file: File) -> dict[str, Any]:
         "rope_scaling": rope_scaling(file, facts, name, head, theta),
         "tie_word_embeddings": "output.weight" not in file.names,
         "hidden_act": "silu",
-        "bos_token_id": marks["start"],
-        "eos_token_id": marks["end"],
+        "bos_token_id": marks["bos"],
+        "eos_token_id": marks["eos"],
         "pad_token_id": marks["pad"],
         **{field: BIASES[field] in file.names for field in ARCHITECTURES[name].biases},
     }

@@ -167,7 +167,7 @@ class Gguf(File):
         """A tokenizer of the `tokenizers` library."""
         return tokenizer_of(Facts(self.metadata, self.path))
 
-    def marks(self) -> dict[str, str | None]:
+    def special_tokens(self) -> dict[str, str | None]:
         """The tokens for `start`, `end`, `unknown` and `pad`, and the `chat` template."""
         return marks_of(Facts(self.metadata, self.path))
 

@@ -34,10 +34,10 @@ from qkv.text.sentencepiece import BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, USER_D
 PREFIX = "tokenizer.ggml"
 
 # Our word for each mark, and the file's.
-MARKS = {"start": "bos", "end": "eos", "unknown": "unknown", "pad": "padding"}
+MARKS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 
 # What llama.cpp takes for a SentencePiece vocabulary that does not say.
-UNSAID = {"unknown": 0, "start": 1, "end": 2}
+UNSAID = {"unk": 0, "bos": 1, "eos": 2}
 
 
 class Vocabulary(NamedTuple):
@@ -165,7 +165,7 @@ BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 def piece_backend(facts: Facts, vocabulary: Vocabulary) -> Backend:
     """Spaces are pieces of their own kind, "▁"; a text is read as if a space came before it."""
     ids = vocabulary.ids()
-    unknown = vocabulary.marks["unknown"]
+    unknown = vocabulary.marks["unk"]
     model = models.BPE(
         ids,
         _joins(facts, vocabulary),
@@ -244,13 +244,13 @@ def marks_of(facts: Facts) -> dict[str, str | None]:
         mark: None if id is None else vocabulary.tokens[id] for mark, id in vocabulary.marks.items()
     }
     chat = "tokenizer.chat_template"
-    return {**marks, "chat": facts.text(chat) if chat in facts else None}
+    return {**marks, "chat_template": facts.text(chat) if chat in facts else None}
 
 
 def _add_marks(backend: Backend, facts: Facts, vocabulary: Vocabulary, starts: bool) -> None:
     wanted = {
-        "start": facts.flag(f"{PREFIX}.add_bos_token", starts),
-        "end": facts.flag(f"{PREFIX}.add_eos_token", False),
+        "bos": facts.flag(f"{PREFIX}.add_bos_token", starts),
+        "eos": facts.flag(f"{PREFIX}.add_eos_token", False),
     }
     one = ["$A:0"]
     two = ["$B:1"]
@@ -261,7 +261,7 @@ def _add_marks(backend: Backend, facts: Facts, vocabulary: Vocabulary, starts: b
             raise BundleError(f"{facts.path} wants a {mark} token at each text but names none")
         # The template calls it by our word: a token may hold what a template would read as more.
         found.append({"id": mark, "ids": [id], "tokens": [vocabulary.tokens[id]]})
-        at = 0 if mark == "start" else len(one)
+        at = 0 if mark == "bos" else len(one)
         one.insert(at, f"{mark}:0")
         two.insert(at, f"{mark}:1")
     if found:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qkv.bundle import Bundle
-from qkv.checkpoints.save import public_labels
+from qkv.checkpoints.save import public_classification_head
 from qkv.data import Labelled, built_in, read_labelled
 from qkv.engine.batching import PaddedBatch, batched_outputs
 from qkv.engine.classify import labels_of
@@ -177,7 +177,7 @@ class ClassifyTask(Task):
         if isinstance(output, TextVector) and output.normalize:
             # A sentence encoder: the pooling that makes good vectors is good for labels too.
             return Classify(labels=labels, pooling=output.pooling)
-        return public_labels(config, labels) or Classify(labels=labels)
+        return public_classification_head(config, labels) or Classify(labels=labels)
 
     def data_module(
         self, split: Split[Labelled], tokenizer: Tokenizer, recipe: "Recipe"
