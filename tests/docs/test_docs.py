@@ -154,8 +154,8 @@ def test_every_field_of_a_shape_is_explained_or_explains_itself() -> None:
 PLAIN = {
     "accuracy", "adjusted_rand", "answer", "architecture", "baseline", "bleu", "chrf", "confidence",
     "encoder_attention", "encoder_feed_forward", "encoder_norm", "encoder_position",
-    "encoder_norm_placement", "encoder_shape", "family", "hidden", "label", "layout", "length", "loss",
-    "loss_per_byte", "loss_per_character", "loss_per_token", "macro_f1", "marks", "output",
+    "encoder_norm_placement", "encoder_shape", "family", "hidden", "label", "layout", "length",
+    "loss", "loss_per_byte", "loss_per_character", "loss_per_token", "macro_f1", "marks", "output",
     "parameters", "perplexity", "probabilities", "probability", "remarks", "samples", "seed",
     "source", "text", "title", "tokenizer", "tokens", "v_measure", "vocabulary",
 }  # fmt: skip
