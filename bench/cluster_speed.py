@@ -64,7 +64,7 @@ def measure(name: str) -> dict[str, float]:
     return {
         "seconds": round(seconds, 1),
         "bytes": peak() - before,
-        "clusters": found.found,
+        "clusters": found.num_clusters,
         "adjusted_rand": round(float(adjusted_rand_score(truth, found.labels)), 4),
     }
 
@@ -105,7 +105,7 @@ def real(folder: Path) -> dict[str, Any]:
         found = cluster(texts, vectors, **options)  # type: ignore[arg-type]
         rows[f"MiniLM, {name}"] = {
             "seconds": round(time.perf_counter() - start, 1),
-            "clusters": found.found,
+            "clusters": found.num_clusters,
             "v_measure": round(float(v_measure_score(labels, found.labels)), 4),
             "adjusted_rand": round(float(adjusted_rand_score(labels, found.labels)), 4),
             "accuracy": round(accuracy(labels, found.labels), 4),

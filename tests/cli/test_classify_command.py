@@ -85,7 +85,7 @@ def test_json_gives_the_labels_by_probability(qkv: Qkv, model: Path, top: int | 
 def test_a_file_is_answered_in_portions_and_in_order(
     qkv: Qkv, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 3)
+    monkeypatch.setattr("qkv.engine.embed.embedder.BATCH_TEXTS", 3)
     (tmp_path / "a.txt").write_bytes("".join(f"{text}\n" for text in TEXTS).encode())
     code, out, err = qkv("classify", model, "--json", "--file", tmp_path / "a.txt")
     assert (code, err) == (0, "")

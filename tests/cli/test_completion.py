@@ -103,7 +103,7 @@ def test_it_takes_no_time_and_no_torch() -> None:
 def test_the_names_are_those_of_what_they_name() -> None:
     from qkv.data.built_in import BUILT_IN
     from qkv.device import resolve_device
-    from qkv.engine.embed import LONG
+    from qkv.engine.embed import LONG_TEXT_POLICIES
     from qkv.engine.translate.segments import Long
     from qkv.interpret.examples import EXAMPLES
     from qkv.model import presets
@@ -116,7 +116,7 @@ def test_the_names_are_those_of_what_they_name() -> None:
     assert tuple(SIZES) == names.SIZES
     assert tuple(presets()) == names.PRESETS
     assert set(TOKENIZER_KINDS) == set(names.TOKENIZERS)
-    assert tuple(LONG) == names.LONG
+    assert LONG_TEXT_POLICIES == names.LONG
     assert Long.__args__ == names.LONG_TRANSLATIONS
     assert tuple(EXAMPLES) == names.EXAMPLES
     assert resolve_device(names.DEVICES[0])

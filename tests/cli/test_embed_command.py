@@ -96,7 +96,7 @@ def test_a_file_and_standard_input_give_the_same_as_arguments(
 def test_in_8_bits_vectors_are_nearly_the_same_and_not_mixed_with_others(
     qkv: Qkv, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 2)
+    monkeypatch.setattr("qkv.engine.embed.embedder.BATCH_TEXTS", 2)
     assert qkv("embed", model, *TEXTS, "--int8", "-o", tmp_path / "a.npy")[0] == 0
     cosines = (np.load(tmp_path / "a.npy") * wanted(model, TEXTS)).sum(axis=1)
     assert cosines[[0, 2, 3, 4, 5]].min() > 0.99
@@ -120,7 +120,7 @@ def test_a_file_of_vectors(qkv: Qkv, model: Path, tmp_path: Path, raw: bool) -> 
 def test_interrupted_it_says_how_to_go_on_and_goes_on(
     qkv: Qkv, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 2)
+    monkeypatch.setattr("qkv.engine.embed.embedder.BATCH_TEXTS", 2)
     path, texts = tmp_path / "a.npy", tmp_path / "texts.txt"
     texts.write_text("one\ntwo\nthree\nfour\n" + LONG + "\n")
     code, out, err = qkv("embed", model, "--file", texts, "-o", path)
@@ -139,7 +139,7 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
 def test_another_model_does_not_go_on_with_it(
     qkv: Qkv, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 2)
+    monkeypatch.setattr("qkv.engine.embed.embedder.BATCH_TEXTS", 2)
     other = bundle(tmp_path / "other", TextVector(normalize=False))
     qkv("embed", model, "one", "two", LONG, "-o", tmp_path / "a.npy")
     code, _, err = qkv("embed", other, "one", "two", LONG, "-o", tmp_path / "a.npy", "--resume")

@@ -4,7 +4,7 @@ import re
 import sys
 from pathlib import Path
 
-from qkv.data import Documents, encode, part
+from qkv.data import Documents, encode, split_documents
 from qkv.text import Tokenizer
 
 
@@ -22,7 +22,7 @@ if __name__ == "__main__":
     tokenizer.encode("warm")
     before = peak()
     documents = Documents([corpus])
-    training, held_out = part(documents, share=0.25, seed=3)
+    training, held_out = split_documents(documents, fraction=0.25, seed=3)
     tokens = sum(
         len(encode(side, tokenizer, side.key, folder=cache).ids) for side in (training, held_out)
     )

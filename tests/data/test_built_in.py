@@ -12,7 +12,7 @@ import pytest
 
 from qkv.data import (
     BUILT_IN,
-    Labelled,
+    LabelledText,
     Pair,
     built_in,
     read_labelled,
@@ -32,7 +32,7 @@ def found() -> list[Docstring]:
 
 
 @pytest.fixture(scope="module")
-def reviews() -> list[Labelled]:
+def reviews() -> list[LabelledText]:
     return built_in("classify")
 
 
@@ -41,7 +41,7 @@ def pairs() -> list[Pair]:
     return built_in("translate")
 
 
-def test_reviews_are_many_distinct_and_balanced(reviews: list[Labelled]) -> None:
+def test_reviews_are_many_distinct_and_balanced(reviews: list[LabelledText]) -> None:
     assert len({row.text for row in reviews}) == len(reviews) >= 6_000
     counts = Counter(row.label for row in reviews)
     assert set(counts) == {"negative", "positive"}
@@ -49,12 +49,12 @@ def test_reviews_are_many_distinct_and_balanced(reviews: list[Labelled]) -> None
 
 
 @pytest.mark.parametrize("word", ["not", "never", "hardly", "but", "although", "very", "truly"])
-def test_reviews_negate_contrast_and_intensify(word: str, reviews: list[Labelled]) -> None:
+def test_reviews_negate_contrast_and_intensify(word: str, reviews: list[LabelledText]) -> None:
     labels = Counter(row.label for row in reviews if word in row.text.lower().split())
     assert min(labels["negative"], labels["positive"]) > 100
 
 
-def test_no_word_gives_the_label_of_a_review_away(reviews: list[Labelled]) -> None:
+def test_no_word_gives_the_label_of_a_review_away(reviews: list[LabelledText]) -> None:
     counts: dict[str, Counter[str]] = {}
     for row in reviews:
         for word in set(re.findall(r"\w+", row.text.lower())):
@@ -82,7 +82,7 @@ def verdict(text: str) -> str:
     return meant
 
 
-def test_every_label_is_what_the_sentence_says(reviews: list[Labelled]) -> None:
+def test_every_label_is_what_the_sentence_says(reviews: list[LabelledText]) -> None:
     assert [row for row in reviews if verdict(row.text) != row.label] == []
 
 
@@ -173,7 +173,7 @@ def test_a_corpus_that_does_not_exist_is_named_beside_the_nearest(tmp_path: Path
 
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
 def test_written_reviews_are_read_back(
-    suffix: str, reviews: list[Labelled], tmp_path: Path
+    suffix: str, reviews: list[LabelledText], tmp_path: Path
 ) -> None:
     path = tmp_path / f"reviews{suffix}"
     assert write_built_in("classify", path) == len(reviews)

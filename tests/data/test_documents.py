@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qkv.data import Documents, Piece, part, read_texts, split
-from qkv.data.documents import LENGTH, whole
+from qkv.data import DocumentChunk, Documents, read_texts, split, split_documents
+from qkv.data.documents import CHUNK_LENGTH, join_chunks
 from qkv.errors import DataError
 
-LONG = "".join(f"line {i} of a long text\n" for i in range(LENGTH // 7))
+LONG = "".join(f"line {i} of a long text\n" for i in range(CHUNK_LENGTH // 7))
 
 
 def put(folder: Path, name: str, content: str) -> Path:
@@ -36,7 +36,7 @@ def files(tmp_path: Path) -> list[Path]:
 def test_they_are_what_read_texts_reads_however_often_they_are_read(files: list[Path]) -> None:
     documents = Documents(files)
     for _ in range(2):
-        assert list(whole(documents)) == read_texts(files)
+        assert list(join_chunks(documents)) == read_texts(files)
     assert documents.documents == 8
     assert documents.characters == sum(map(len, read_texts(files)))
 
@@ -51,7 +51,7 @@ def test_a_long_text_comes_in_pieces_and_a_row_in_one(files: list[Path]) -> None
 def test_texts_in_memory_have_the_same_face_and_the_same_name(files: list[Path]) -> None:
     texts = read_texts(files)
     documents = Documents.of(texts)
-    assert list(documents) == [Piece(text, i, True) for i, text in enumerate(texts)]
+    assert list(documents) == [DocumentChunk(text, i, True) for i, text in enumerate(texts)]
     assert documents.sha256 == Documents(files).sha256
 
 
@@ -70,7 +70,7 @@ def test_a_column_can_be_asked_for_of_tables_only(files: list[Path], tmp_path: P
         Documents([table, files[0]], text="body")
 
 
-@pytest.mark.parametrize("content", ["", " \n\n\t\n", "\n" * (LENGTH + 1)])
+@pytest.mark.parametrize("content", ["", " \n\n\t\n", "\n" * (CHUNK_LENGTH + 1)])
 def test_a_file_without_words_is_refused(tmp_path: Path, content: str) -> None:
     path = put(tmp_path, "a.txt", content)
     with pytest.raises(DataError, match="is empty; it holds no text"):
@@ -108,49 +108,51 @@ def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
 
 @given(
     texts=st.lists(st.text("ab \n", max_size=9), min_size=2, max_size=17),
-    share=st.floats(0.01, 0.99),
+    fraction=st.floats(0.01, 0.99),
     seed=st.integers(0, 2**40),
 )
 def test_several_documents_are_parted_as_split_does(
-    texts: list[str], share: float, seed: int
+    texts: list[str], fraction: float, seed: int
 ) -> None:
-    training, held_out = part(Documents.of(texts), share, seed)
+    training, held_out = split_documents(Documents.of(texts), fraction, seed)
     for _ in range(2):
-        assert ([*whole(training)], [*whole(held_out)]) == split(texts, seed, share)
+        assert ([*join_chunks(training)], [*join_chunks(held_out)]) == split(texts, seed, fraction)
 
 
-@given(text=st.text("ab \n", min_size=1, max_size=99), share=st.floats(1e-18, 0.9999))
-def test_the_end_of_an_only_document_is_held_out_to_the_character(text: str, share: float) -> None:
-    training, held_out = part(Documents.of([text]), share, seed=3)
-    cut = int(len(text) * (1.0 - share))
-    assert [*whole(training)] == [text[:cut]]
-    assert [*whole(held_out)] == [text[cut:]]
+@given(text=st.text("ab \n", min_size=1, max_size=99), fraction=st.floats(1e-18, 0.9999))
+def test_the_end_of_an_only_document_is_held_out_to_the_character(
+    text: str, fraction: float
+) -> None:
+    training, held_out = split_documents(Documents.of([text]), fraction, seed=3)
+    cut = int(len(text) * (1.0 - fraction))
+    assert [*join_chunks(training)] == [text[:cut]]
+    assert [*join_chunks(held_out)] == [text[cut:]]
 
 
 @pytest.mark.parametrize("share", [0.1, 0.37, 0.5, 0.999, 1e-6])
 def test_a_long_only_document_is_parted_between_and_inside_its_pieces(
-    tmp_path: Path, share: float
+    tmp_path: Path, fraction: float
 ) -> None:
     documents = Documents([put(tmp_path, "a.txt", LONG)])
-    cut = int(len(LONG) * (1.0 - share))
-    training, held_out = part(documents, share, seed=3)
-    assert [*whole(training)] == [LONG[:cut]]
-    assert [*whole(held_out)] == [LONG[cut:]]
+    cut = int(len(LONG) * (1.0 - fraction))
+    training, held_out = split_documents(documents, fraction, seed=3)
+    assert [*join_chunks(training)] == [LONG[:cut]]
+    assert [*join_chunks(held_out)] == [LONG[cut:]]
 
 
 def test_a_cut_that_falls_between_two_pieces_leaves_no_empty_one(tmp_path: Path) -> None:
     documents = Documents([put(tmp_path, "a.txt", LONG)])
     first = len(next(iter(documents)).text)
-    share = 1 - (first + 0.5) / len(LONG)
-    training, held_out = map(list, part(documents, share, seed=3))
+    fraction = 1 - (first + 0.5) / len(LONG)
+    training, held_out = map(list, split_documents(documents, fraction, seed=3))
     assert [(len(piece.text), piece.last) for piece in training] == [(first, True)]
     assert all(piece.text for piece in held_out)
     assert "".join(piece.text for piece in held_out) == LONG[first:]
 
 
 def test_the_keys_of_parts_name_their_content() -> None:
-    def keys(texts: list[str], share: float, seed: int) -> set[str]:
-        return {side.key for side in part(Documents.of(texts), share, seed)}
+    def keys(texts: list[str], fraction: float, seed: int) -> set[str]:
+        return {side.key for side in split_documents(Documents.of(texts), fraction, seed)}
 
     a, b = ["a", "b", "c"], ["a", "b", "d"]
     every = [keys(a, 0.1, 1), keys(a, 0.1, 2), keys(a, 0.5, 1), keys(b, 0.1, 1)]
@@ -160,11 +162,11 @@ def test_the_keys_of_parts_name_their_content() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])
 @pytest.mark.parametrize("texts", [["a b"], ["a", "b"]])
-def test_a_share_that_is_none_is_refused(texts: list[str], share: float) -> None:
+def test_a_share_that_is_none_is_refused(texts: list[str], fraction: float) -> None:
     with pytest.raises(DataError, match="must lie between 0 and 1"):
-        part(Documents.of(texts), share, 0)
+        split_documents(Documents.of(texts), fraction, 0)
 
 
 def test_nothing_cannot_be_parted() -> None:
     with pytest.raises(DataError, match="cannot hold anything out of 0 examples"):
-        part(Documents.of([]), 0.1, 0)
+        split_documents(Documents.of([]), 0.1, 0)

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers
 
-from qkv.data import Documents, Encoded, Piece, cache_folder, encode, part
-from qkv.data.documents import LENGTH
-from qkv.data.encoded import CHUNK
+from qkv.data import DocumentChunk, Documents, TokenizedTexts, cache_folder, encode, split_documents
+from qkv.data.documents import CHUNK_LENGTH
+from qkv.data.tokenized_texts import BATCH_CHARACTERS
 from qkv.errors import DataError
 from qkv.text import Tokenizer
 
 TEXTS = ["the cat sat", "", "on the mat", "日本語"]
-LONG = "".join(f"line {i} of a long text\n" for i in range(CHUNK // 7))
+LONG = "".join(f"line {i} of a long text\n" for i in range(BATCH_CHARACTERS // 7))
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def never() -> Iterator[str]:
     yield ""
 
 
-def texts_of(encoded: Encoded) -> list[list[int]]:
+def texts_of(encoded: TokenizedTexts) -> list[list[int]]:
     return [ids.tolist() for ids in encoded]
 
 
@@ -58,7 +58,7 @@ def test_each_text_has_the_ids_its_tokenizer_gives_it(tmp_path: Path, tokenizer:
 
 
 def test_in_memory_it_is_the_same(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    here = Encoded.of(tokenizer.encode_many(TEXTS), tokenizer.vocab_size)
+    here = TokenizedTexts.of(tokenizer.encode_many(TEXTS), tokenizer.vocab_size)
     there = encode(iter(TEXTS), tokenizer, "four", tmp_path)
     assert here.ids.tolist() == there.ids.tolist()
     assert here.starts.tolist() == there.starts.tolist()
@@ -70,14 +70,18 @@ def test_in_memory_it_is_the_same(tmp_path: Path, tokenizer: Tokenizer) -> None:
     ("vocabulary", "kind"), [(65_536, np.uint16), (65_537, np.int32), (7, np.uint16)]
 )
 def test_ids_take_two_bytes_if_the_vocabulary_allows_it(vocabulary: int, kind: type) -> None:
-    encoded = Encoded.of([[vocabulary - 1], []], vocabulary)
+    encoded = TokenizedTexts.of([[vocabulary - 1], []], vocabulary)
     assert encoded.ids.dtype == kind
     assert texts_of(encoded) == [[vocabulary - 1], []]
 
 
 def test_an_end_closes_every_text_and_no_piece_before(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    pieces = [Piece("a\n", 0, False), Piece("b", 0, True), Piece("", 1, True)]
-    encoded = encode(pieces, tokenizer, "closed", tmp_path, end=tokenizer.eos_id)
+    pieces = [
+        DocumentChunk("a\n", 0, False),
+        DocumentChunk("b", 0, True),
+        DocumentChunk("", 1, True),
+    ]
+    encoded = encode(pieces, tokenizer, "closed", tmp_path, eos=tokenizer.eos_id)
     assert texts_of(encoded) == [[*tokenizer.encode("a\nb"), tokenizer.eos_id], [tokenizer.eos_id]]
     bare = encode(pieces, tokenizer, "closed", tmp_path)
     assert texts_of(bare) == [tokenizer.encode("a\nb"), []]
@@ -92,7 +96,7 @@ def test_no_texts_are_no_texts_and_neither_are_empty_ones(
 
 
 @settings(max_examples=25, deadline=None)
-@given(lengths=st.lists(st.integers(0, CHUNK // 3), min_size=1, max_size=11))
+@given(lengths=st.lists(st.integers(0, BATCH_CHARACTERS // 3), min_size=1, max_size=11))
 def test_texts_stay_apart_however_they_fall_into_chunks(
     lengths: list[int], tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -104,9 +108,9 @@ def test_texts_stay_apart_however_they_fall_into_chunks(
 def test_the_pieces_of_a_document_are_one_text(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text(LONG)
-    assert len(LONG) > 2 * CHUNK > 4 * LENGTH
+    assert len(LONG) > 2 * BATCH_CHARACTERS > 4 * CHUNK_LENGTH
     learned = Tokenizer.train("bpe", ["one line of a long text"], 300)
-    training, held_out = part(Documents([path]), 0.3, seed=5)
+    training, held_out = split_documents(Documents([path]), 0.3, seed=5)
     cut = int(len(LONG) * 0.7)
     for side, text in ((training, LONG[:cut]), (held_out, LONG[cut:])):
         assert texts_of(encode(side, learned, side.key, tmp_path)) == [learned.encode(text)]
@@ -137,7 +141,7 @@ def test_another_key_tokenizer_or_end_is_another_entry(
     encode(TEXTS, tokenizer, "four", tmp_path)
     assert texts_of(encode(["x"], tokenizer, "one", tmp_path)) == [tokenizer.encode("x")]
     assert texts_of(encode(TEXTS, other, "four", tmp_path)) == other.encode_many(TEXTS)
-    encode(TEXTS, tokenizer, "four", tmp_path, end=3)
+    encode(TEXTS, tokenizer, "four", tmp_path, eos=3)
     assert len(list(tmp_path.iterdir())) == 4
 
 
@@ -204,7 +208,7 @@ def test_a_killed_run_leaves_no_entry_and_its_rest_is_swept_a_day_later(
         "from qkv.data import encode\n"
         "from qkv.text import Tokenizer\n"
         "def texts():\n"
-        f"    yield 'a' * {CHUNK}\n"
+        f"    yield 'a' * {BATCH_CHARACTERS}\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "encode(texts(), Tokenizer.train('bytes', ['any'], 300), 'killed', Path(sys.argv[1]))\n"
     )
@@ -254,7 +258,7 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
 
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, tokenizer: Tokenizer) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (CHUNK, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (BATCH_CHARACTERS, before[1]))
     try:
         with pytest.raises(DataError, match=r"cannot keep tokens in .*; set QKV_CACHE to a folder"):
             encode([LONG], tokenizer, "long", tmp_path)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qkv.data.encoded import Encoded, Noisy
+from qkv.data.tokenized_texts import BpeDropoutTexts, TokenizedTexts
 from qkv.text import Tokenizer
 
 TEXTS = ["the cat sat on the mat", "", "a dog and the cats", "<mask> the barn", "birds sang " * 7]
@@ -14,12 +14,14 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return Tokenizer.train(request.param, TEXTS, 330)
 
 
-def noisy(tokenizer: Tokenizer, noise: float = 0.3, room: int = 99, seed: int = 0) -> Noisy:
-    plain = Encoded.of(tokenizer.encode_many(TEXTS), tokenizer.vocab_size)
-    return Noisy(TEXTS, plain, tokenizer, noise, room, (seed, 0))
+def noisy(
+    tokenizer: Tokenizer, noise: float = 0.3, room: int = 99, seed: int = 0
+) -> BpeDropoutTexts:
+    plain = TokenizedTexts.of(tokenizer.encode_many(TEXTS), tokenizer.vocab_size)
+    return BpeDropoutTexts(TEXTS, plain, tokenizer, noise, room, (seed, 0))
 
 
-def ids(texts: Encoded) -> list[list[int]]:
+def ids(texts: TokenizedTexts) -> list[list[int]]:
     return [text.tolist() for text in texts]
 
 
@@ -37,7 +39,7 @@ def test_every_epoch_says_what_the_texts_say(tokenizer: Tokenizer) -> None:
     for epoch in range(5):
         assert [tokenizer.decode(text) for text in ids(texts.epoch(epoch))] == plain
         assert texts.epoch(epoch).ids.dtype == texts.plain.ids.dtype
-    assert texts.stiff == 0
+    assert texts.num_fixed == 0
 
 
 def test_an_epoch_is_made_once(tokenizer: Tokenizer) -> None:
@@ -59,9 +61,9 @@ def test_a_text_whose_ids_are_not_those_of_its_words_is_cut_plainly(tokenizer: T
     """As where a token was added to a vocabulary, which is found before there are words."""
     found = tokenizer.encode_many(TEXTS)
     found[2] = [*found[2], tokenizer.mask_id]
-    plain = Encoded.of(found, tokenizer.vocab_size)
-    texts = Noisy(TEXTS, plain, tokenizer, 0.9, 99, (0, 0))
-    assert texts.stiff == 1
+    plain = TokenizedTexts.of(found, tokenizer.vocab_size)
+    texts = BpeDropoutTexts(TEXTS, plain, tokenizer, 0.9, 99, (0, 0))
+    assert texts.num_fixed == 1
     for epoch in range(3):
         assert texts.epoch(epoch)[2].tolist() == found[2]
         assert texts.epoch(epoch)[0].tolist() != found[0]

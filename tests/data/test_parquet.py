@@ -10,7 +10,7 @@ import pytest
 
 from qkv.data import (
     Documents,
-    Labelled,
+    LabelledText,
     Pair,
     ScoredPair,
     read_labelled,
@@ -19,7 +19,7 @@ from qkv.data import (
     read_scored,
     read_texts,
 )
-from qkv.data.table import ROWS
+from qkv.data.table import PARQUET_BATCH_ROWS
 from qkv.errors import DataError
 
 arrow = pytest.importorskip("pyarrow", reason="needs pyarrow: the extra qkv[parquet]")
@@ -34,8 +34,11 @@ def put(folder: Path, columns: dict[str, Any], **options: Any) -> Path:
 
 def test_it_is_a_table_like_any_other(tmp_path: Path) -> None:
     path = put(tmp_path, {"id": [1, 2], "text": ["one", "two\nlines"], "label": ["y", "n"]})
-    assert read_labelled([path]) == [Labelled("one", "y"), Labelled("two\nlines", "n")]
-    assert read_labelled([path], "text", "1") == [Labelled("one", "1"), Labelled("two\nlines", "2")]
+    assert read_labelled([path]) == [LabelledText("one", "y"), LabelledText("two\nlines", "n")]
+    assert read_labelled([path], "text", "1") == [
+        LabelledText("one", "1"),
+        LabelledText("two\nlines", "2"),
+    ]
     assert read_texts([path]) == read_lines([path]) == ["one", "two\nlines"]
     assert [piece.text for piece in Documents([path], text="3")] == ["y", "n"]
 
@@ -73,11 +76,11 @@ def test_a_column_of_categories_is_a_column_of_texts(tmp_path: Path) -> None:
 
 
 def test_rows_are_counted_over_batches_and_groups(tmp_path: Path) -> None:
-    count = 2 * ROWS + 5
+    count = 2 * PARQUET_BATCH_ROWS + 5
     texts = [f"text {i}" for i in range(count)]
-    path = put(tmp_path, {"text": texts}, row_group_size=ROWS // 3)
+    path = put(tmp_path, {"text": texts}, row_group_size=PARQUET_BATCH_ROWS // 3)
     assert read_texts([path]) == texts
-    path = put(tmp_path, {"text": [*texts, None]}, row_group_size=ROWS // 3)
+    path = put(tmp_path, {"text": [*texts, None]}, row_group_size=PARQUET_BATCH_ROWS // 3)
     with pytest.raises(DataError, match=rf"row {count + 1}: text is empty; every row needs text"):
         read_texts([path])
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.data.documents import LENGTH, Piece, pieces_of, whole
+from qkv.data.documents import CHUNK_LENGTH, DocumentChunk, chunk_lines, join_chunks
 from qkv.text import TOKENIZER_KINDS, Tokenizer
 
 TEXTS = [
@@ -41,15 +41,15 @@ def tokenizers() -> dict[str, Tokenizer]:
 def test_the_tokens_of_the_pieces_are_the_tokens_of_the_whole(
     tokenizers: dict[str, Tokenizer], kind: str, text: str, length: int
 ) -> None:
-    pieces = [piece.text for piece in pieces_of(lines_of(text), 5, length)]
+    pieces = [piece.text for piece in chunk_lines(lines_of(text), 5, length)]
     joined = [id for ids in tokenizers[kind].encode_many(pieces) for id in ids]
     assert joined == tokenizers[kind].encode(text)
 
 
 @given(text=texts, length=st.integers(1, 13))
 def test_the_pieces_are_the_text_and_only_the_last_says_so(text: str, length: int) -> None:
-    pieces = list(pieces_of(lines_of(text), 5, length))
-    assert [*whole(pieces)] == [text]
+    pieces = list(chunk_lines(lines_of(text), 5, length))
+    assert [*join_chunks(pieces)] == [text]
     assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     assert {piece.document for piece in pieces} == {5}
     assert all(len(piece.text) >= length for piece in pieces[:-1])
@@ -57,7 +57,7 @@ def test_the_pieces_are_the_text_and_only_the_last_says_so(text: str, length: in
 
 def test_a_cut_needs_words_on_both_sides_of_one_line_break() -> None:
     lines = ["a\n", "b\n", " c\n", "d \n", "e\n", "\n", "f\n", "g"]
-    assert [piece.text for piece in pieces_of(lines, 0, 1)] == [
+    assert [piece.text for piece in chunk_lines(lines, 0, 1)] == [
         "a\n",
         "b\n c\n",
         "d \ne\n\nf\n",
@@ -66,11 +66,16 @@ def test_a_cut_needs_words_on_both_sides_of_one_line_break() -> None:
 
 
 def test_a_piece_grows_until_it_may_end() -> None:
-    blank = ["word \n"] * LENGTH
-    assert len(list(pieces_of(blank, 0))) == 1
-    assert len(list(pieces_of(["word\n"] * LENGTH, 0))) == 5
+    blank = ["word \n"] * CHUNK_LENGTH
+    assert len(list(chunk_lines(blank, 0))) == 1
+    assert len(list(chunk_lines(["word\n"] * CHUNK_LENGTH, 0))) == 5
 
 
 def test_the_pieces_of_several_documents_are_joined_one_by_one() -> None:
-    pieces = [Piece("a\n", 0, False), Piece("b", 0, True), Piece("", 1, True), Piece("c", 2, True)]
-    assert list(whole(pieces)) == ["a\nb", "", "c"]
+    pieces = [
+        DocumentChunk("a\n", 0, False),
+        DocumentChunk("b", 0, True),
+        DocumentChunk("", 1, True),
+        DocumentChunk("c", 2, True),
+    ]
+    assert list(join_chunks(pieces)) == ["a\nb", "", "c"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qkv.data import (
-    Labelled,
+    LabelledText,
     Pair,
     ScoredPair,
     read_labelled,
@@ -81,7 +81,7 @@ def test_each_row_of_a_table_is_a_document(
     assert read_texts([put(tmp_path, name, content)], text=column) == ["one", "two"]
 
 
-TWO = [Labelled("good, really", "yes"), Labelled("bad", "no")]
+TWO = [LabelledText("good, really", "yes"), LabelledText("bad", "no")]
 
 
 @pytest.mark.parametrize(

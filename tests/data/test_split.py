@@ -8,17 +8,17 @@ from qkv.data import overlap, split
 from qkv.errors import DataError
 
 
-@given(count=st.integers(2, 97), seed=st.integers(0, 2**63), share=st.floats(0.001, 0.999))
+@given(count=st.integers(2, 97), seed=st.integers(0, 2**63), fraction=st.floats(0.001, 0.999))
 def test_every_item_is_on_one_side_and_each_side_has_one(
-    count: int, seed: int, share: float
+    count: int, seed: int, fraction: float
 ) -> None:
-    train, held = split(range(count), seed, share)
+    train, held = split(range(count), seed, fraction)
     assert sorted(train + held) == list(range(count))
     assert train == sorted(train)
     assert held == sorted(held)
     assert train
     assert held
-    assert (train, held) == split(range(count), seed, share)
+    assert (train, held) == split(range(count), seed, fraction)
 
 
 def test_a_tenth_is_held_out_and_another_seed_holds_out_others() -> None:
@@ -28,7 +28,7 @@ def test_a_tenth_is_held_out_and_another_seed_holds_out_others() -> None:
 
 
 def test_the_split_does_not_change_between_versions() -> None:
-    assert split("abcdefghijklm", seed=5, share=0.3)[1] == ["e", "f", "i", "j"]
+    assert split("abcdefghijklm", seed=5, fraction=0.3)[1] == ["e", "f", "i", "j"]
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,11 @@ def test_the_split_does_not_change_between_versions() -> None:
         (["a", "b"], float("nan"), "between 0 and 1, not at nan"),
     ],
 )
-def test_a_split_with_an_empty_side_is_refused(items: list[str], share: float, said: str) -> None:
+def test_a_split_with_an_empty_side_is_refused(
+    items: list[str], fraction: float, said: str
+) -> None:
     with pytest.raises(DataError, match=said):
-        split(items, 0, share)
+        split(items, 0, fraction)
 
 
 def test_leaks_are_found_whatever_their_white_space_and_told_once() -> None:

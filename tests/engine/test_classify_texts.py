@@ -106,7 +106,7 @@ def test_texts_that_did_not_fit_are_counted() -> None:
 
 def test_portions_keep_the_order_and_tell_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, told = classify(MODEL, READER, TEXTS), list[int]()
-    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 17)
+    monkeypatch.setattr("qkv.engine.embed.embedder.BATCH_TEXTS", 17)
     parts = classify(MODEL, READER, iter(TEXTS), progress=told.append)
     assert told == [0, 17, 34, 43]
     assert [answer.text for answer in parts] == TEXTS

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from qkv.data import Encoded
+from qkv.data import TokenizedTexts
 from qkv.errors import TrainingError
 from qkv.model import build, preset
 from qkv.training.optimizer import (
@@ -21,7 +21,7 @@ from qkv.training.tasks.language import LanguageTask
 from qkv.training.tasks.text_stream import Windows, window_starts, windows
 from qkv.training.trainer import Trainer
 
-TEXT = Encoded.of([np.random.default_rng(0).integers(5, 60, 900).tolist()], 60)
+TEXT = TokenizedTexts.of([np.random.default_rng(0).integers(5, 60, 900).tolist()], 60)
 
 
 def trainer(steps: int = 6, optimizer: AdamW | MuonAdamW | None = None, seed: int = 1) -> Trainer:
@@ -45,7 +45,7 @@ def test_it_learns(optimizer: AdamW | MuonAdamW) -> None:
 
 def test_three_parts_equal_one_batch() -> None:
     """Accumulated gradients are those of the whole batch, though the parts have other sizes."""
-    odd, starts = Encoded.of([[7] * 9, [8] * 30, [9] * 60], 60), np.arange(8) * 11
+    odd, starts = TokenizedTexts.of([[7] * 9, [8] * 30, [9] * 60], 60), np.arange(8) * 11
     results = []
     for parts in (1, 3):
         run = trainer(1)

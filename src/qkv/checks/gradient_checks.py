@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from qkv.checks.model_under_test import ModelUnderTest, ProbeInput
 from qkv.checks.result import Check, DeviationTracker, Finding, first_or_empty
-from qkv.data.encoded import Encoded
+from qkv.data.tokenized_texts import TokenizedTexts
 from qkv.engine.batching import PaddedBatch
 from qkv.model import (
     Attention,
@@ -149,7 +149,7 @@ def _pack_windows(model: Model, inputs: Sequence[ProbeInput]) -> Windows:
     # Every window needs a few tokens, and the stream one more, the target of the last.
     while sum(map(len, ids)) < 4 * ROWS:
         ids = ids * 2
-    stream = Encoded.of(ids, model.config.embedding.vocabulary)
+    stream = TokenizedTexts.of(ids, model.config.embedding.vocabulary)
     length = min(model.config.length, (len(stream.ids) - 1) // ROWS)
     return windows(stream, np.arange(ROWS) * length, length)
 

@@ -22,7 +22,7 @@ from qkv.checks.divergence import (
 )
 from qkv.checks.model_under_test import ModelUnderTest, ProbeInput, forward, id_row
 from qkv.checks.result import Check, DeviationTracker, Finding
-from qkv.data.encoded import Encoded
+from qkv.data.tokenized_texts import TokenizedTexts
 from qkv.engine.batching import batched_outputs, inference
 from qkv.model import Decoder, Encoder, Model, Translator
 from qkv.model.output import PooledOutput
@@ -170,7 +170,9 @@ def pack_texts(inputs: list[ProbeInput]) -> PackedInput:
 def pack_documents(model: Encoder | Decoder, inputs: list[ProbeInput]) -> PackedInput:
     """All texts in one window, as training packs documents, with another one after them."""
     # The last document makes sure that the window ends inside the stream, as most do.
-    stream = Encoded.of([*(text.ids for text in inputs), (0, 0)], model.config.embedding.vocabulary)
+    stream = TokenizedTexts.of(
+        [*(text.ids for text in inputs), (0, 0)], model.config.embedding.vocabulary
+    )
     window = windows(stream, np.array([0]), len(stream.ids) - 2)
     assert window.documents is not None
     return window.ids[0].tolist(), Mask.documents(window.documents), window.positions

@@ -51,7 +51,7 @@ def classify(
       cat reviews.txt | qkv classify runs/reviews --json --long truncate
     """
     from qkv.engine.classify import Classifier
-    from qkv.engine.embed import portions
+    from qkv.engine.embed import text_batches
 
     long_mode = check_long(long)
     inputs = read_texts(texts, file)
@@ -63,7 +63,7 @@ def classify(
     progress = TextProgress(count_texts(texts, file))
     done = 0
     progress(done)
-    for batch in portions(inputs):
+    for batch in text_batches(inputs):
         results = classifier(batch, done + 1)
         progress.end()
         for result in results:

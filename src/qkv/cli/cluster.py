@@ -65,19 +65,19 @@ def cluster(
       qkv cluster models/all-MiniLM-L6-v2 tickets.csv --text subject -k 12 -o report.html
       qkv cluster runs/vectors questions.txt --method hdbscan -o clusters.csv --json
     """
-    from qkv.engine.cluster import check_places, expect_possible, write_clustering
+    from qkv.engine.cluster import check_cluster_args, check_output_paths, write_clustering
     from qkv.engine.cluster import cluster as cluster_vectors
 
-    check_places(output or ())
+    check_output_paths(output or ())
     texts = _read_file(file, text)
-    expect_possible(texts, k, method.value)
+    check_cluster_args(texts, k, method.value)
     vectors = _embed(load_engine(model, int8, threads, compile_), texts)
     start = time.perf_counter()
     clustering = cluster_vectors(
-        texts, vectors, k=k, method=method.value, seed=seed, tried=_print_stability
+        texts, vectors, k=k, method=method.value, seed=seed, on_candidate=_print_stability
     )
-    print_stderr(f"clusters found: {clustering.found:,}, in {time.perf_counter() - start:.1f} s")
-    for remark in clustering.remarks:
+    print_stderr(f"clusters found: {clustering.num_clusters:,}, in {time.perf_counter() - start:.1f} s")
+    for remark in clustering.warnings:
         print_stderr(f"note: {remark}")
     for path in output or ():
         write_clustering(clustering, vectors, [path], title=f"Clusters of {file.name}", seed=seed)
@@ -90,13 +90,13 @@ def cluster(
 
 def _read_file(file: Path, text: str | None) -> list[str]:
     """The texts in order; blank lines are skipped, with a note."""
-    from qkv.data.files import is_table, lines
+    from qkv.data.files import is_table, text_lines
     from qkv.data.read import read_lines
     from qkv.errors import DataError
 
     if is_table(file) or text is not None or not file.exists() or file.is_dir():
         return read_lines([file], text)
-    all_lines = list(lines(file))
+    all_lines = list(text_lines(file))
     texts = [line for line in all_lines if line.strip()]
     if not texts:
         raise DataError(f"{file} is empty; it holds no lines")
@@ -111,16 +111,16 @@ def _read_file(file: Path, text: str | None) -> list[str]:
 def _embed(engine: "Engine", texts: list[str]) -> "NDArray[np.float32]":
     from qkv.cli.options import warn_long
     from qkv.engine.embed import embed
-    from qkv.engine.embed.embedder import borrowed
+    from qkv.engine.embed.embedder import pooling_note
 
     start = time.perf_counter()
     progress = TextProgress(len(texts))
     result = embed(engine.optimized, engine.tokenizer, texts, long="average", progress=progress)
     progress.end()
-    if remark := borrowed(engine.model):
+    if remark := pooling_note(engine.model):
         print_stderr(f"note: {remark}")
     print_stderr(f"{len(texts):,} texts embedded, in {time.perf_counter() - start:.1f} s")
-    warn_long(result.long, len(texts), "average")
+    warn_long(result.long_texts, len(texts), "average")
     return result.vectors
 
 

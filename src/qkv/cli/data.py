@@ -41,10 +41,10 @@ def data(
       qkv data translate -o dates.csv
       qkv data embed -o sentences.jsonl --force
     """
-    from qkv.data import check_place, write_built_in
+    from qkv.data import check_output_path, write_built_in
     from qkv.errors import UsageError
 
-    check_place(name, output)
+    check_output_path(name, output)
     if output.exists() and not force:
         raise UsageError(f"{output} exists; pass --force to replace it")
     rows = write_built_in(name, output)

@@ -65,7 +65,7 @@ def embed(
     """
     from qkv.bundle import fingerprint
     from qkv.engine.embed import Embedder
-    from qkv.engine.embed.embedder import borrowed
+    from qkv.engine.embed.embedder import pooling_note
 
     long_mode = check_long(long)
     _check_output(output, resume, force, json)
@@ -73,7 +73,7 @@ def embed(
     engine = load_engine(model, int8, threads, compile_)
     settings: dict[str, Any] = {"raw": raw, "long": long_mode, "batch_tokens": batch_tokens}
     embedder = Embedder(engine.optimized, engine.tokenizer, **settings)
-    remark = borrowed(engine.model)
+    remark = pooling_note(engine.model)
     if remark:
         print_stderr(f"note: {remark}")
     progress = TextProgress(count_texts(texts, file))
@@ -87,7 +87,7 @@ def embed(
 
 def _check_output(output: Path | None, resume: bool, force: bool, json: bool) -> None:
     """Raise an error about the output file before the model is loaded."""
-    from qkv.engine.embed import expect_place
+    from qkv.engine.embed import check_vector_path
 
     if output is None:
         if resume or force:
@@ -95,18 +95,18 @@ def _check_output(output: Path | None, resume: bool, force: bool, json: bool) ->
         return
     if json:
         raise UsageError("-o and --json exclude each other; give one of them")
-    expect_place(output, resume=resume, force=force)
+    check_vector_path(output, resume=resume, force=force)
 
 
 def _print_vectors(
     embedder: "Embedder", texts: Iterable[str], json: bool, progress: "TextProgress"
 ) -> None:
-    from qkv.engine.embed import portions
+    from qkv.engine.embed import text_batches
 
     done = 0
     long_texts = 0
     progress(done)
-    for batch in portions(texts):
+    for batch in text_batches(texts):
         result = embedder(batch, done + 1)
         progress.end()
         for text, vector in zip(batch, result.vectors, strict=True):
@@ -115,7 +115,7 @@ def _print_vectors(
             else:
                 typer.echo(_text_line(text, vector))
         done += len(batch)
-        long_texts += result.long
+        long_texts += result.long_texts
         progress(done)
     progress.end()
     warn_long(long_texts, done, embedder.long)
@@ -156,6 +156,6 @@ def _save_vectors(
             print_stderr(f"{output}: {progress.done:,} rows are saved; continue with --resume")
         raise
     progress.end()
-    warn_long(result.long, result.rows, embedder.long)
+    warn_long(result.long_texts, result.rows, embedder.long)
     width = embedder.model.config.encoder.width
     print_stderr(f"wrote {result.rows:,} vectors of {width:,} numbers to {output}")

@@ -16,7 +16,7 @@ from qkv.cli.progress import print_stderr
 from qkv.errors import UsageError, unknown
 
 if TYPE_CHECKING:
-    from qkv.engine.embed import Long
+    from qkv.engine.embed import LongTextPolicy
     from qkv.engine.engine import Engine
 
 JOBS = ("language", "masked", "classify", "translate", "embed")
@@ -148,12 +148,12 @@ def _set_threads(threads: int) -> None:
     os.environ["RAYON_NUM_THREADS"] = str(threads)
 
 
-def check_long(long: str) -> "Long":
+def check_long(long: str) -> "LongTextPolicy":
     """The value of --long; raises a UsageError for one that does not exist."""
-    from qkv.engine.embed import LONG
+    from qkv.engine.embed import LONG_TEXT_POLICIES
 
-    if long not in LONG:
-        raise UsageError(unknown("value for --long", long, LONG))
+    if long not in LONG_TEXT_POLICIES:
+        raise UsageError(unknown("value for --long", long, LONG_TEXT_POLICIES))
     return long  # type: ignore[return-value]
 
 
@@ -179,17 +179,17 @@ def read_texts(texts: Sequence[str] | None, file: Path | None) -> Iterator[str]:
 
     They come from the arguments, from the lines of a file, or else from standard input.
     """
-    from qkv.data.files import decoded, lines, without_end
+    from qkv.data.files import decode_lines, strip_newline, text_lines
 
     mutually_exclusive({"texts as arguments": texts, "--file": file})
     if texts:
         return iter(texts)
     if file is not None:
-        return _warn_if_empty(lines(file), str(file))
+        return _warn_if_empty(text_lines(file), str(file))
     if sys.stdin.isatty():
         raise UsageError("give texts as arguments, with --file, or on standard input")
-    stdin_lines = decoded(sys.stdin.buffer, "standard input")
-    return _warn_if_empty((without_end(line) for line in stdin_lines), "standard input")
+    stdin_lines = decode_lines(sys.stdin.buffer, "standard input")
+    return _warn_if_empty((strip_newline(line) for line in stdin_lines), "standard input")
 
 
 def _warn_if_empty(texts: Iterator[str], source: str) -> Iterator[str]:

@@ -3,11 +3,17 @@
 No torch here; what comes out are plain strings, and arrays of token ids.
 """
 
-from qkv.data.built_in import BUILT_IN, built_in, check_place, write_built_in
-from qkv.data.documents import Documents, Part, Piece, overlap, part, split
-from qkv.data.encoded import Encoded, encode
+from qkv.data.built_in import BUILT_IN, built_in, check_output_path, write_built_in
+from qkv.data.documents import (
+    DocumentChunk,
+    Documents,
+    DocumentSplit,
+    overlap,
+    split,
+    split_documents,
+)
 from qkv.data.read import (
-    Labelled,
+    LabelledText,
     Pair,
     ScoredPair,
     read_labelled,
@@ -17,27 +23,28 @@ from qkv.data.read import (
     read_texts,
 )
 from qkv.data.token_cache import cache_folder
+from qkv.data.tokenized_texts import TokenizedTexts, encode
 
 __all__ = [
     "BUILT_IN",
+    "DocumentChunk",
+    "DocumentSplit",
     "Documents",
-    "Encoded",
-    "Labelled",
+    "LabelledText",
     "Pair",
-    "Part",
-    "Piece",
     "ScoredPair",
+    "TokenizedTexts",
     "built_in",
     "cache_folder",
-    "check_place",
+    "check_output_path",
     "encode",
     "overlap",
-    "part",
     "read_labelled",
     "read_lines",
     "read_pairs",
     "read_scored",
     "read_texts",
     "split",
+    "split_documents",
     "write_built_in",
 ]

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from qkv.data.files import WRITTEN, either
-from qkv.data.read import Labelled, Pair
+from qkv.data.files import WRITTEN, join_or
+from qkv.data.read import LabelledText, Pair
 from qkv.data.synthetic import reviews
 from qkv.errors import DataError, unknown
 from qkv.files import atomic_write, write_error_message
@@ -58,7 +58,7 @@ def documentation() -> list[str]:
     return [*_not_blank(topics[name] for name in sorted(topics)), *pages(docstrings())]
 
 
-def first_sentences() -> list[Labelled]:
+def first_sentences() -> list[LabelledText]:
     """How each docstring begins, with the package it comes from as its label."""
     return beginnings(docstrings())
 
@@ -88,7 +88,7 @@ def pages(found: Sequence[Docstring]) -> list[str]:
     return ["\n\n".join(texts) + "\n" for texts in parts.values()]
 
 
-def beginnings(found: Sequence[Docstring]) -> list[Labelled]:
+def beginnings(found: Sequence[Docstring]) -> list[LabelledText]:
     """First sentences of three words or more that only one package uses, each once."""
     homes: dict[str, set[str]] = {}
     for docstring in found:
@@ -98,7 +98,7 @@ def beginnings(found: Sequence[Docstring]) -> list[Labelled]:
             homes.setdefault(sentence, set()).add(label)
     only = [(text, *labels) for text, labels in homes.items() if len(labels) == 1]
     sizes = Counter(label for _, label in only)
-    return [Labelled(text, label) for text, label in only if sizes[label] >= FEWEST]
+    return [LabelledText(text, label) for text, label in only if sizes[label] >= FEWEST]
 
 
 def _sources(folder: Path) -> Iterator[Path]:
@@ -190,7 +190,7 @@ def write_built_in(name: str, path: Path) -> int:
     A table has a header. In a .txt a blank line stands between two documents, and may stand
     inside one: .jsonl keeps them apart. What was in the file is replaced once all is written.
     """
-    check_place(name, path)
+    check_output_path(name, path)
     examples = built_in(name)
     content = io.StringIO(newline="")
     _write(examples, path.suffix.lower(), content)
@@ -201,14 +201,14 @@ def write_built_in(name: str, path: Path) -> int:
     return len(examples)
 
 
-def check_place(name: str, path: Path) -> None:
+def check_output_path(name: str, path: Path) -> None:
     """Refuse what cannot be written there, before any work is done."""
     _check_name(name)
     endings: tuple[str, ...] = WRITTEN
     if name == "language":
         endings = (".txt", ".jsonl")
     if path.suffix.lower() not in endings:
-        raise DataError(f"cannot write {name} to {path}; the name must end in {either(endings)}")
+        raise DataError(f"cannot write {name} to {path}; the name must end in {join_or(endings)}")
     if path.is_dir():
         raise DataError(f"{path} is a folder; name a file in it")
     if not path.parent.is_dir():

@@ -56,7 +56,9 @@ def choose_columns(first: Sequence[str], asked: Asked, titled: bool = False) -> 
     cells = [cell.strip() for cell in first]
     names = [name for name in asked.values() if name is not None and not name.isdecimal()]
     places = {role: _place(role, name, cells) for role, name in asked.items() if name is not None}
-    header = titled or bool(names) or looks_titled(cells, asked, places) or _only_titles(cells)
+    header = (
+        titled or bool(names) or matches_known_titles(cells, asked, places) or _only_titles(cells)
+    )
     for role in asked:
         if role not in places:
             places[role] = _usual_place(role, cells, asked, places, header)
@@ -64,7 +66,7 @@ def choose_columns(first: Sequence[str], asked: Asked, titled: bool = False) -> 
     return Columns(tuple(places[role] for role in asked), header)
 
 
-def looks_titled(cells: Sequence[str], asked: Asked, numbered: Mapping[str, int]) -> bool:
+def matches_known_titles(cells: Sequence[str], asked: Asked, numbered: Mapping[str, int]) -> bool:
     """Whether these cells have a well-known title for every role, the numbered ones included."""
     taken = list(numbered.values())
     for role in asked:

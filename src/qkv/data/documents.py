@@ -25,10 +25,10 @@ from qkv.errors import DataError
 # FOLDED data/part: Which part of the documents is trained on and which is held out, without
 #   keeping either.
 
-LENGTH = 1 << 13  # longer pieces are encoded no faster, and fewer at once
+CHUNK_LENGTH = 1 << 13  # longer pieces are encoded no faster, and fewer at once
 
 
-class Piece(NamedTuple):
+class DocumentChunk(NamedTuple):
     """A stretch of a document; the pieces of one come in order, without others between them."""
 
     text: str
@@ -36,21 +36,23 @@ class Piece(NamedTuple):
     last: bool
 
 
-def pieces_of(lines: Iterable[str], document: int, length: int = LENGTH) -> Iterator[Piece]:
+def chunk_lines(
+    lines: Iterable[str], document: int, length: int = CHUNK_LENGTH
+) -> Iterator[DocumentChunk]:
     """The document of these lines, each with its "\\n", as pieces of `length` or somewhat more."""
     held: list[str] = []
     size = 0
     for line in lines:
         if size >= length and _may_part(held[-1], line):
-            yield Piece("".join(held), document, False)
+            yield DocumentChunk("".join(held), document, False)
             held = []
             size = 0
         held.append(line)
         size += len(line)
-    yield Piece("".join(held), document, True)
+    yield DocumentChunk("".join(held), document, True)
 
 
-def whole(pieces: Iterable[Piece]) -> Iterator[str]:
+def join_chunks(pieces: Iterable[DocumentChunk]) -> Iterator[str]:
     """The documents these are the pieces of, one at a time."""
     held: list[str] = []
     for piece in pieces:
@@ -83,16 +85,16 @@ class Documents:
         """Files, folders and patterns; `text` is the column of tables, as in `read_texts`."""
         files = find_documents(paths, text)
         stamps = {path: _stamp(path) for path in files}
-        self._read: Callable[[], Iterator[Piece]] = lambda: _unchanged_pieces(stamps, text)
+        self._read: Callable[[], Iterator[DocumentChunk]] = lambda: _unchanged_pieces(stamps, text)
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> "Documents":
         """Documents that are in memory already."""
         made = cls.__new__(cls)
-        made._read = lambda: (Piece(text, i, True) for i, text in enumerate(texts))
+        made._read = lambda: (DocumentChunk(text, i, True) for i, text in enumerate(texts))
         return made
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[DocumentChunk]:
         return self._read()
 
     @property
@@ -138,25 +140,27 @@ def find_documents(paths: Sequence[Path], text: str | None) -> list[Path]:
     return files
 
 
-def file_pieces(path: Path, text: str | None, document: int) -> Iterator[Piece]:
+def file_chunks(path: Path, text: str | None, document: int) -> Iterator[DocumentChunk]:
     """The documents of one file, numbered from `document` on."""
     if is_table(path):
         for number, (_, (row,)) in enumerate(table_rows(path, {"text": text}), start=document):
-            yield Piece(row, number, True)
+            yield DocumentChunk(row, number, True)
         return
-    for piece in pieces_of(document_lines(path), document):
+    for piece in chunk_lines(document_lines(path), document):
         # A cut needs words on both sides, so blank text is always one piece.
         if piece.last and not piece.text.strip():
             raise DataError(f"{path} is empty; it holds no text")
         yield piece
 
 
-def _unchanged_pieces(stamps: dict[Path, tuple[int, int]], text: str | None) -> Iterator[Piece]:
+def _unchanged_pieces(
+    stamps: dict[Path, tuple[int, int]], text: str | None
+) -> Iterator[DocumentChunk]:
     """The pieces of all files, refused if one is no longer what it was."""
     count = 0
     for path, stamp in stamps.items():
         _check_stamp(path, stamp)
-        for piece in file_pieces(path, text, count):
+        for piece in file_chunks(path, text, count):
             yield piece
             count += piece.last
         _check_stamp(path, stamp)
@@ -178,33 +182,33 @@ def _check_stamp(path: Path, stamp: tuple[int, int]) -> None:
 T = TypeVar("T")
 
 
-def split(items: Sequence[T], seed: int, share: float = 0.1) -> tuple[list[T], list[T]]:
+def split(items: Sequence[T], seed: int, fraction: float = 0.1) -> tuple[list[T], list[T]]:
     """The items to train on and those held out, each in their old order.
 
     A pure function of its arguments. However small the share, each side gets an item.
     """
-    held = held_out_places(len(items), seed, share)
+    held = validation_indices(len(items), seed, fraction)
     return (
         [item for i, item in enumerate(items) if i not in held],
         [item for i, item in enumerate(items) if i in held],
     )
 
 
-def held_out_places(count: int, seed: int, share: float) -> set[int]:
+def validation_indices(count: int, seed: int, fraction: float) -> set[int]:
     """Which of so many items `split` holds out, counted from 0."""
-    check_share(share)
+    check_fraction(fraction)
     if count < 2:
         raise DataError(
             f"cannot hold anything out of {count} example{'' if count == 1 else 's'}; "
             "two are needed at least"
         )
-    held = min(max(round(count * share), 1), count - 1)
+    held = min(max(round(count * fraction), 1), count - 1)
     return set(random.Random(seed).sample(range(count), held))
 
 
-def check_share(share: float) -> None:
-    if not 0 < share < 1:
-        raise DataError(f"the share to hold out must lie between 0 and 1, not at {share}")
+def check_fraction(fraction: float) -> None:
+    if not 0 < fraction < 1:
+        raise DataError(f"the share to hold out must lie between 0 and 1, not at {fraction}")
 
 
 def overlap(train: Iterable[str], held_out: Iterable[str]) -> list[str]:
@@ -224,50 +228,52 @@ def _folded(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class DocumentSplit:
     """Some of the documents, read anew each time they are iterated.
 
     `key` names their content: equal keys, equal pieces joined.
     """
 
     key: str
-    read: Callable[[], Iterator[Piece]]
+    read: Callable[[], Iterator[DocumentChunk]]
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[DocumentChunk]:
         return self.read()
 
 
-def part(documents: Documents, share: float, seed: int) -> tuple[Part, Part]:
+def split_documents(
+    documents: Documents, fraction: float, seed: int
+) -> tuple[DocumentSplit, DocumentSplit]:
     """Training and held out: whole documents, chosen as `split` does; or the end of the only one.
 
     Of an only document the last `share` of its characters is held out; a side may then be empty.
     """
-    check_share(share)
+    check_fraction(fraction)
     if documents.documents == 1:
-        cut = int(documents.characters * (1.0 - share))
+        cut = int(documents.characters * (1.0 - fraction))
         stretches = ((0, cut), (cut, documents.characters))
         reads = [partial(_stretch, documents, *stretch) for stretch in stretches]
     else:
-        held = held_out_places(documents.documents, seed, share)
+        held = validation_indices(documents.documents, seed, fraction)
         reads = [partial(_chosen, documents, held, wanted) for wanted in (False, True)]
-    key = f"{documents.sha256} share {share} seed {seed}"
-    return Part(f"{key} training", reads[0]), Part(f"{key} held out", reads[1])
+    key = f"{documents.sha256} share {fraction} seed {seed}"
+    return DocumentSplit(f"{key} training", reads[0]), DocumentSplit(f"{key} held out", reads[1])
 
 
-def _chosen(documents: Documents, held: set[int], wanted: bool) -> Iterator[Piece]:
+def _chosen(documents: Documents, held: set[int], wanted: bool) -> Iterator[DocumentChunk]:
     return (piece for piece in documents if (piece.document in held) is wanted)
 
 
-def _stretch(documents: Documents, start: int, stop: int) -> Iterator[Piece]:
+def _stretch(documents: Documents, start: int, stop: int) -> Iterator[DocumentChunk]:
     """The characters from `start` to before `stop` of the only document."""
     if start == stop:
-        yield Piece("", 0, True)
+        yield DocumentChunk("", 0, True)
         return
     end = 0
     for piece in documents:
         begin = end
         end = end + len(piece.text)
         if text := piece.text[max(start - begin, 0) : stop - begin]:
-            yield Piece(text, 0, end >= stop)
+            yield DocumentChunk(text, 0, end >= stop)
         if end >= stop:
             return

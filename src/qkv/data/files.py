@@ -35,7 +35,7 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() in TABLES
 
 
-def either(endings: Iterable[str]) -> str:
+def join_or(endings: Iterable[str]) -> str:
     """The endings in a sentence."""
     *others, last = endings
     return f"{', '.join(others)} or {last}"
@@ -82,7 +82,7 @@ def _texts_in(folder: Path) -> list[Path]:
 
 
 def _refuse_folder(folder: Path) -> list[Path]:
-    raise DataError(f"{folder} is a folder; name files that end in {either(TABLES)}")
+    raise DataError(f"{folder} is a folder; name files that end in {join_or(TABLES)}")
 
 
 BEGINNINGS: dict[bytes, str] = {
@@ -106,7 +106,7 @@ BEGINNINGS: dict[bytes, str] = {
 }
 
 
-def refuse_foreign(first: bytes, name: str) -> None:
+def check_signature(first: bytes, name: str) -> None:
     """A DataError if a file whose first line is this holds no text."""
     for beginning, kind in BEGINNINGS.items():
         if first.startswith(beginning):
@@ -119,17 +119,17 @@ def document_lines(path: Path) -> Iterator[str]:
         yield line.replace("\r\n", "\n")
 
 
-def lines(path: Path) -> Iterator[str]:
+def text_lines(path: Path) -> Iterator[str]:
     """Each line without its end."""
     for line in raw_lines(path):
-        yield without_end(line)
+        yield strip_newline(line)
 
 
 def raw_lines(path: Path) -> Iterator[str]:
     """Each line with the end it has in the file; only a byte order mark is left out."""
     try:
         with path.open("rb") as file:  # bytes are split on \n only, and read line by line
-            yield from decoded(file, str(path))
+            yield from decode_lines(file, str(path))
     except FileNotFoundError:
         raise no_such_file(path) from None
     except IsADirectoryError:
@@ -138,7 +138,7 @@ def raw_lines(path: Path) -> Iterator[str]:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
+def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     """The lines of bytes that are called by that name where one of them is at fault."""
     try:
         for number, line in enumerate(stream, start=1):
@@ -147,7 +147,7 @@ def decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
         raise DataError(f"cannot read {name}: {error.strerror or error}") from error
 
 
-def without_end(line: str) -> str:
+def strip_newline(line: str) -> str:
     if line.endswith("\r\n"):
         return line[:-2]
     return line.removesuffix("\n")
@@ -155,7 +155,7 @@ def without_end(line: str) -> str:
 
 def _decoded(line: bytes, name: str, number: int) -> str:
     if number == 1:
-        refuse_foreign(line, name)
+        check_signature(line, name)
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:

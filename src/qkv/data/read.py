@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qkv.data.documents import file_pieces, find_documents, whole
-from qkv.data.files import TABLES, either, find_files, is_table, lines
-from qkv.data.table import place_in, read_table, table_rows
+from qkv.data.documents import file_chunks, find_documents, join_chunks
+from qkv.data.files import TABLES, find_files, is_table, join_or, text_lines
+from qkv.data.table import read_table, row_location, table_rows
 from qkv.errors import DataError
 
 # FOLDED data/examples: What one example is, when it is more than a text.
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledText:
     """A text and the name of its class."""
 
     text: str
@@ -45,7 +45,7 @@ def read_texts(paths: Sequence[Path], text: str | None = None) -> list[str]:
     is one, from the column `text` (a name, or a number from 1; else the usual one).
     """
     files = find_documents(paths, text)
-    return [document for path in files for document in whole(file_pieces(path, text, 0))]
+    return [document for path in files for document in join_chunks(file_chunks(path, text, 0))]
 
 
 def read_lines(paths: Sequence[Path], text: str | None = None) -> list[str]:
@@ -57,7 +57,7 @@ def read_lines(paths: Sequence[Path], text: str | None = None) -> list[str]:
     for path in find_documents(paths, text):
         if is_table(path):
             texts += (row for (row,) in read_table(path, {"text": text}))
-        elif found := [line for line in lines(path) if line.strip()]:
+        elif found := [line for line in text_lines(path) if line.strip()]:
             texts += found
         else:
             raise DataError(f"{path} is empty; it holds no lines")
@@ -66,16 +66,16 @@ def read_lines(paths: Sequence[Path], text: str | None = None) -> list[str]:
 
 def read_labelled(
     paths: Sequence[Path], text: str | None = None, label: str | None = None, least: int = 2
-) -> list[Labelled]:
+) -> list[LabelledText]:
     """The labelled texts of tables; `least` different labels at least.
 
     Columns are asked for by name or by number from 1. Without either, those with the usual titles
     are meant, or in a table of two columns without a header: first the text, then its label.
     """
     asked = {"text": text, "label": label}
-    examples: list[Labelled] = []
+    examples: list[LabelledText] = []
     for path in find_files(paths, folders=False):
-        read = [Labelled(text, label.strip()) for text, label in read_table(path, asked)]
+        read = [LabelledText(text, label.strip()) for text, label in read_table(path, asked)]
         if asked == {"text": None, "label": None}:
             _check_order(path, read)
         examples += read
@@ -101,7 +101,7 @@ def read_pairs(
     for path in find_files(paths, folders=False):
         if not is_table(path):
             raise DataError(
-                f"{path} is no table; give {either(TABLES)}, or two parallel files with "
+                f"{path} is no table; give {join_or(TABLES)}, or two parallel files with "
                 "--source FILE --target FILE"
             )
         pairs += (Pair(*row) for row in read_table(path, {"source": source, "target": target}))
@@ -132,7 +132,7 @@ def read_scored(
                 else:
                     hint = "every row needs a finite one in the column --score"
                 raise DataError(
-                    f'{place_in(path, number)}: the score "{written}" is no number; {hint}'
+                    f'{row_location(path, number)}: the score "{written}" is no number; {hint}'
                 )
             pairs.append(ScoredPair(one, other, value))
             first = False
@@ -152,7 +152,7 @@ def _number(written: str) -> float | None:
 def _parallel(source: str | None, target: str | None) -> list[Pair]:
     if source is None or target is None:
         raise DataError("parallel files need both: --source FILE and --target FILE")
-    sides = [(Path(name), list(lines(Path(name)))) for name in (source, target)]
+    sides = [(Path(name), list(text_lines(Path(name)))) for name in (source, target)]
     for path, side in sides:
         if not side:
             raise DataError(f"{path} is empty; it holds no lines")
@@ -169,7 +169,7 @@ def _parallel(source: str | None, target: str | None) -> list[Pair]:
     return [Pair(*pair) for pair in zip(sources, targets, strict=True)]
 
 
-def _check_order(path: Path, examples: Sequence[Labelled]) -> None:
+def _check_order(path: Path, examples: Sequence[LabelledText]) -> None:
     """Nobody said which column is which: few texts with many labels are the wrong way round."""
     texts, labels = (len({getattr(e, role) for e in examples}) for role in ("text", "label"))
     if len(examples) >= 10 and texts * 2 <= labels:

@@ -25,7 +25,7 @@ from babel.dates import (
 from babel.numbers import format_currency, format_decimal, format_percent
 from babel.units import format_unit
 
-from qkv.data.read import Labelled, Pair
+from qkv.data.read import LabelledText, Pair
 
 # FOLDED data/amounts: Dates, times, amounts and prices as they are written in English and in
 #   German.
@@ -84,7 +84,7 @@ STRONGER_AFTER_NOT = ("", "", "really ", "at all ", "even remotely ")
 OPENINGS = ("", "", "", "honestly, ", "to be fair, ", "in the end, ", "for me, ", "this time, ")
 
 
-def reviews() -> list[Labelled]:
+def reviews() -> list[LabelledText]:
     """Distinct synthetic sentences with the labels negative and positive, always the same ones."""
     chance = random.Random(REVIEW_SEED)
     made: dict[str, str] = {}
@@ -92,7 +92,7 @@ def reviews() -> list[Labelled]:
         before = len(made)
         while len(made) < before + REVIEW_COUNT // 2:
             made.setdefault(_review_sentence(chance, label), label)
-    examples = [Labelled(text, label) for text, label in made.items()]
+    examples = [LabelledText(text, label) for text, label in made.items()]
     chance.shuffle(examples)
     return examples
 

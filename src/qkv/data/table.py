@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from qkv.data.columns import Asked, choose_columns, looks_titled
+from qkv.data.columns import Asked, choose_columns, matches_known_titles
 from qkv.data.files import (
     OTHERS,
     TABLES,
-    either,
     is_table,
-    lines,
+    join_or,
     no_such_file,
     raw_lines,
-    without_end,
+    strip_newline,
+    text_lines,
 )
 from qkv.errors import DataError, unknown
 
@@ -70,7 +70,7 @@ def _csv(path: Path) -> Iterator[Row]:
 def _tsv(path: Path) -> list[Row]:
     lines = list(raw_lines(path))
     plain: list[Row] = []
-    for number, line in enumerate(map(without_end, lines), start=1):
+    for number, line in enumerate(map(strip_newline, lines), start=1):
         if line:
             plain.append((number, _line_cells(line, len(plain[0][1]) if plain else None)))
     if _uneven(plain):
@@ -134,7 +134,7 @@ def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
 def read_json_lines(path: Path, asked: Asked) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The line and the asked fields of each object; the first object says which ones they are."""
     names: list[str] | None = None
-    for number, line in enumerate(lines(path), start=1):
+    for number, line in enumerate(text_lines(path), start=1):
         if not line.strip():
             continue
         place = f"{path} line {number}"
@@ -183,7 +183,7 @@ def _value(place: str, row: dict[str, Any], name: str) -> str:
     return text
 
 
-ROWS = 4096  # of one batch
+PARQUET_BATCH_ROWS = 4096  # of one batch
 
 NARROW = {"float": np.float32, "halffloat": np.float16}  # 0.1 has more digits as a wider number
 
@@ -195,7 +195,7 @@ def read_parquet(path: Path, asked: Asked) -> Iterator[tuple[int, tuple[str, ...
     try:
         with arrow.parquet.ParquetFile(path) as file:
             names = _column_names(path, file.schema_arrow, asked)
-            for batch in file.iter_batches(ROWS, columns=names):
+            for batch in file.iter_batches(PARQUET_BATCH_ROWS, columns=names):
                 cells = [_texts(path, done, batch.column(name), name) for name in names]
                 yield from enumerate(zip(*cells, strict=True), start=done + 1)
                 done += len(batch)
@@ -277,7 +277,7 @@ def table_rows(path: Path, asked: Asked) -> Iterator[Numbered]:
     if not is_table(path):
         hint = OTHERS.get(path.suffix.lower())
         raise DataError(
-            f"cannot read {path} as a table; that needs {either(TABLES)}"
+            f"cannot read {path} as a table; that needs {join_or(TABLES)}"
             + ("" if hint is None else f"; {hint}")
         )
     empty = True
@@ -289,7 +289,7 @@ def table_rows(path: Path, asked: Asked) -> Iterator[Numbered]:
                 else:
                     needed = " and ".join(asked)
                 raise DataError(
-                    f"{place_in(path, number)}: {role} is empty; every row needs {needed}"
+                    f"{row_location(path, number)}: {role} is empty; every row needs {needed}"
                 )
         yield number, values
         empty = False
@@ -297,15 +297,15 @@ def table_rows(path: Path, asked: Asked) -> Iterator[Numbered]:
         raise DataError(f"{path} is empty; it holds no rows")
 
 
-def is_titled(path: Path, roles: Iterable[str]) -> bool:
+def has_known_header(path: Path, roles: Iterable[str]) -> bool:
     """Whether the first row of a .csv or .tsv has the usual titles for all these roles."""
     if path.suffix.lower() not in (".csv", ".tsv"):
         return False
     _, cells = next(read_delimited(path), (0, []))
-    return looks_titled([cell.strip() for cell in cells], dict.fromkeys(roles), {})
+    return matches_known_titles([cell.strip() for cell in cells], dict.fromkeys(roles), {})
 
 
-def place_in(path: Path, number: int) -> str:
+def row_location(path: Path, number: int) -> str:
     """Where a row stands, for a message: only files of text have lines."""
     return f"{path} {'row' if path.suffix.lower() == '.parquet' else 'line'} {number}"
 

@@ -7,7 +7,13 @@ import torch
 from torch import Tensor
 
 from qkv.engine.batching import batched_outputs
-from qkv.engine.embed.embedder import Long, expect_budget, portions, read, several
+from qkv.engine.embed.embedder import (
+    LongTextPolicy,
+    batching_args,
+    check_text_list,
+    text_batches,
+    tokenize_windows,
+)
 from qkv.engine.engine import purpose_of
 from qkv.errors import QkvError, UsageError
 from qkv.model import Classify, Encoder, Model
@@ -28,7 +34,7 @@ def classify(
     tokenizer: Tokenizer,
     texts: Iterable[str],
     *,
-    long: Long = "error",
+    long: LongTextPolicy = "error",
     batch_tokens: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Classification]:
@@ -41,7 +47,7 @@ def classify(
     if progress is not None:
         progress(0)
     classifications: list[Classification] = []
-    for chunk in portions(several(texts)):
+    for chunk in text_batches(check_text_list(texts)):
         classifications += classifier(chunk, len(classifications) + 1)
         if progress is not None:
             progress(len(classifications))
@@ -56,7 +62,7 @@ class Classifier:
         model: Model,
         tokenizer: Tokenizer,
         *,
-        long: Long = "error",
+        long: LongTextPolicy = "error",
         batch_tokens: int | None = None,
     ) -> None:
         self.model = _expect_classifier(model)
@@ -64,19 +70,19 @@ class Classifier:
         self.long = long
         self.labels = labels_of(self.model)
         self.long_texts = 0
-        self.budget = expect_budget(batch_tokens)
+        self.budget = batching_args(batch_tokens)
 
     def __call__(self, texts: Sequence[str], first: int = 1) -> list[Classification]:
         """The classifications of these texts, numbered from `first` in error messages."""
         limit = self.model.config.context_length
-        windows = read(self.tokenizer, texts, limit, self.long, first)
-        probs = windows.ask(self._probs, len(self.labels))
+        windows = tokenize_windows(self.tokenizer, texts, limit, self.long, first)
+        probs = windows.outputs(self._probs, len(self.labels))
         damaged = (~probs.isfinite().all(dim=-1)).nonzero()
         if len(damaged):
             number = first + int(damaged[0])
             raise QkvError(f"the logits of text {number:,} are not finite; the weights are damaged")
         probs /= probs.sum(dim=-1, keepdim=True)  # exact after averaging windows
-        self.long_texts += windows.long
+        self.long_texts += windows.long_texts
         order = probs.argsort(dim=-1, descending=True, stable=True)
         rows = zip(texts, order.tolist(), probs.tolist(), strict=True)
         return [self._classification(text, best, row) for text, best, row in rows]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from qkv.engine.classify import Classification
     from qkv.engine.cluster import Clustering
     from qkv.engine.cluster.clustering import Method
-    from qkv.engine.embed import Long
+    from qkv.engine.embed import LongTextPolicy
     from qkv.engine.generate import (
         Completion,
         CompletionStream,
@@ -147,7 +147,7 @@ class Engine:
         texts: Iterable[str],
         *,
         raw: bool = False,
-        long: Long = "error",
+        long: LongTextPolicy = "error",
         batch_tokens: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> NDArray[np.float32]:
@@ -174,7 +174,7 @@ class Engine:
         self,
         texts: Iterable[str],
         *,
-        long: Long = "error",
+        long: LongTextPolicy = "error",
         batch_tokens: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[Classification]:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from qkv.engine.batching import inference
-from qkv.engine.cluster.clustering import tokens_of_words
-from qkv.engine.embed.embedder import with_vectors
+from qkv.engine.cluster.clustering import tokens_by_word
+from qkv.engine.embed.embedder import embedding_model
 from qkv.errors import DataError
 from qkv.model import Encoder, First, Last, Max, Model, TextVector
 from qkv.text import Tokenizer
@@ -69,7 +69,7 @@ def similar(model: Model, tokenizer: Tokenizer, a: str, b: str) -> Similarity:
     by the model and so contribute too. An encoder with another output uses the vector that `embed`
     gives for it.
     """
-    encoder = with_vectors(model, raw=False)
+    encoder = embedding_model(model, raw=False)
     output = encoder.config.output
     assert isinstance(output, TextVector)
     text_a = _encode(encoder, tokenizer, a, "A")
@@ -165,7 +165,7 @@ def _words(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> tuple[list[st
     before = len(tokenizer.prefix_ids)
     words = [tokenizer.token(id) for id in tokenizer.prefix_ids]
     groups = [[i] for i in range(before)]
-    for span, tokens in tokens_of_words(text, tokenizer.offsets(text)):
+    for span, tokens in tokens_by_word(text, tokenizer.offsets(text)):
         if span:
             words.append(text[slice(*span)])
         else:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from qkv.engine.batching import inference
-from qkv.engine.cluster.clustering import tokens_of_words
+from qkv.engine.cluster.clustering import tokens_by_word
 from qkv.engine.engine import Engine
 from qkv.engine.generate import encode_prompt
 from qkv.engine.translate.alignment import decoded_spans
@@ -245,7 +245,7 @@ def _names_and_words(
         return tuple(names), tuple(words)
     for i, (start, end) in zip(positions, spans, strict=True):
         names[i] = _visible(text[start:end]) or names[i]
-    for word, (_, tokens) in enumerate(tokens_of_words(text, spans)):
+    for word, (_, tokens) in enumerate(tokens_by_word(text, spans)):
         for i in tokens:
             words[before + i] = word
     return tuple(names), tuple(words)

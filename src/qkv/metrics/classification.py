@@ -161,7 +161,7 @@ FOLDS = 10  # parts the texts are dealt into; each is answered by what the other
 Shares = NDArray[np.float32]
 
 
-class WordCounts:
+class WordCountClassifier:
     """What was counted in some texts; numbers (texts,): the label of each, below `labels`."""
 
     def __init__(self, texts: Sequence[str], numbers: NDArray[np.int64], labels: int) -> None:
@@ -176,7 +176,7 @@ class WordCounts:
             self.regression = fit_regression(self.vectorizer.transform(texts), numbers)
             self.there, self.bayes = _fit_naive_bayes(texts, numbers)
 
-    def shares(self, texts: Sequence[str]) -> Shares:
+    def predict_proba(self, texts: Sequence[str]) -> Shares:
         """How likely each label is for each text, (texts, labels); the rows add up to 1.
 
         Where there was nothing to count, the frequencies of the labels; without any label, all
@@ -194,7 +194,7 @@ class WordCounts:
         return shares
 
 
-def counted_by_others(
+def out_of_fold_probs(
     texts: Sequence[str], numbers: NDArray[np.int64], labels: int, seed: int
 ) -> Shares:
     """The shares of each text, (texts, labels), by what was counted in other texts only."""
@@ -203,8 +203,8 @@ def counted_by_others(
     for fold in range(FOLDS):
         asked = np.flatnonzero(dealt == fold)
         others = np.flatnonzero(dealt != fold)
-        counts = WordCounts([texts[i] for i in others.tolist()], numbers[others], labels)
-        shares[asked] = counts.shares([texts[i] for i in asked.tolist()])
+        counts = WordCountClassifier([texts[i] for i in others.tolist()], numbers[others], labels)
+        shares[asked] = counts.predict_proba([texts[i] for i in asked.tolist()])
     return shares
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qkv.checks import CheckReport
-from qkv.data import Labelled, Pair
+from qkv.data import LabelledText, Pair
 from qkv.engine.cluster import Clustering, cluster
 from qkv.engine.generate import Sampling
 from qkv.interpret.attribution import LabelAttribution, TranslationAttribution, why_translation
@@ -58,8 +58,8 @@ class TrainedModel:
         return find_task(self.recipe.task.kind).load(self.recipe.data, self.recipe.seed)
 
     @property
-    def validation_reviews(self) -> Sequence[Labelled]:
-        reviews: Sequence[Labelled] = self.examples.validation
+    def validation_reviews(self) -> Sequence[LabelledText]:
+        reviews: Sequence[LabelledText] = self.examples.validation
         return reviews
 
     @property
@@ -139,7 +139,7 @@ MEMBERS = 3  # texts of a cluster that are printed
 class ExplainedReview:
     """A validation review with its true label, and why the model predicts the label it predicts."""
 
-    review: Labelled
+    review: LabelledText
     attribution: LabelAttribution
 
     @property
@@ -238,8 +238,8 @@ def cluster_reviews(trained: TrainedModel, max_texts: int) -> ReviewClusters:
     return ReviewClusters(cluster(texts, vectors), vectors, labels)
 
 
-def _first_of_each_pattern(reviews: Sequence[Labelled]) -> list[Labelled]:
-    first: list[Labelled] = []
+def _first_of_each_pattern(reviews: Sequence[LabelledText]) -> list[LabelledText]:
+    first: list[LabelledText] = []
     for pattern in REVIEW_PATTERNS:
         for review in reviews:
             if pattern in review.text.lower() and review not in first:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import qkv
 from qkv.checks import CheckReport
-from qkv.engine.cluster.cluster_page import picture, places, sampled
+from qkv.engine.cluster.cluster_page import map_positions, sample_indices, scatter_svg
 from qkv.interpret.attribution.attribution_text import format_signed
 from qkv.interpret.attribution.label import LabelAttribution, LabelWord
 from qkv.interpret.examples import POEM
@@ -214,8 +214,8 @@ def _curves(trained: TrainedModel) -> str:
 def _clusters(clusters: ReviewClusters) -> list[str]:
     """A map of the texts, and a table of the clusters."""
     clustering = clusters.clustering
-    indices = sampled(clustering, 0)
-    svg = picture(clustering, indices, places(clusters.vectors[indices], 0))
+    indices = sample_indices(clustering, 0)
+    svg = scatter_svg(clustering, indices, map_positions(clusters.vectors[indices], 0))
     caption = (
         f"{len(clustering.texts):,} validation reviews, similar ones near each other. The numbers "
         "are those of the groups below. Hover over a symbol to read its text."

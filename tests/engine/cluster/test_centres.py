@@ -7,22 +7,22 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from tests.engine.cluster.planted import planted, same_division
 
-from qkv.engine.cluster.kmeans import find_centres, means, nearest, unit
+from qkv.engine.cluster.kmeans import centroids_of, fit_centroids, nearest_centroids, normalize
 
 
 def test_the_division_is_that_of_scikit_learn_where_there_is_one() -> None:
     _, vectors, _ = planted(groups=5, each=53)
     theirs = KMeans(5, n_init=10, random_state=0).fit_predict(vectors)
-    ours, _ = nearest(vectors, find_centres(vectors, 5, seed=0))
+    ours, _ = nearest_centroids(vectors, fit_centroids(vectors, 5, seed=0))
     assert same_division(ours, theirs)
 
 
 def test_the_sum_of_cosines_is_no_worse_than_scikit_learns() -> None:
-    vectors = unit(np.random.default_rng(3).normal(size=(997, 23)).astype(np.float32))
+    vectors = normalize(np.random.default_rng(3).normal(size=(997, 23)).astype(np.float32))
     theirs = KMeans(13, n_init=10, random_state=0).fit_predict(vectors)
     sums = [
-        nearest(vectors, centres)[1].sum()
-        for centres in (find_centres(vectors, 13, seed=0), means(vectors, theirs, 13))
+        nearest_centroids(vectors, centres)[1].sum()
+        for centres in (fit_centroids(vectors, 13, seed=0), centroids_of(vectors, theirs, 13))
     ]
     assert sums[0] > 0.99 * sums[1]
 
@@ -31,8 +31,8 @@ def test_the_sum_of_cosines_is_no_worse_than_scikit_learns() -> None:
 @given(st.integers(0, 10**6), st.integers(1, 9))
 def test_nearest_is_the_largest_cosine_of_all(seed: int, k: int) -> None:
     draws = np.random.default_rng(seed)
-    vectors, centres = (unit(draws.normal(size=(n, 11)).astype(np.float32)) for n in (37, k))
-    labels, cosines = nearest(vectors, centres)
+    vectors, centres = (normalize(draws.normal(size=(n, 11)).astype(np.float32)) for n in (37, k))
+    labels, cosines = nearest_centroids(vectors, centres)
     for vector, label, cosine in zip(vectors, labels, cosines, strict=True):
         all_of = [float(vector @ centre) for centre in centres]
         assert cosine == pytest.approx(max(all_of), abs=1e-5)
@@ -40,8 +40,8 @@ def test_nearest_is_the_largest_cosine_of_all(seed: int, k: int) -> None:
 
 
 def test_means_are_of_length_1_and_a_label_of_nobody_gives_zeros() -> None:
-    vectors = unit(np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32))
-    found = means(vectors, np.array([0, 0, 2, 2, 2, -1, 0]), 4)
+    vectors = normalize(np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32))
+    found = centroids_of(vectors, np.array([0, 0, 2, 2, 2, -1, 0]), 4)
     expected = vectors[[0, 1, 6]].mean(axis=0)
     assert found[0] == pytest.approx(expected / np.linalg.norm(expected), abs=1e-6)
     assert np.linalg.norm(found, axis=1) == pytest.approx([1, 0, 1, 0], abs=1e-6)
@@ -50,11 +50,11 @@ def test_means_are_of_length_1_and_a_label_of_nobody_gives_zeros() -> None:
 def test_many_vectors_start_from_a_sample_and_end_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
     _, vectors, truth = planted(groups=5, each=101)
     monkeypatch.setattr("qkv.engine.cluster.kmeans.SAMPLE", 97)
-    assert same_division(nearest(vectors, find_centres(vectors, 5, seed=0))[0], truth)
+    assert same_division(nearest_centroids(vectors, fit_centroids(vectors, 5, seed=0))[0], truth)
 
 
 def test_as_many_centres_as_vectors_are_the_vectors() -> None:
-    vectors = unit(np.random.default_rng(0).normal(size=(11, 5)).astype(np.float32))
-    labels, cosines = nearest(vectors, find_centres(vectors, 11, seed=0))
+    vectors = normalize(np.random.default_rng(0).normal(size=(11, 5)).astype(np.float32))
+    labels, cosines = nearest_centroids(vectors, fit_centroids(vectors, 11, seed=0))
     assert sorted(labels) == list(range(11))
     assert cosines == pytest.approx(1, abs=1e-5)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qkv.engine.cluster.clustering import counted_words, names, tokens_of_words, word_spans
+from qkv.engine.cluster.clustering import cluster_names, cluster_terms, tokens_by_word, word_spans
 
 
 @pytest.mark.parametrize(
@@ -23,26 +23,26 @@ def test_words_are_found_in_any_script(text: str, words: list[str]) -> None:
 
 
 def test_counted_words_are_lower_case_without_numbers_signs_and_single_letters() -> None:
-    assert counted_words("A Fish, 12 FISH & x9") == ["fish", "fish", "x9"]
-    assert counted_words("東京都 is big") == ["is", "big", "東京", "京都"]
-    assert counted_words("鳥") == ["鳥"]
-    assert counted_words("!? 7") == []
+    assert cluster_terms("A Fish, 12 FISH & x9") == ["fish", "fish", "x9"]
+    assert cluster_terms("東京都 is big") == ["is", "big", "東京", "京都"]
+    assert cluster_terms("鳥") == ["鳥"]
+    assert cluster_terms("!? 7") == []
 
 
 def test_tokens_that_share_a_word_are_joined_and_a_space_goes_with_the_word_behind_it() -> None:
     text = "un do  it漢"
     tokens = [(0, 1), (1, 2), (2, 5), (5, 6), (6, 7), (7, 9), (9, 10), (9, 10)]
-    assert tokens_of_words(text, tokens) == [
+    assert tokens_by_word(text, tokens) == [
         ((0, 2), [0, 1]),
         ((3, 5), [2]),
         ((7, 9), [3, 4, 5]),
         ((9, 10), [6, 7]),
     ]
-    assert tokens_of_words("a  ", [(0, 1), (1, 2), (2, 3)]) == [((0, 1), [0]), (None, [1, 2])]
+    assert tokens_by_word("a  ", [(0, 1), (1, 2), (2, 3)]) == [((0, 1), [0]), (None, [1, 2])]
 
 
 def test_a_token_over_two_words_makes_them_one() -> None:
-    assert tokens_of_words("of the sea", [(0, 1), (1, 6), (6, 10)]) == [
+    assert tokens_by_word("of the sea", [(0, 1), (1, 6), (6, 10)]) == [
         ((0, 6), [0, 1]),
         ((7, 10), [2]),
     ]
@@ -50,24 +50,24 @@ def test_a_token_over_two_words_makes_them_one() -> None:
 
 def test_frequent_words_fall_out_without_a_list_of_them() -> None:
     texts = ["the cat and the hat", "the cat and a mat", "the dog and the log", "the dog and a bog"]
-    found = names(texts, np.array([0, 0, 1, 1]), 2, ["", ""])
+    found = cluster_names(texts, np.array([0, 0, 1, 1]), 2, ["", ""])
     assert [name.split(", ")[0] for name in found] == ["cat", "dog"]
     assert not {"the", "and"} & set(", ".join(found).split(", "))
 
 
 def test_a_language_without_spaces_is_named_by_pairs_of_characters() -> None:
     texts = ["東京は大きい", "東京に行く", "大阪は楽しい", "大阪に住む"]
-    found = names(texts, np.array([0, 0, 1, 1]), 2, ["", ""])
+    found = cluster_names(texts, np.array([0, 0, 1, 1]), 2, ["", ""])
     assert [name.split(", ")[0] for name in found] == ["東京", "大阪"]
 
 
 def test_a_cluster_without_words_is_named_by_its_medoid() -> None:
-    assert names(["!!", "fish"], np.array([0, 1]), 2, ["!!", "fish"]) == ["!!", "fish"]
-    assert names(["!!", "?"], np.array([0, 1]), 2, ["!!", " "]) == ["!!", "blank"]
+    assert cluster_names(["!!", "fish"], np.array([0, 1]), 2, ["!!", "fish"]) == ["!!", "fish"]
+    assert cluster_names(["!!", "?"], np.array([0, 1]), 2, ["!!", " "]) == ["!!", "blank"]
 
 
 def test_labels_below_zero_are_not_looked_at() -> None:
     texts = ["red fish", "red bird", "blue noise"]
-    (name,) = names(texts, np.array([0, 0, -1]), 1, [""])
+    (name,) = cluster_names(texts, np.array([0, 0, -1]), 1, [""])
     assert "noise" not in name
     assert "red" in name

@@ -16,7 +16,7 @@ from qkv.errors import DataError, UsageError
 def test_planted_clusters_are_found_with_and_without_their_number(k: int | None) -> None:
     texts, vectors, truth = planted(groups=3)
     found = cluster(texts, vectors, k=k)
-    assert found.found == 3
+    assert found.num_clusters == 3
     assert same_division(found.labels, truth)
     assert bool(found.stability) == (k is None)
 
@@ -37,7 +37,7 @@ def test_hdbscan_finds_the_planted_clusters_and_leaves_noise_over() -> None:
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
     odd = [f"odd {i}" for i in range(17)]
     found = cluster([*texts, *odd], [*vectors, *noise], method="hdbscan")
-    assert found.found == 4
+    assert found.num_clusters == 4
     inside = found.labels[: len(texts)] != OUTLIERS
     assert inside.mean() > 0.9
     assert same_division(found.labels[: len(texts)][inside], truth[inside])
@@ -54,7 +54,7 @@ def test_of_many_texts_hdbscan_clusters_a_sample_and_the_others_join_it(
     monkeypatch.setattr("qkv.engine.cluster.choose_k.SAMPLE", 151)
     found = cluster(texts, vectors, method="hdbscan")
     inside = found.labels != OUTLIERS
-    assert found.found == 3
+    assert found.num_clusters == 3
     assert inside.mean() > 0.9
     assert same_division(found.labels[inside], truth[inside])
 
@@ -70,8 +70,8 @@ def test_whatever_the_vectors_the_parts_fit_together(data: st.DataObject, n: int
     found = cluster(texts, vectors, k=k, seed=seed)
     assert list(found.texts) == texts
     assert len(found.labels) == len(found.distances) == n
-    assert 1 <= found.found <= k
-    assert [each.id for each in found.clusters] == list(range(found.found))
+    assert 1 <= found.num_clusters <= k
+    assert [each.id for each in found.clusters] == list(range(found.num_clusters))
     sizes = [each.size for each in found.clusters]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes == np.bincount(found.labels).tolist()
@@ -106,19 +106,19 @@ def test_the_order_of_the_texts_does_not_decide_who_belongs_together() -> None:
 
 def test_one_text_is_one_cluster() -> None:
     found = cluster(["a lonely text"], np.ones((1, 5)))
-    assert found.found == 1
+    assert found.num_clusters == 1
     assert found.clusters[0].medoid == "a lonely text"
     assert found.distances[0] == pytest.approx(0, abs=1e-6)
-    assert found.remarks == ()
+    assert found.warnings == ()
 
 
 @pytest.mark.parametrize("method", ["kmeans", "hdbscan"])
 def test_equal_texts_are_one_cluster_and_it_says_so(method: str) -> None:
     found = cluster(["again"] * 23, np.full((23, 7), 0.5), method=method)  # type: ignore[arg-type]
-    assert found.found == 1
+    assert found.num_clusters == 1
     assert found.clusters[0].size == 23
     assert found.clusters[0].name == "again"
-    assert "one cluster" in found.remarks[0]
+    assert "one cluster" in found.warnings[0]
     assert found.outliers == ()
 
 
@@ -126,41 +126,41 @@ def test_repeated_texts_weigh_nothing_when_the_number_is_looked_for() -> None:
     texts, vectors, truth = planted(groups=3, each=11)
     repeated = np.concatenate([np.arange(33), np.zeros(300, int)])
     found = cluster([texts[i] for i in repeated], vectors[repeated])
-    assert found.found == 3
+    assert found.num_clusters == 3
     assert same_division(found.labels[:33], truth)
 
 
 def test_few_different_texts_stay_together_unless_asked() -> None:
     texts, vectors = ["a b", "c d", "e f"] * 5, np.tile(np.eye(3), (5, 1))
     found = cluster(texts, vectors)
-    assert found.found == 1
-    assert "3 different texts are too few" in found.remarks[0]
+    assert found.num_clusters == 1
+    assert "3 different texts are too few" in found.warnings[0]
     assert same_division(cluster(texts, vectors, k=3).labels, np.tile([0, 1, 2], 5))
 
 
 def test_k_of_one_is_one_cluster_named_by_its_most_frequent_words() -> None:
     found = cluster(["red fish", "blue fish", "fish"], np.eye(3), k=1)
-    assert found.found == 1
+    assert found.num_clusters == 1
     assert "fish" in found.clusters[0].name
 
 
 def test_more_clusters_than_different_vectors_are_told() -> None:
     found = cluster(["One", "one", "two", "TWO"], [[1, 0], [1, 0], [0, 1], [0, 1]], k=3)
-    assert found.found == 2
-    assert "2 clusters instead of 3" in found.remarks[0]
+    assert found.num_clusters == 2
+    assert "2 clusters instead of 3" in found.warnings[0]
 
 
 def test_vectors_without_groups_say_that_no_number_is_stable() -> None:
     vectors = np.random.default_rng(0).normal(size=(101, 97))
     found = cluster([f"text {i}" for i in range(101)], vectors)
-    assert "no number of clusters is stable" in found.remarks[0]
+    assert "no number of clusters is stable" in found.warnings[0]
 
 
 def test_texts_equally_far_from_each_other_are_all_outliers_with_hdbscan() -> None:
     found = cluster([f"text {i}" for i in range(13)], np.eye(13), method="hdbscan")
-    assert found.found == 0
+    assert found.num_clusters == 0
     assert [each.name for each in found.clusters] == ["outliers"]
-    assert "no cluster was found" in found.remarks[0]
+    assert "no cluster was found" in found.warnings[0]
 
 
 def test_a_text_far_from_its_centre_is_an_outlier() -> None:

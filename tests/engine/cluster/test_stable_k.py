@@ -22,7 +22,7 @@ def test_the_planted_number_is_chosen_and_every_stability_is_told(
 ) -> None:
     _, vectors, _ = planted(groups, each=37, seed=groups)
     told: dict[int, float] = {}
-    choice = choose_k(vectors, seed=0, tried=told.__setitem__)
+    choice = choose_k(vectors, seed=0, on_candidate=told.__setitem__)
     assert choice.k == groups
     assert choice.remark == ""
     assert choice.stability == told

@@ -16,7 +16,7 @@ from qkv.cli.app import main as qkv_main
 from qkv.engine.embed import embedder as stream
 
 TEXTS, KILLS = 2_000, 5
-stream.TEXTS = 64  # portions short enough to be killed in
+stream.BATCH_TEXTS = 64  # portions short enough to be killed in
 
 
 def main(place: Path) -> None:

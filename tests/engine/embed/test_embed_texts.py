@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.engine.embed.tiny_encoders import LENGTH, WIDTH, WORDS, encoder, sentences, tokenizer
 
 from qkv.engine.batching import batched_outputs, pooled_states
-from qkv.engine.embed import Embedder, embed, portions
+from qkv.engine.embed import Embedder, embed, text_batches
 from qkv.errors import DataError, QkvError, UsageError
 from qkv.model import Classify, First, Last, MaskedToken, Max, TextVector, build, preset
 from qkv.text import TOKENIZER_KINDS
@@ -61,7 +61,7 @@ def test_texts_are_read_as_training_and_evaluation_read_them(kind: str, marked: 
     cut = encode_texts(texts, reader, MODEL.config.context_length)
     found = embed(MODEL, reader, texts, long="truncate")
     assert found.vectors == pytest.approx(embed_texts(MODEL, cut), abs=1e-6)
-    assert found.long == cut.long >= 1
+    assert found.long_texts == cut.long_texts >= 1
 
 
 @settings(max_examples=30, deadline=None)
@@ -78,7 +78,7 @@ def test_a_text_that_fits_has_the_same_bits_whatever_is_done_with_long_ones() ->
     error = embed(MODEL, MARKED, TEXTS, long="error")
     for way in ("truncate", "average"):
         found = embed(MODEL, MARKED, texts, long=way)
-        assert found.long == 2
+        assert found.long_texts == 2
         assert np.array_equal(found.vectors[fits], error.vectors)
 
 
@@ -87,7 +87,7 @@ def test_truncate_is_the_vector_of_the_beginning() -> None:
     beginning = MARKED.decode(ids)
     assert MARKED.encode(beginning) == ids
     cut, whole = embed(MODEL, MARKED, [LONG], long="truncate"), embed(MODEL, MARKED, [beginning])
-    assert (cut.long, whole.long) == (1, 0)
+    assert (cut.long_texts, whole.long_texts) == (1, 0)
     assert cut.vectors == pytest.approx(whole.vectors, abs=1e-6)
 
 
@@ -104,13 +104,13 @@ def test_average_weighs_each_window_by_its_tokens(raw: bool) -> None:
     found = embed(model, MARKED, [TEXTS[0], LONG], long="average", raw=raw)
     wanted = mean if raw else mean / np.linalg.norm(mean)
     assert found.vectors[1] == pytest.approx(wanted, abs=1e-6)
-    assert found.long == 1
+    assert found.long_texts == 1
 
 
 def test_a_long_text_is_refused_by_its_number_with_both_sizes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 7)
+    monkeypatch.setattr("qkv.engine.embed.embedder.BATCH_TEXTS", 7)
     tokens = len(MARKED.encode(LONG))
     with pytest.raises(DataError, match=f"text 42 has {tokens} tokens .* at most {LENGTH - 2};"):
         embed(MODEL, MARKED, [*TEXTS, LONG])
@@ -188,7 +188,7 @@ def test_the_batch_changes_nothing_but_rounding() -> None:
 
 
 def test_progress_is_told_from_nothing_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 17)
+    monkeypatch.setattr("qkv.engine.embed.embedder.BATCH_TEXTS", 17)
     told: list[int] = []
     embed(MODEL, PLAIN, iter(TEXTS), progress=told.append)
     assert told == [0, 17, 34, 41]
@@ -198,15 +198,15 @@ def test_progress_is_told_from_nothing_to_all(monkeypatch: pytest.MonkeyPatch) -
 @given(st.lists(st.integers(0, 1 << 19), max_size=12), st.integers(0, 12))
 def test_portions_go_on_where_one_ended(sizes: list[int], at: int) -> None:
     texts = ["x" * size for size in sizes]
-    made = list(portions(texts))
+    made = list(text_batches(texts))
     assert [text for portion in made for text in portion] == texts
     assert all(made)
     done = sum(map(len, made[:at]))
-    assert list(portions(texts[done:])) == made[at:]
+    assert list(text_batches(texts[done:])) == made[at:]
 
 
 def test_what_fits_to_the_last_token_is_not_long() -> None:
     full = MARKED.decode(MARKED.encode(LONG)[: LENGTH - 2])
-    assert embed(MODEL, MARKED, [full], long="error").long == 0
+    assert embed(MODEL, MARKED, [full], long="error").long_texts == 0
     with pytest.raises(DataError, match=f"has {LENGTH - 1} tokens"):
         embed(MODEL, MARKED, [MARKED.decode(MARKED.encode(LONG)[: LENGTH - 1])])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.engine.embed.tiny_encoders import WIDTH, WORDS, encoder, sentences, tokenizer
 
-from qkv.engine.embed import Embedded, Embedder, Written, embed, embed_to_file
+from qkv.engine.embed import Embedder, Embeddings, VectorFile, embed, embed_to_file
 from qkv.errors import DataError, UsageError
 
 TEXTS = sentences(61)
@@ -23,25 +23,25 @@ EMBED = Embedder(encoder(), tokenizer(marked=True))
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qkv.engine.embed.embedder.TEXTS", 7)
+    monkeypatch.setattr("qkv.engine.embed.embedder.BATCH_TEXTS", 7)
 
 
 class Stopped:
     """Embeds so many portions, and is interrupted in the next."""
 
-    def __init__(self, portions: int) -> None:
-        self.left = portions + 1  # it is first asked for no text, to see how wide a vector is
+    def __init__(self, text_batches: int) -> None:
+        self.left = text_batches + 1  # it is first asked for no text, to see how wide a vector is
 
-    def __call__(self, texts: Sequence[str], first: int) -> Embedded:
+    def __call__(self, texts: Sequence[str], first: int) -> Embeddings:
         if not self.left:
             raise KeyboardInterrupt
         self.left -= 1
         return EMBED(texts, first)
 
 
-def stop(path: Path, portions: int, texts: Sequence[str] = TEXTS) -> None:
+def stop(path: Path, text_batches: int, texts: Sequence[str] = TEXTS) -> None:
     with pytest.raises(KeyboardInterrupt):
-        embed_to_file(Stopped(portions), texts, path, OPTIONS)
+        embed_to_file(Stopped(text_batches), texts, path, OPTIONS)
 
 
 def beside(path: Path) -> list[str]:
@@ -50,7 +50,7 @@ def beside(path: Path) -> list[str]:
 
 def test_the_file_is_the_one_numpy_would_save(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
-    assert embed_to_file(EMBED, iter(TEXTS), path, OPTIONS) == Written(61, 0)
+    assert embed_to_file(EMBED, iter(TEXTS), path, OPTIONS) == VectorFile(61, 0)
     vectors = embed(EMBED.model, EMBED.tokenizer, TEXTS).vectors
     np.save(tmp_path / "b.npy", vectors)
     assert path.read_bytes() == (tmp_path / "b.npy").read_bytes()
@@ -75,7 +75,7 @@ def test_a_parquet_file_has_the_texts_beside_their_vectors(tmp_path: Path) -> No
 @pytest.mark.parametrize("ending", FORMATS)
 def test_no_texts_are_a_file_without_rows(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
-    assert embed_to_file(EMBED, [], path, OPTIONS) == Written(0, 0)
+    assert embed_to_file(EMBED, [], path, OPTIONS) == VectorFile(0, 0)
     if ending == "npy":
         assert np.load(path).shape == (0, WIDTH)
     else:
@@ -87,16 +87,16 @@ def test_no_texts_are_a_file_without_rows(tmp_path: Path, ending: str) -> None:
 def test_wherever_it_is_interrupted_the_bytes_are_the_same(tmp_path: Path, ending: str) -> None:
     whole = tmp_path / f"whole.{ending}"
     embed_to_file(EMBED, TEXTS, whole, OPTIONS)
-    for portions in range(9):
-        path = tmp_path / f"{portions}.{ending}"
-        stop(path, portions)
+    for text_batches in range(9):
+        path = tmp_path / f"{text_batches}.{ending}"
+        stop(path, text_batches)
         assert not path.exists()
         with (tmp_path / f"{path.name}.part").open("ab") as part:
-            part.write(b"torn" * portions)  # a portion that was on its way
+            part.write(b"torn" * text_batches)  # a portion that was on its way
         told: list[int] = []
         found = embed_to_file(EMBED, TEXTS, path, OPTIONS, resume=True, progress=told.append)
-        assert found == Written(61, 0)
-        assert told[0] == 7 * portions
+        assert found == VectorFile(61, 0)
+        assert told[0] == 7 * text_batches
         assert path.read_bytes() == whole.read_bytes()
     assert len(beside(whole)) == 10  # nothing else is left
 
@@ -113,7 +113,7 @@ def test_stopped_between_its_last_two_deeds_it_is_finished(tmp_path: Path) -> No
     hashed.add(TEXTS)
     facts |= {"rows": 61, "texts": str(hashed), "finished": True}
     journal.write_text(json.dumps(facts))
-    assert embed_to_file(EMBED, TEXTS, path, OPTIONS, resume=True) == Written(61, 0)
+    assert embed_to_file(EMBED, TEXTS, path, OPTIONS, resume=True) == VectorFile(61, 0)
     assert path.read_bytes() == whole
     assert beside(path) == ["a.npy"]
 
@@ -124,8 +124,8 @@ def test_where_long_texts_were_an_error_another_way_can_be_chosen(tmp_path: Path
         embed_to_file(EMBED, texts, path, OPTIONS)
     other = Embedder(EMBED.model, EMBED.tokenizer, long="average")
     options = {**OPTIONS, "long": "average"}
-    assert embed_to_file(other, texts, path, options, resume=True) == Written(62, 1)
-    assert embed_to_file(other, texts, whole, options) == Written(62, 1)
+    assert embed_to_file(other, texts, path, options, resume=True) == VectorFile(62, 1)
+    assert embed_to_file(other, texts, whole, options) == VectorFile(62, 1)
     assert path.read_bytes() == whole.read_bytes()
 
 
@@ -168,7 +168,7 @@ def test_what_is_damaged_is_named_and_can_be_begun_again(tmp_path: Path) -> None
         journal.write_text(json.dumps(damage))
         with pytest.raises(DataError, match=r"a\.npy\.journal is damaged"):
             embed_to_file(EMBED, TEXTS, path, OPTIONS, resume=True)
-    assert embed_to_file(EMBED, TEXTS[:5], path, OPTIONS, force=True) == Written(5, 0)
+    assert embed_to_file(EMBED, TEXTS[:5], path, OPTIONS, force=True) == VectorFile(5, 0)
     assert beside(path) == ["a.npy"]
 
 
@@ -185,7 +185,7 @@ def test_nothing_is_replaced_unasked(tmp_path: Path) -> None:
 def test_places_that_cannot_be_written_are_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(texts: Sequence[str], first: int) -> Embedded:
+    def never(texts: Sequence[str], first: int) -> Embeddings:
         raise AssertionError("nothing should be computed")
 
     with pytest.raises(UsageError, match=r"must end in \.npy or \.parquet"):

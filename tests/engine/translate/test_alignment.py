@@ -16,7 +16,7 @@ from qkv.engine.translate.alignment import (
     cross_attention,
     decoded_spans,
     split_words,
-    tokens_of_words,
+    tokens_by_word,
     word_links,
 )
 from qkv.engine.translate.segments import segment_texts
@@ -129,7 +129,7 @@ def test_words_are_what_people_call_words(text: str, expected: list[str]) -> Non
 
 
 def test_a_token_of_two_words_is_shared_out() -> None:
-    assert tokens_of_words(split_words("a b"), [(0, 3)]) == [[(0, 0.5)], [(0, 0.5)]]
+    assert tokens_by_word(split_words("a b"), [(0, 3)]) == [[(0, 0.5)], [(0, 0.5)]]
 
 
 @settings(max_examples=60, deadline=None)

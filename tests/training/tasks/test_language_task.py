@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.data import Encoded, encode
+from qkv.data import TokenizedTexts, encode
 from qkv.errors import ConfigError, DataError
 from qkv.model import Decoder, build, preset
 from qkv.text import Tokenizer
@@ -17,11 +17,11 @@ from qkv.training.tasks.text_stream import window_starts, windows, windows_in_or
 END, VOCABULARY = 3, 97
 
 
-def packed_of(*documents: list[int]) -> Encoded:
-    return Encoded.of([[*document, END] for document in documents], VOCABULARY)
+def packed_of(*documents: list[int]) -> TokenizedTexts:
+    return TokenizedTexts.of([[*document, END] for document in documents], VOCABULARY)
 
 
-def stream(*lengths: int, seed: int = 0) -> Encoded:
+def stream(*lengths: int, seed: int = 0) -> TokenizedTexts:
     draws = np.random.default_rng(seed)
     return packed_of(*(draws.integers(5, VOCABULARY, length).tolist() for length in lengths))
 
@@ -112,7 +112,7 @@ def test_packed_equals_unpacked(name: str) -> None:
         together = task.loss(network, windows(packed, np.array([0]), len(packed.ids) - 1))
         apart = torch.zeros(())
         for begin, stop in zip(packed.starts, packed.starts[1:], strict=False):
-            alone = Encoded(packed.ids[begin:stop], np.array([0, stop - begin]))
+            alone = TokenizedTexts(packed.ids[begin:stop], np.array([0, stop - begin]))
             if stop - begin > 1:
                 apart += task.loss(network, windows(alone, np.array([0]), len(alone.ids) - 1))
     assert together.item() == pytest.approx(apart.item(), rel=1e-6)

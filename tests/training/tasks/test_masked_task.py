@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qkv.data import Encoded
+from qkv.data import TokenizedTexts
 from qkv.errors import ConfigError
 from qkv.model import Encoder, build, preset
 from qkv.training.tasks.masked import MaskedBatch, MaskedTask
@@ -15,10 +15,10 @@ from qkv.training.tasks.text_stream import Windows, windows
 END, MASK, SPECIAL, VOCABULARY = 3, 4, 5, 97
 
 
-def stream(*lengths: int, seed: int = 0) -> Encoded:
+def stream(*lengths: int, seed: int = 0) -> TokenizedTexts:
     draws = np.random.default_rng(seed)
     documents = [draws.integers(SPECIAL, VOCABULARY, n).tolist() for n in lengths]
-    return Encoded.of([[*document, END] for document in documents], VOCABULARY)
+    return TokenizedTexts.of([[*document, END] for document in documents], VOCABULARY)
 
 
 def window(*lengths: int) -> Windows:

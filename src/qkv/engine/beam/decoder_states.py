@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from qkv.attention import CrossLayerCache, KVCache, LayerCache, Mask
-from qkv.data.encoded import near_length
+from qkv.data.tokenized_texts import length_batches
 from qkv.engine.batching import PaddedBatch
 from qkv.model import Translator
 from qkv.model.view import real_lengths
@@ -237,7 +237,7 @@ def _encode(
     Sources of similar length are encoded together, so that next to nothing is padding.
     """
     lengths = np.array([[len(source)] for source in sources])
-    batches = near_length(lengths, ENCODER_TOKENS, np.random.default_rng(0))
+    batches = length_batches(lengths, ENCODER_TOKENS, np.random.default_rng(0))
     if len(batches) == 1:
         texts = PaddedBatch.of(sources, pad=0).to(device)
         return model.encode(texts.ids, texts.lengths), texts.lengths

@@ -1,14 +1,14 @@
 """Groups of similar texts, found in their vectors, named by their words, and told to people."""
 
-from qkv.engine.cluster.cluster_page import check_places, write_clustering
+from qkv.engine.cluster.cluster_page import check_output_paths, write_clustering
 from qkv.engine.cluster.clustering import (
     METHODS,
     OUTLIERS,
     Cluster,
     Clustering,
     Method,
+    check_cluster_args,
     cluster,
-    expect_possible,
 )
 
 __all__ = [
@@ -17,8 +17,8 @@ __all__ = [
     "Cluster",
     "Clustering",
     "Method",
-    "check_places",
+    "check_cluster_args",
+    "check_output_paths",
     "cluster",
-    "expect_possible",
     "write_clustering",
 ]

@@ -23,10 +23,10 @@ from qkv.engine.cluster.kmeans import (
     Labels,
     Vectors,
     directions,
-    find_centres,
-    nearest,
-    portions,
-    unit,
+    fit_centroids,
+    nearest_centroids,
+    normalize,
+    row_slices,
 )
 from qkv.errors import DataError
 
@@ -77,7 +77,7 @@ Tried = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
-class Choice:
+class KSelection:
     """The number of clusters, if it is known, and how stable each one that was tried is."""
 
     k: int | None
@@ -85,7 +85,9 @@ class Choice:
     remark: str = ""  # what a person should know, if anything
 
 
-def choose_k(vectors: Vectors, seed: int, tried: Tried = lambda k, stability: None) -> Choice:
+def choose_k(
+    vectors: Vectors, seed: int, on_candidate: Tried = lambda k, stability: None
+) -> KSelection:
     """The largest k that is about as stable as the best; at least 4 vectors are needed."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -94,23 +96,23 @@ def choose_k(vectors: Vectors, seed: int, tried: Tried = lambda k, stability: No
     for k in candidates(len(vectors)):
         with threadpool_limits(1):  # its products are small: more threads wait for each other
             found[k] = stability(few, k, seed)
-        tried(k, found[k])
+        on_candidate(k, found[k])
         if _enough(list(found.values())):
             break
     best = max(found, key=lambda k: found[k])
     if found[best] < UNSTABLE:
-        return Choice(best, found, _rough(best, found[best]))
-    return Choice(largest_stable(found), found)
+        return KSelection(best, found, _rough(best, found[best]))
+    return KSelection(largest_stable(found), found)
 
 
 def largest_stable(found: Mapping[int, float]) -> int:
     """Of these candidates, smallest first, with their stability, the one to take."""
-    tried = list(found)
+    on_candidate = list(found)
     least = max(found.values()) - CLOSE
-    at = max(i for i, k in enumerate(tried) if found[k] >= least)
-    while at and found[tried[at - 1]] > found[tried[at]] + CLEARLY:
+    at = max(i for i, k in enumerate(on_candidate) if found[k] >= least)
+    while at and found[on_candidate[at - 1]] > found[on_candidate[at]] + CLEARLY:
         at -= 1
-    return tried[at]
+    return on_candidate[at]
 
 
 def candidates(count: int) -> list[int]:
@@ -130,7 +132,7 @@ def stability(vectors: Vectors, k: int, seed: int) -> float:
         other = np.sort(order[-half:])
         both = vectors[np.union1d(one, other)]
         labels = [
-            nearest(both, find_centres(vectors[of], k, seed + pair, STARTS))[0]
+            nearest_centroids(both, fit_centroids(vectors[of], k, seed + pair, STARTS))[0]
             for of in (one, other)
         ]
         agreements.append(adjusted_rand_score(*labels))
@@ -143,7 +145,7 @@ def _reduced(vectors: Vectors, seed: int) -> Vectors:
         return vectors
     seen = vectors[np.random.default_rng(seed).permutation(len(vectors))[:SEEN]]
     along = np.linalg.eigh(seen.T @ seen)[1][:, -WIDTH:]
-    return unit(np.asarray(vectors @ along, np.float32))
+    return normalize(np.asarray(vectors @ along, np.float32))
 
 
 def _enough(found: Sequence[float]) -> bool:
@@ -183,7 +185,7 @@ NEIGHBOURS = 5
 PORTION = 1_024
 
 
-def dense_labels(vectors: Vectors, seed: int) -> Labels:
+def hdbscan_labels(vectors: Vectors, seed: int) -> Labels:
     """The number of each vector's cluster, −1 for those that lie between all of them: (n,)."""
     if len(vectors) < 2 * SMALLEST:
         raise DataError(
@@ -216,7 +218,7 @@ def _joined(
 ) -> Labels:
     """The label of the nearest vector of the sample, for all: a sampled one is its own nearest."""
     found = np.empty(len(vectors), np.int64)
-    for part in portions(len(vectors), PORTION):
+    for part in row_slices(len(vectors), PORTION):
         likeness = (
             _reduced_for_density(vectors[part], centre, along) @ sample.T
         )  # (portion, sample)
@@ -225,4 +227,4 @@ def _joined(
 
 
 def _reduced_for_density(vectors: Vectors, centre: Vectors, along: Vectors) -> Vectors:
-    return unit(np.asarray((vectors - centre) @ along, np.float32))
+    return normalize(np.asarray((vectors - centre) @ along, np.float32))

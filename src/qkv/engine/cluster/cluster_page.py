@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qkv.data.files import either
+from qkv.data.files import join_or
 from qkv.engine.cluster.clustering import OUTLIERS, Cluster, Clustering
-from qkv.engine.cluster.kmeans import Labels, Vectors, principal, unit
+from qkv.engine.cluster.kmeans import Labels, Vectors, normalize, principal
 from qkv.errors import UsageError
 from qkv.files import atomic_write, write_error_message
 from qkv.report.html import document, escape, paragraph, section, table
@@ -63,7 +63,7 @@ SHAPES: tuple[tuple[str, Shape], ...] = (
 )
 
 
-def picture(clustering: Clustering, shown: Labels, at: Vectors) -> str:
+def scatter_svg(clustering: Clustering, shown: Labels, at: Vectors) -> str:
     """The shown texts (n,) at their places (n, 2), as SVG."""
     x = EDGE + at[:, 0] * (WIDTH - 2 * EDGE)
     y = EDGE + at[:, 1] * (HEIGHT - 2 * EDGE)
@@ -124,16 +124,16 @@ FEWEST = 8  # points below which the first two components are the map
 NEIGHBOURS = 30  # t-SNE's perplexity
 
 
-def sampled(clustering: Clustering, seed: int) -> NDArray[np.int64]:
+def sample_indices(clustering: Clustering, seed: int) -> NDArray[np.int64]:
     """The numbers of the texts that are shown, in order."""
     count = len(clustering.texts)
     drawn = np.random.default_rng(seed).permutation(count)[:POINTS]
     return np.union1d(drawn, [each.nearest[0] for each in clustering.clusters])
 
 
-def places(vectors: ArrayLike, seed: int) -> Vectors:
+def map_positions(vectors: ArrayLike, seed: int) -> Vectors:
     """A place for each vector (n, D): (n, 2), each from 0 to 1."""
-    few = principal(unit(np.asarray(vectors, np.float32)), MAP_WIDTH)
+    few = principal(normalize(np.asarray(vectors, np.float32)), MAP_WIDTH)
     first = np.zeros((len(few), 2), np.float32)
     first[:, : few.shape[1]] = few[:, :2]
     spread = float(first[:, 0].std())
@@ -169,8 +169,8 @@ METHODS = {
 
 def page(clustering: Clustering, vectors: ArrayLike, title: str, seed: int) -> str:
     """The whole page: a map, the clusters, what lies far out, and how it was done."""
-    shown = sampled(clustering, seed)
-    at = places(np.asarray(vectors)[shown], seed)
+    shown = sample_indices(clustering, seed)
+    at = map_positions(np.asarray(vectors)[shown], seed)
     sections = (
         section("Map", _figure(clustering, shown, at)),
         section("Clusters", _clusters(clustering)),
@@ -182,7 +182,7 @@ def page(clustering: Clustering, vectors: ArrayLike, title: str, seed: int) -> s
 
 def _verdict(clustering: Clustering) -> str:
     count = len(clustering.texts)
-    found = clustering.found
+    found = clustering.num_clusters
     far = len(clustering.outliers)
     if count == 1:
         texts = "1 text"
@@ -210,7 +210,7 @@ def _figure(clustering: Clustering, shown: Labels, at: Vectors) -> str:
         "of the clusters below. Point at a sign to read its text."
     )
     caption = f'<figcaption id="map">{escape(words)}</figcaption>'
-    return f"<figure>\n{picture(clustering, shown, at)}\n{caption}\n</figure>"
+    return f"<figure>\n{scatter_svg(clustering, shown, at)}\n{caption}\n</figure>"
 
 
 def _clusters(clustering: Clustering) -> str:
@@ -253,7 +253,7 @@ def _how(clustering: Clustering, seed: int) -> list[str]:
     parts = [
         paragraph(f"By {METHODS[clustering.method]}. Seed {seed}."),
         paragraph("Distance is 1 − cosine to the centre of the cluster: 0 is the centre itself."),
-        *map(paragraph, clustering.remarks),
+        *map(paragraph, clustering.warnings),
     ]
     if clustering.stability:
         rows = [(f"{k}", f"{value:.3f}") for k, value in clustering.stability.items()]
@@ -274,11 +274,11 @@ ENDINGS = (".html", ".csv")
 COLUMNS = ("text", "cluster", "distance", "name")
 
 
-def check_places(paths: Sequence[Path]) -> None:
+def check_output_paths(paths: Sequence[Path]) -> None:
     """Refuse what cannot be written, before any work is done."""
     for path in paths:
         if path.suffix.lower() not in ENDINGS:
-            raise UsageError(f"cannot write {path}; the name must end in {either(ENDINGS)}")
+            raise UsageError(f"cannot write {path}; the name must end in {join_or(ENDINGS)}")
         if path.is_dir():
             raise UsageError(f"{path} is a folder; name a file in it")
         if not path.parent.is_dir():
@@ -294,7 +294,7 @@ def write_clustering(
     seed: int = 0,
 ) -> None:
     """One file at each place, as its ending says; an old one stays until the new one is whole."""
-    check_places(paths)
+    check_output_paths(paths)
     for path in paths:
         if path.suffix.lower() == ".csv":
             content = cluster_table(clustering)

@@ -10,8 +10,16 @@ from numpy.typing import ArrayLike, NDArray
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import PreTokenizer, Split
 
-from qkv.engine.cluster.choose_k import Choice, Tried, choose_k, dense_labels
-from qkv.engine.cluster.kmeans import Labels, Vectors, find_centres, means, members, nearest, unit
+from qkv.engine.cluster.choose_k import KSelection, Tried, choose_k, hdbscan_labels
+from qkv.engine.cluster.kmeans import (
+    Labels,
+    Vectors,
+    centroids_of,
+    fit_centroids,
+    members,
+    nearest_centroids,
+    normalize,
+)
 from qkv.errors import DataError, UsageError, unknown
 
 # FOLDED engine/cluster/clustering: What was found: the cluster of each text, how far it lies
@@ -67,10 +75,10 @@ class Clustering:
     outliers: tuple[int, ...]  # the numbers of texts that lie far out, the farthest first
     method: str
     stability: Mapping[int, float] = field(default_factory=dict)  # of each k tried, if k was chosen
-    remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
-    def found(self) -> int:
+    def num_clusters(self) -> int:
         """How many clusters there are, the outliers not counted."""
         return sum(each.id != OUTLIERS for each in self.clusters)
 
@@ -101,7 +109,7 @@ def word_spans(text: str) -> list[Span]:
     return [span for _, span in _cut(rf"{WORD}|[{UNSPACED}]|{SIGN}").pre_tokenize_str(text)]
 
 
-def tokens_of_words(text: str, tokens: Sequence[Span]) -> list[tuple[Span | None, list[int]]]:
+def tokens_by_word(text: str, tokens: Sequence[Span]) -> list[tuple[Span | None, list[int]]]:
     """The tokens (by the characters each covers) that share a word, in order.
 
     Each group with all the characters of its words; a token may cover several. Tokens that cover
@@ -131,7 +139,7 @@ def tokens_of_words(text: str, tokens: Sequence[Span]) -> list[tuple[Span | None
     return found
 
 
-def counted_words(text: str) -> list[str]:
+def cluster_terms(text: str) -> list[str]:
     """What a text is counted by, in lower case: words of two characters or more, no numbers."""
     lower = text.lower()
     words = [word for word, _ in _cut(WORD).pre_tokenize_str(lower)]
@@ -152,7 +160,9 @@ WORDS = 3  # in a name
 CHARACTERS = 40  # of a text that has to serve as one
 
 
-def names(texts: Sequence[str], labels: Labels, count: int, medoids: Sequence[str]) -> list[str]:
+def cluster_names(
+    texts: Sequence[str], labels: Labels, count: int, medoids: Sequence[str]
+) -> list[str]:
     """A name for each of the clusters 0 … count − 1; other labels are not looked at.
 
     A cluster without any word is named by its medoid.
@@ -189,7 +199,7 @@ def _counted(texts: Sequence[str], labels: Labels, count: int) -> tuple[list[str
     """The words, and in how many texts of each cluster each one stands: (count, words)."""
     from sklearn.feature_extraction.text import CountVectorizer  # type: ignore[import-untyped]
 
-    vectorizer = CountVectorizer(analyzer=counted_words, binary=True)
+    vectorizer = CountVectorizer(analyzer=cluster_terms, binary=True)
     try:
         docs = vectorizer.fit_transform(texts)  # (n, words)
     except ValueError:  # scikit-learn's word for an empty vocabulary
@@ -205,7 +215,7 @@ Distances = NDArray[np.float64]
 
 
 def described(
-    texts: Sequence[str], vectors: Vectors, labels: Labels, method: str, choice: Choice
+    texts: Sequence[str], vectors: Vectors, labels: Labels, method: str, choice: KSelection
 ) -> Clustering:
     """The clusters numbered by size, with all that is said of them; −1 are outliers."""
     labels = _by_size(labels)
@@ -214,7 +224,7 @@ def described(
     ids = [*range(count), *([OUTLIERS] if (labels == OUTLIERS).any() else [])]
     near = {each: _nearest(labels, distances, each) for each in ids}
     medoids = {each: texts[near[each][0]] for each in ids}
-    called = names(texts, labels, count, [medoids[each] for each in range(count)])
+    called = cluster_names(texts, labels, count, [medoids[each] for each in range(count)])
     clusters = tuple(
         Cluster(
             id=each,
@@ -226,8 +236,8 @@ def described(
         for each in ids
     )
     far = _far_out(labels, distances)
-    remarks = _remarks(count, choice)
-    return Clustering(texts, labels, distances, clusters, far, method, choice.stability, remarks)
+    warnings = _remarks(count, choice)
+    return Clustering(texts, labels, distances, clusters, far, method, choice.stability, warnings)
 
 
 def _by_size(labels: Labels) -> Labels:
@@ -243,10 +253,10 @@ def _by_size(labels: Labels) -> Labels:
 def _distances(vectors: Vectors, labels: Labels, count: int) -> Distances:
     """1 − cosine to the text's own centre; of an outlier to the nearest one, if there is any."""
     if count:
-        centres = means(vectors, labels, count)
+        centres = centroids_of(vectors, labels, count)
     else:
-        centres = unit(vectors.mean(axis=0)[None])
-    own = np.where(labels == OUTLIERS, nearest(vectors, centres)[0], labels)
+        centres = normalize(vectors.mean(axis=0)[None])
+    own = np.where(labels == OUTLIERS, nearest_centroids(vectors, centres)[0], labels)
     cosines = np.empty(len(vectors))
     for each in range(len(centres)):
         inside = np.flatnonzero(own == each)
@@ -271,7 +281,7 @@ def _far_out(labels: Labels, distances: Distances) -> tuple[int, ...]:
     return tuple(numbers[np.argsort(-distances[numbers], kind="stable")].tolist())
 
 
-def _remarks(count: int, choice: Choice) -> tuple[str, ...]:
+def _remarks(count: int, choice: KSelection) -> tuple[str, ...]:
     said = [choice.remark] if choice.remark else []
     if not count:
         said.append("no cluster was found: all texts are outliers; try --method kmeans")
@@ -296,35 +306,35 @@ def cluster(
     k: int | None = None,
     method: Method = "kmeans",
     seed: int = 0,
-    tried: Tried = lambda k, stability: None,
+    on_candidate: Tried = lambda k, stability: None,
 ) -> Clustering:
     """Groups of texts whose vectors (n, D) point the same way; the same seed, the same groups.
 
     k-means makes k of them, or as many as two samples agree on; `tried` is told the stability of
     each number that was tried. HDBSCAN finds their number itself and leaves outliers over.
     """
-    expect_possible(texts, k, method)
+    check_cluster_args(texts, k, method)
     given = _checked(texts, vectors)
-    choice = Choice(k)
+    choice = KSelection(k)
     if np.abs(given - given[0]).max() < ALIKE:
         if len(texts) > 1:
             said = "all vectors are the same, so there is one cluster"
         else:
             said = ""
         labels = np.zeros(len(texts), np.int64)
-        choice = Choice(1, {}, said)
+        choice = KSelection(1, {}, said)
     elif method == "hdbscan":
-        labels = dense_labels(given, seed)
+        labels = hdbscan_labels(given, seed)
     else:
         if k is None:
-            choice = _chosen(texts, given, seed, tried)
+            choice = _chosen(texts, given, seed, on_candidate)
         else:
             choice = choice
         labels = _divided(given, choice, seed)
     return described(texts, given, labels, method, choice)
 
 
-def expect_possible(texts: Sequence[str], k: int | None, method: str) -> None:
+def check_cluster_args(texts: Sequence[str], k: int | None, method: str) -> None:
     """Refuse a number of clusters that cannot be, before any work is done."""
     if method not in METHODS:
         raise UsageError(unknown("method", method, METHODS))
@@ -342,18 +352,18 @@ def expect_possible(texts: Sequence[str], k: int | None, method: str) -> None:
         )
 
 
-def _divided(vectors: Vectors, choice: Choice, seed: int) -> Labels:
+def _divided(vectors: Vectors, choice: KSelection, seed: int) -> Labels:
     assert choice.k is not None
-    return nearest(vectors, find_centres(vectors, choice.k, seed))[0]
+    return nearest_centroids(vectors, fit_centroids(vectors, choice.k, seed))[0]
 
 
-def _chosen(texts: Sequence[str], vectors: Vectors, seed: int, tried: Tried) -> Choice:
+def _chosen(texts: Sequence[str], vectors: Vectors, seed: int, on_candidate: Tried) -> KSelection:
     """How many clusters the different texts have: one that is repeated says nothing new."""
     first = {text: number for number, text in reversed(list(enumerate(texts)))}
     if len(first) < FEWEST:
         said = f"{len(first)} different texts are too few to look for groups in; say how many: -k"
-        return Choice(1, {}, said)
-    return choose_k(vectors[sorted(first.values())], seed, tried)
+        return KSelection(1, {}, said)
+    return choose_k(vectors[sorted(first.values())], seed, on_candidate)
 
 
 def _checked(texts: Sequence[str], vectors: ArrayLike) -> Vectors:
@@ -367,4 +377,4 @@ def _checked(texts: Sequence[str], vectors: ArrayLike) -> Vectors:
     if not np.isfinite(given).all():
         at = int(np.flatnonzero(~np.isfinite(given).all(axis=1))[0])
         raise DataError(f"the vector of text {at + 1} holds numbers that are not finite")
-    return unit(given)
+    return normalize(given)

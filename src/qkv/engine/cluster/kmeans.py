@@ -36,7 +36,7 @@ ENOUGH = 1e-5  # a round that brings less than this share ends it
 PORTION = 4_096  # vectors at a time
 
 
-def find_centres(vectors: Vectors, k: int, seed: int, starts: int = STARTS) -> Vectors:
+def fit_centroids(vectors: Vectors, k: int, seed: int, starts: int = STARTS) -> Vectors:
     """The centres (k, D) with the largest sum of cosines that was found."""
     draws = np.random.default_rng(seed)
     size = min(len(vectors), max(SAMPLE, A_CENTRE * k))
@@ -49,20 +49,20 @@ def find_centres(vectors: Vectors, k: int, seed: int, starts: int = STARTS) -> V
     return _settled(vectors, centres)[1]
 
 
-def nearest(vectors: Vectors, centres: Vectors) -> tuple[Labels, Vectors]:
+def nearest_centroids(vectors: Vectors, centres: Vectors) -> tuple[Labels, Vectors]:
     """For each vector the number of its nearest centre, and its cosine with it: (n,) each."""
     labels = np.empty(len(vectors), np.int64)
     cosines = np.empty(len(vectors), np.float32)
-    for part in portions(len(vectors)):
+    for part in row_slices(len(vectors)):
         likeness = vectors[part] @ centres.T  # (portion, k)
         labels[part] = likeness.argmax(axis=1)
         cosines[part] = likeness.max(axis=1)
     return labels, cosines
 
 
-def means(vectors: Vectors, labels: Labels, k: int) -> Vectors:
+def centroids_of(vectors: Vectors, labels: Labels, k: int) -> Vectors:
     """The mean of each label's vectors at length 1, (k, D); zeros for a label nobody has."""
-    return unit(np.asarray(members(labels, k) @ vectors))
+    return normalize(np.asarray(members(labels, k) @ vectors))
 
 
 def members(labels: Labels, k: int) -> Any:
@@ -77,13 +77,13 @@ def members(labels: Labels, k: int) -> Any:
     return csr_matrix((ones, (labels[inside], inside)), shape=(k, len(labels)))
 
 
-def unit(vectors: Vectors) -> Vectors:
+def normalize(vectors: Vectors) -> Vectors:
     """The same directions at length 1; zeros stay zeros."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
 
 
-def portions(count: int, size: int = PORTION) -> Iterator[slice]:
+def row_slices(count: int, size: int = PORTION) -> Iterator[slice]:
     """All of them, some at a time."""
     return (slice(at, at + size) for at in range(0, count, size))
 
@@ -111,13 +111,13 @@ def _settled(vectors: Vectors, centres: Vectors) -> tuple[float, Vectors]:
     """Vectors to centres and centres to means by turns, until little changes: the sum, and them."""
     before = -np.inf
     for _ in range(ROUNDS):
-        labels, cosines = nearest(vectors, centres)
+        labels, cosines = nearest_centroids(vectors, centres)
         total = float(cosines.sum(dtype=np.float64))
         if total - before <= ENOUGH * abs(total):
             break
         before = total
         _fill_empty(labels, cosines, len(centres))
-        centres = means(vectors, labels, len(centres))
+        centres = centroids_of(vectors, labels, len(centres))
     return total, centres
 
 
@@ -133,7 +133,7 @@ def directions(vectors: Vectors, width: int) -> tuple[Vectors, Vectors]:
     """The mean (D,) and the `width` directions (D, width) with the largest spread, or all D."""
     centre = vectors.mean(axis=0, dtype=np.float64)
     spread = np.zeros((vectors.shape[1], vectors.shape[1]))
-    for part in portions(len(vectors)):
+    for part in row_slices(len(vectors)):
         gone = vectors[part] - centre
         spread += gone.T @ gone
     found = np.linalg.eigh(spread)[1][:, ::-1][:, :width]

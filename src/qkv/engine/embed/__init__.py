@@ -1,16 +1,23 @@
 """A vector for each text: of a few in memory, or of a file larger than memory on disk."""
 
-from qkv.engine.embed.embedder import LONG, Embedded, Embedder, Long, embed, portions
-from qkv.engine.embed.vector_files import Written, embed_to_file, expect_place
+from qkv.engine.embed.embedder import (
+    LONG_TEXT_POLICIES,
+    Embedder,
+    Embeddings,
+    LongTextPolicy,
+    embed,
+    text_batches,
+)
+from qkv.engine.embed.vector_files import VectorFile, check_vector_path, embed_to_file
 
 __all__ = [
-    "LONG",
-    "Embedded",
+    "LONG_TEXT_POLICIES",
     "Embedder",
-    "Long",
-    "Written",
+    "Embeddings",
+    "LongTextPolicy",
+    "VectorFile",
+    "check_vector_path",
     "embed",
     "embed_to_file",
-    "expect_place",
-    "portions",
+    "text_batches",
 ]

@@ -41,18 +41,18 @@ from qkv.text.vocab_training import check_no_surrogates
 #   are longer than it reads.
 
 # a portion is closed when it has either
-TEXTS = 1024
-CHARACTERS = 1 << 20
+BATCH_TEXTS = 1024
+BATCH_CHARACTERS = 1 << 20
 
 
-def portions(texts: Iterable[str]) -> Iterator[list[str]]:
+def text_batches(texts: Iterable[str]) -> Iterator[list[str]]:
     """All texts in their order; no portion is empty."""
     portion: list[str] = []
     size = 0
     for text in texts:
         portion.append(text)
         size += len(text)
-        if len(portion) >= TEXTS or size >= CHARACTERS:
+        if len(portion) >= BATCH_TEXTS or size >= BATCH_CHARACTERS:
             yield portion
             portion = []
             size = 0
@@ -60,7 +60,7 @@ def portions(texts: Iterable[str]) -> Iterator[list[str]]:
         yield portion
 
 
-def with_vectors(model: Model, raw: bool) -> Encoder:
+def embedding_model(model: Model, raw: bool) -> Encoder:
     """The encoder, answering with a vector a text; `raw`: as it was before any normalisation.
 
     What is not the model itself shares all of its weights.
@@ -84,7 +84,7 @@ def with_vectors(model: Model, raw: bool) -> Encoder:
     return _answering(model, TextVector(pooling=pooling, normalize=False), nn.Identity())
 
 
-def borrowed(model: Model) -> str | None:
+def pooling_note(model: Model) -> str | None:
     """What a person should know of the vectors, if the model was not made to give any."""
     if isinstance(model.config.output, TextVector):
         return None
@@ -103,9 +103,9 @@ def _answering(model: Encoder, output: TextVector, change: nn.Module) -> Encoder
     return other
 
 
-Long = Literal["error", "truncate", "average"]
+LongTextPolicy = Literal["error", "truncate", "average"]
 
-LONG: tuple[str, ...] = get_args(Long)
+LONG_TEXT_POLICIES: tuple[str, ...] = get_args(LongTextPolicy)
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,13 @@ class Windows:
     tokens: list[int]  # of the text in each window, marks aside
 
     @property
-    def long(self) -> int:
+    def long_texts(self) -> int:
         """How many texts do not fit."""
         return len(set(self.owners))
 
-    def ask(self, answer: Callable[[list[list[int]]], Tensor], width: int) -> Tensor:
+    def outputs(self, answer: Callable[[list[list[int]]], Tensor], width: int) -> Tensor:
         """An answer for each text (N, width), in float64: of windows the mean, by their tokens."""
-        found = torch.zeros(len(self.places) + self.long, width, dtype=torch.float64)
+        found = torch.zeros(len(self.places) + self.long_texts, width, dtype=torch.float64)
         if self.fitting:
             found[self.places] = answer(self.fitting).double()
         if self.windows:
@@ -141,16 +141,16 @@ class Windows:
         return found
 
 
-def read(
-    tokenizer: Tokenizer, texts: Sequence[str], reads: int, long: Long, first: int = 1
+def tokenize_windows(
+    tokenizer: Tokenizer, texts: Sequence[str], reads: int, long: LongTextPolicy, first: int = 1
 ) -> Windows:
     """The texts with the tokenizer's marks around, for a model that reads so many tokens.
 
     A longer one is refused, cut, or taken in windows of that length, without overlap and each
     with its marks. `first` is the number of the first text, for the message.
     """
-    if long not in LONG:
-        raise UsageError(unknown("way with long texts", long, LONG))
+    if long not in LONG_TEXT_POLICIES:
+        raise UsageError(unknown("way with long texts", long, LONG_TEXT_POLICIES))
     marks = len(tokenizer.add_special_tokens((), reads))
     room = reads - marks
     if room < 1:
@@ -196,11 +196,11 @@ Progress = Callable[[int], None]  # told how many texts are done: once before, t
 
 
 @dataclass(frozen=True, eq=False)
-class Embedded:
+class Embeddings:
     """vectors (n, D); long: how many of the texts were longer than the model reads."""
 
     vectors: Vectors
-    long: int
+    long_texts: int
 
 
 def embed(
@@ -209,10 +209,10 @@ def embed(
     texts: Iterable[str],
     *,
     raw: bool = False,
-    long: Long = "error",
+    long: LongTextPolicy = "error",
     batch_tokens: int | None = None,
     progress: Progress | None = None,
-) -> Embedded:
+) -> Embeddings:
     """The vectors of all texts, in their order.
 
     Rows have length 1, or with `raw` the one they came out with. A text of no token at all, not
@@ -226,13 +226,13 @@ def embed(
     found = [embedder(())]
     done = 0
     count = 0
-    for portion in portions(several(texts)):
+    for portion in text_batches(check_text_list(texts)):
         part = embedder(portion, done + 1)
         found.append(part)
         done = done + len(portion)
-        count = count + part.long
+        count = count + part.long_texts
         tell(done)
-    return Embedded(np.concatenate([part.vectors for part in found]), count)
+    return Embeddings(np.concatenate([part.vectors for part in found]), count)
 
 
 class Embedder:
@@ -244,33 +244,33 @@ class Embedder:
         tokenizer: Tokenizer,
         *,
         raw: bool = False,
-        long: Long = "error",
+        long: LongTextPolicy = "error",
         batch_tokens: int | None = None,
     ) -> None:
-        self.model = with_vectors(model, raw)
+        self.model = embedding_model(model, raw)
         self.tokenizer = tokenizer
         self.raw = raw
         self.long = long
-        self.budget = expect_budget(batch_tokens)
+        self.budget = batching_args(batch_tokens)
 
-    def __call__(self, texts: Sequence[str], first: int = 1) -> Embedded:
+    def __call__(self, texts: Sequence[str], first: int = 1) -> Embeddings:
         """The vectors of these texts, of which the first has that number in the whole."""
         config = self.model.config
-        seen = read(self.tokenizer, texts, config.context_length, self.long, first)
-        vectors = seen.ask(self._answer, config.encoder.width).float()
+        seen = tokenize_windows(self.tokenizer, texts, config.context_length, self.long, first)
+        vectors = seen.outputs(self._answer, config.encoder.width).float()
         if not self.raw:
             vectors = F.normalize(vectors, dim=-1)
         wrong = (~vectors.isfinite().all(dim=-1)).nonzero()
         if len(wrong):
             number = first + int(wrong[0])
             raise QkvError(f"the vector of text {number:,} is not finite; the weights are damaged")
-        return Embedded(vectors.numpy(), seen.long)
+        return Embeddings(vectors.numpy(), seen.long_texts)
 
     def _answer(self, ids: list[list[int]]) -> Tensor:
         return batched_outputs(self.model, ids, **self.budget)
 
 
-def expect_budget(batch_tokens: int | None) -> dict[str, int]:
+def batching_args(batch_tokens: int | None) -> dict[str, int]:
     """The argument that says how many tokens are computed at a time, if anything is said."""
     if batch_tokens is None:
         return {}
@@ -279,7 +279,7 @@ def expect_budget(batch_tokens: int | None) -> dict[str, int]:
     return {"batch_tokens": batch_tokens}
 
 
-def several(texts: Iterable[str]) -> Iterable[str]:
+def check_text_list(texts: Iterable[str]) -> Iterable[str]:
     """The same, unless it is a single text, whose letters would each be taken for one."""
     if isinstance(texts, str):
         raise UsageError("give a list of texts; a single one is a list of one, [text]")

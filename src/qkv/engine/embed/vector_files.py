@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from qkv.engine.embed.embedder import Embedded, Progress, Vectors, portions
+from qkv.engine.embed.embedder import Embeddings, Progress, Vectors, text_batches
 from qkv.errors import DataError, UsageError
 from qkv.files import atomic_write, read_json, write_error_message
 
@@ -239,15 +239,15 @@ def expect_pyarrow() -> Any:
 
 FORMATS: dict[str, type[Part]] = {kind.ending: kind for kind in (Npy, Parquet)}
 
-Embed = Callable[[Sequence[str], int], Embedded]  # texts, and the number of the first of them
+Embed = Callable[[Sequence[str], int], Embeddings]  # texts, and the number of the first of them
 
 
 @dataclass(frozen=True)
-class Written:
+class VectorFile:
     """How many vectors are in the file, and of how many texts that were longer than is read."""
 
     rows: int
-    long: int
+    long_texts: int
 
 
 def embed_to_file(
@@ -259,14 +259,14 @@ def embed_to_file(
     resume: bool = False,
     force: bool = False,
     progress: Progress | None = None,
-) -> Written:
+) -> VectorFile:
     """Write a row for each text to a .npy or .parquet file, which is there once it is whole.
 
     `options` is what decides the vectors: the hash of the model, and how it is asked. With
     `resume` an interrupted file is gone on with, if they are the same and the texts too; the bytes
     are those of a run that was never interrupted, where one thread computes.
     """
-    expect_place(path, resume=resume, force=force)
+    check_vector_path(path, resume=resume, force=force)
     tell = progress or (lambda done: None)
     stream = iter(texts)
     hashed = Fingerprint()
@@ -284,15 +284,15 @@ def embed_to_file(
                     f"pass --force to begin again"
                 )
             journal_of(path).unlink()
-            return Written(kept.rows, kept.long)
+            return VectorFile(kept.rows, kept.long)
     rows, long = (0, 0) if kept is None else (kept.rows, kept.long)
     with _opened(path, embed((), 1).vectors.shape[1], kept) as part:
         tell(rows)
-        for portion in portions(stream):
+        for portion in text_batches(stream):
             found = embed(portion, rows + 1)
             hashed.add(portion)
             rows = rows + len(portion)
-            long = long + found.long
+            long = long + found.long_texts
             with _writing(path):
                 part.add(portion, found.vectors)
                 size = part.flush()
@@ -303,10 +303,10 @@ def embed_to_file(
             Journal(rows, size, long, str(hashed), options, True).write(journal_of(path))
             part.finish(rows, path)
             journal_of(path).unlink()
-    return Written(rows, long)
+    return VectorFile(rows, long)
 
 
-def expect_place(path: Path, *, resume: bool = False, force: bool = False) -> None:
+def check_vector_path(path: Path, *, resume: bool = False, force: bool = False) -> None:
     """Refuses a file that could not be written, or would replace what nobody said to replace."""
     if resume and force:
         raise UsageError("--resume and --force exclude each other; give one of them")
@@ -368,7 +368,7 @@ def _writing(path: Path) -> Iterator[None]:
 def _pass_over(texts: Iterator[str], kept: Journal, hashed: Fingerprint, path: Path) -> None:
     """Go to the first text that is not done, and make sure that those before are the same."""
     seen = 0
-    for portion in portions(islice(texts, kept.rows)):
+    for portion in text_batches(islice(texts, kept.rows)):
         hashed.add(portion)
         seen += len(portion)
     if seen < kept.rows or str(hashed) != kept.texts:

@@ -152,10 +152,10 @@ def word_links(
     """
     sources = split_words(source)
     targets = split_words(target)
-    columns = tokens_of_words(sources, source_spans)
+    columns = tokens_by_word(sources, source_spans)
     rows = weights.tolist()
     links = list[Link]()
-    for word, tokens in zip(targets, tokens_of_words(targets, target_spans), strict=True):
+    for word, tokens in zip(targets, tokens_by_word(targets, target_spans), strict=True):
         total = sum(fraction for _, fraction in tokens)
         if not total or not sources:
             continue
@@ -184,7 +184,7 @@ def split_words(text: str) -> list[Word]:
     return words
 
 
-def tokens_of_words(words: Sequence[Word], spans: Sequence[Span]) -> list[list[tuple[int, float]]]:
+def tokens_by_word(words: Sequence[Word], spans: Sequence[Span]) -> list[list[tuple[int, float]]]:
     """For each word the indices of the tokens that cover some of it, and the fraction of each.
 
     A token counts once in all: one that covers two words is divided between them.

@@ -7,7 +7,7 @@ make two texts similar is tested by deleting them.
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from qkv.engine.embed.embedder import borrowed, with_vectors
+from qkv.engine.embed.embedder import embedding_model, pooling_note
 from qkv.engine.engine import purpose_of
 from qkv.engine.similar import Similarity, similar
 from qkv.errors import UsageError
@@ -113,7 +113,7 @@ def why_similar(
     Words of both texts are ranked and deleted together.
     """
     similarity = similar(model, tokenizer, a, b)
-    encoder = with_vectors(model, raw=False)
+    encoder = embedding_model(model, raw=False)
     max_length = encoder.config.context_length
     text_a = tokenize(tokenizer, a, max_length, tokenizer.prefix_ids, tokenizer.suffix_ids)
     text_b = tokenize(tokenizer, b, max_length, tokenizer.prefix_ids, tokenizer.suffix_ids)
@@ -130,7 +130,7 @@ def why_similar(
     ranking = _rank_words(similarity, len(tokenizer.prefix_ids), split, len(text_b.words))
     test = faithfulness(ranking, cosines, COSINE_QUANTITY, draws, seed)
     values = {field.name: getattr(similarity, field.name) for field in fields(similarity)}
-    remarks = [*similarity.unknown, borrowed(model)]
+    remarks = [*similarity.unknown, pooling_note(model)]
     if test is None:
         remarks.append(NO_RANKING_REMARK)
     values["unknown"] = tuple(filter(None, remarks))

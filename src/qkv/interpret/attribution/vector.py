@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qkv.engine.embed.embedder import borrowed, with_vectors
+from qkv.engine.embed.embedder import embedding_model, pooling_note
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_DRAWS,
     DEFAULT_SEED,
@@ -67,7 +67,7 @@ def why_vector(
     seed: int = DEFAULT_SEED,
 ) -> VectorAttribution:
     """The effect of each word on the embedding of the text, as `embed` returns it."""
-    encoder = with_vectors(model, raw=False)
+    encoder = embedding_model(model, raw=False)
     tokenized = tokenize(
         tokenizer, text, encoder.config.context_length, tokenizer.prefix_ids, tokenizer.suffix_ids
     )
@@ -82,7 +82,7 @@ def why_vector(
     ranking = np.argsort([-distance for distance in distances], kind="stable").tolist()
     pairs = zip(tokenized.words, distances, strict=True)
     remarks = [DIRECTION_CAVEAT]
-    pooling_remark = borrowed(model)
+    pooling_remark = pooling_note(model)
     if pooling_remark:
         remarks.append(pooling_remark)
     return VectorAttribution(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from qkv.engine.beam.search import beam_search
-from qkv.engine.cluster.clustering import Span, tokens_of_words
+from qkv.engine.cluster.clustering import Span, tokens_by_word
 from qkv.engine.translate import TranslationTemplate
 from qkv.engine.translate.alignment import decoded_spans
 from qkv.engine.translate.segments import segment_texts
@@ -79,7 +79,7 @@ def word_spans(
     tokenizer: Tokenizer, text: str, ids: Sequence[int], offsets: Sequence[Span], first: int = 0
 ) -> tuple[WordSpan, ...]:
     """The words of a text from its tokens' character offsets; `first` is the first position."""
-    return _spans(tokenizer, text, ids, offsets, first, tokens_of_words(text, offsets))
+    return _spans(tokenizer, text, ids, offsets, first, tokens_by_word(text, offsets))
 
 
 def token_spans(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from qkv.bundle import Bundle
 from qkv.checkpoints.save import public_classification_head
-from qkv.data import Labelled, built_in, read_labelled
+from qkv.data import LabelledText, built_in, read_labelled
 from qkv.engine.batching import PaddedBatch, batched_outputs
 from qkv.engine.classify import labels_of
 from qkv.errors import ConfigError, DataError
@@ -151,10 +151,10 @@ class ClassifyTask(Task):
         return (losses * batch.weights).sum()
 
     @classmethod
-    def load(cls, data: DataConfig, seed: int) -> Split[Labelled]:
+    def load(cls, data: DataConfig, seed: int) -> Split[LabelledText]:
         examples = _read(data.files, data)
         everything = list(examples)
-        train: Sequence[Labelled] = examples
+        train: Sequence[LabelledText] = examples
         if data.validation:
             validation = _read(data.validation, data, least=1)
             everything += validation
@@ -165,11 +165,11 @@ class ClassifyTask(Task):
         return Split(train, validation, fingerprint(fields))
 
     @classmethod
-    def texts(cls, split: Split[Labelled]) -> Iterable[str]:
+    def texts(cls, split: Split[LabelledText]) -> Iterable[str]:
         return (example.text for example in split.train)
 
     @classmethod
-    def output(cls, config: ModelConfig, split: Split[Labelled]) -> Classify:
+    def output(cls, config: ModelConfig, split: Split[LabelledText]) -> Classify:
         labels = tuple(sorted({example.label for example in split.train}, key=_natural_order))
         output = config.output
         if isinstance(output, Classify):
@@ -180,7 +180,7 @@ class ClassifyTask(Task):
         return public_classification_head(config, labels) or Classify(labels=labels)
 
     def data_module(
-        self, split: Split[Labelled], tokenizer: Tokenizer, recipe: "Recipe"
+        self, split: Split[LabelledText], tokenizer: Tokenizer, recipe: "Recipe"
     ) -> DataModule:
         from qkv.training.tasks.classify_data import ClassifyData
 
@@ -205,7 +205,7 @@ class ClassifyTask(Task):
         return evaluate_labels(bundle.model, bundle.tokenizer, examples, train)
 
     @classmethod
-    def _training_examples(cls, recipe: "Recipe") -> Sequence[Labelled] | None:
+    def _training_examples(cls, recipe: "Recipe") -> Sequence[LabelledText] | None:
         """What the model was trained on; without it, there is no fair baseline."""
         try:
             split = cls.load(recipe.data, recipe.seed)
@@ -226,8 +226,8 @@ def classification_head(model: Encoder) -> PooledOutput:
 def evaluate_labels(
     model: Encoder,
     tokenizer: Tokenizer,
-    examples: Sequence[Labelled],
-    train: Sequence[Labelled] | None,
+    examples: Sequence[LabelledText],
+    train: Sequence[LabelledText] | None,
 ) -> EvalResult:
     """Accuracy, macro-F1 and loss; with the training examples, a TF-IDF baseline as well."""
     texts = [e.text for e in examples]
@@ -283,8 +283,8 @@ def predict_labels(
 
 
 def split_by_label(
-    examples: Sequence[Labelled], seed: int, fraction: float
-) -> tuple[list[Labelled], list[Labelled]]:
+    examples: Sequence[LabelledText], seed: int, fraction: float
+) -> tuple[list[LabelledText], list[LabelledText]]:
     """A stratified split: the same fraction of every label, at least one if it has two texts."""
     by_label: dict[str, list[int]] = defaultdict(list)
     for i, example in enumerate(examples):
@@ -302,13 +302,15 @@ def split_by_label(
     return train, validation
 
 
-def _read(files: Sequence[str], data: DataConfig, least: int = 2) -> list[Labelled]:
+def _read(files: Sequence[str], data: DataConfig, least: int = 2) -> list[LabelledText]:
     if not files:
         return built_in("classify")
     return read_labelled(paths(files), data.text, data.label, least)
 
 
-def _check_validation_labels(train: Sequence[Labelled], validation: Sequence[Labelled]) -> None:
+def _check_validation_labels(
+    train: Sequence[LabelledText], validation: Sequence[LabelledText]
+) -> None:
     new = Counter(e.label for e in validation).keys() - {e.label for e in train}
     if new:
         raise DataError(f'the validation label "{min(new)}" is not among the training labels')

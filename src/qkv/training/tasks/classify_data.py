@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qkv.data import Labelled
-from qkv.data.encoded import Noisy, encode, near_length
+from qkv.data import LabelledText
+from qkv.data.tokenized_texts import BpeDropoutTexts, encode, length_batches
 from qkv.engine.batching import PaddedBatch, pooled_states
 from qkv.errors import ConfigError, UsageError
-from qkv.metrics.classification import WordCounts, counted_by_others
+from qkv.metrics.classification import WordCountClassifier, out_of_fold_probs
 from qkv.model import Classify, Encoder, EncoderOnly
 from qkv.text import Tokenizer
 from qkv.training.tasks.classify import (
@@ -44,7 +44,7 @@ class ClassifyData(DataModule):
     metric = Metric("macro_f1", higher_is_better=True)
 
     def __init__(
-        self, task: ClassifyTask, split: Split[Labelled], tokenizer: Tokenizer, recipe: "Recipe"
+        self, task: ClassifyTask, split: Split[LabelledText], tokenizer: Tokenizer, recipe: "Recipe"
     ) -> None:
         assert isinstance(recipe.model, EncoderOnly)
         assert isinstance(recipe.model.output, Classify)
@@ -66,7 +66,7 @@ class ClassifyData(DataModule):
         self.cutmix = self._cutmix(texts)
         self.vectors: Tensor | None = None  # of a frozen encoder
         self.remarks = self.train.remarks("training")
-        self.bpe_dropout: Noisy | None = None  # other segmentations in every epoch
+        self.bpe_dropout: BpeDropoutTexts | None = None  # other segmentations in every epoch
         if recipe.bpe_dropout:
             if task.frozen:
                 raise UsageError(
@@ -75,7 +75,9 @@ class ClassifyData(DataModule):
                 )
             length = self.train.text_length
             seed = (recipe.seed, 0)
-            self.bpe_dropout = Noisy(texts, encoded, tokenizer, recipe.bpe_dropout, length, seed)
+            self.bpe_dropout = BpeDropoutTexts(
+                texts, encoded, tokenizer, recipe.bpe_dropout, length, seed
+            )
             self.remarks += bpe_dropout_remarks([self.bpe_dropout])
         self.remarks += leakage_remarks(texts, [e.text for e in split.validation])
         self.lengths = self.train.lengths
@@ -84,7 +86,7 @@ class ClassifyData(DataModule):
     def batch_indices(self, epoch: int) -> list[Ids]:
         """Indices from len(self.train) on are those of the CutMix texts of that epoch."""
         rng = np.random.default_rng((self.seed, epoch))
-        return near_length(np.maximum(1, self._epoch_lengths(epoch)), self.batch_tokens, rng)
+        return length_batches(np.maximum(1, self._epoch_lengths(epoch)), self.batch_tokens, rng)
 
     def prepare_model(self, model: Encoder) -> None:
         """Frozen: the encoder reads every text once, and only the head is trained."""
@@ -175,7 +177,7 @@ class ClassifyData(DataModule):
             return None
         num_labels = len(self.label_names)
         # Each text's probabilities come from a fold that did not contain it (cross-fitting).
-        teacher = counted_by_others(texts, self.labels.numpy(), num_labels, self.seed)
+        teacher = out_of_fold_probs(texts, self.labels.numpy(), num_labels, self.seed)
         one_hot = F.one_hot(self.labels, num_labels).float()
         return torch.lerp(one_hot, torch.from_numpy(teacher), self.task.distillation_weight)
 
@@ -188,7 +190,7 @@ class ClassifyData(DataModule):
                 f"task.cutmix={self.task.cutmix} makes new texts, but a frozen encoder reads "
                 f"each text once; set task.cutmix=0"
             )
-        teacher = WordCounts(texts, self.labels.numpy(), len(self.label_names))
+        teacher = WordCountClassifier(texts, self.labels.numpy(), len(self.label_names))
         return CutMix(texts, teacher, self.tokenizer, self.train.length, count, self.seed)
 
     def _drop_words(self, text: Ids, rng: np.random.Generator) -> Ids:

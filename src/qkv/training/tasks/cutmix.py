@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qkv.metrics.classification import WordCounts
+from qkv.metrics.classification import WordCountClassifier
 from qkv.text import Tokenizer
 from qkv.training.tasks.encoded_texts import TruncatedTexts, encode_texts
 
@@ -25,7 +25,7 @@ class CutMix:
     def __init__(
         self,
         texts: Sequence[str],
-        teacher: WordCounts,
+        teacher: WordCountClassifier,
         tokenizer: Tokenizer,
         length: int,
         count: int,
@@ -53,7 +53,7 @@ class CutMix:
     def _epoch(self, epoch: int) -> tuple[TruncatedTexts, Tensor]:
         """The texts of an epoch as ids, and their label probabilities (texts, labels)."""
         texts = self.texts(epoch)
-        probs = torch.from_numpy(self.teacher.shares(texts))
+        probs = torch.from_numpy(self.teacher.predict_proba(texts))
         return encode_texts(texts, self.tokenizer, self.length), probs
 
 

@@ -21,7 +21,7 @@ from qkv.data import (
     split,
 )
 from qkv.data.files import is_table
-from qkv.data.table import is_titled
+from qkv.data.table import has_known_header
 from qkv.engine.batching import PaddedBatch
 from qkv.errors import DataError, UsageError
 from qkv.model import Encoder, Model, ModelConfig, TextVector
@@ -214,7 +214,7 @@ def supervision_of(data: DataConfig) -> Supervision:
     options = [supervision for supervision in READERS if _is_readable(supervision, data.files)]
     if len(options) > 1:  # two columns may be anything, unless their titles say what they are
         first = Path(data.files[0])
-        options = [each for each in options if is_titled(first, READERS[each][1])]
+        options = [each for each in options if has_known_header(first, READERS[each][1])]
     if len(options) == 1:
         return options[0]
     raise UsageError(

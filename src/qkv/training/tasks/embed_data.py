@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from qkv.data.encoded import encode, near_length
+from qkv.data.tokenized_texts import encode, length_batches
 from qkv.engine.batching import PaddedBatch, batched_outputs
 from qkv.errors import DataError
 from qkv.metrics.text_scores import bag_of_words_vectors, score_clusters, spearman
@@ -78,7 +78,7 @@ class EmbedData(DataModule):
         """Each batch (n, 2): indices of anchors and of their positives."""
         positives = self._positive_indices(epoch)
         rng = np.random.default_rng((self.seed, epoch))
-        batches = near_length(self._pair_lengths(positives), self.batch_tokens, rng)
+        batches = length_batches(self._pair_lengths(positives), self.batch_tokens, rng)
         return [np.stack([batch, positives[batch]], axis=1) for batch in batches]
 
     def batch(self, indices: Ids, rng: np.random.Generator, epoch: int = 0) -> ContrastiveBatch:
@@ -156,7 +156,7 @@ class EmbedData(DataModule):
         total = 0.0
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            for indices in near_length(lengths, self.batch_tokens, np.random.default_rng(0)):
+            for indices in length_batches(lengths, self.batch_tokens, np.random.default_rng(0)):
                 batch = PaddedBatch.of([encoded[i] for i in indices], self.tokenizer.pad_id)
                 batch = batch.to(device)
                 anchors = unit_vectors(model, batch)

@@ -6,7 +6,12 @@ from functools import cached_property
 import numpy as np
 
 from qkv.data import overlap
-from qkv.data.encoded import Encoded, Noisy, near_length, padding
+from qkv.data.tokenized_texts import (
+    BpeDropoutTexts,
+    TokenizedTexts,
+    length_batches,
+    padding_fraction,
+)
 from qkv.text import Tokenizer
 from qkv.training.tasks.task import Ids
 
@@ -14,7 +19,7 @@ from qkv.training.tasks.task import Ids
 class TruncatedTexts(Sequence[Ids]):
     """Encoded texts with their special tokens, truncated to `length` tokens in all."""
 
-    def __init__(self, encoded: Encoded, tokenizer: Tokenizer, length: int) -> None:
+    def __init__(self, encoded: TokenizedTexts, tokenizer: Tokenizer, length: int) -> None:
         self.encoded = encoded
         self.tokenizer = tokenizer
         self.length = length
@@ -57,13 +62,13 @@ def truncation_remarks(truncated: int, total: int, split: str, length: int) -> l
 
 def encode_texts(texts: Sequence[str], tokenizer: Tokenizer, length: int) -> TruncatedTexts:
     """The texts as ids in memory."""
-    encoded = Encoded.of(tokenizer.encode_many(texts), tokenizer.vocab_size)
+    encoded = TokenizedTexts.of(tokenizer.encode_many(texts), tokenizer.vocab_size)
     return TruncatedTexts(encoded, tokenizer, length)
 
 
-def bpe_dropout_remarks(texts: Sequence[Noisy]) -> list[str]:
+def bpe_dropout_remarks(texts: Sequence[BpeDropoutTexts]) -> list[str]:
     """A sentence about texts to which BPE-dropout cannot be applied, if there are any."""
-    unaffected = sum(each.stiff for each in texts)
+    unaffected = sum(each.num_fixed for each in texts)
     total = sum(len(each.plain) for each in texts)
     if not unaffected:
         return []
@@ -96,7 +101,7 @@ def data_facts(
     """
     if epoch_lengths is None:
         epoch_lengths = lengths
-    batches = near_length(epoch_lengths, batch, np.random.default_rng((seed, 0)))
+    batches = length_batches(epoch_lengths, batch, np.random.default_rng((seed, 0)))
     total = lengths.sum(axis=1)
     return [
         ("training examples", f"{len(lengths):,}"),
@@ -104,5 +109,5 @@ def data_facts(
         ("tokens per epoch", f"{int(epoch_lengths.sum()):,}"),
         ("tokens per example", f"median {int(np.median(total))}, maximum {int(total.max())}"),
         ("steps per epoch", f"{len(batches):,}"),
-        ("padding", f"{padding(epoch_lengths, batches):.1%} of the tokens computed"),
+        ("padding", f"{padding_fraction(epoch_lengths, batches):.1%} of the tokens computed"),
     ]

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from qkv.bundle import Bundle
-from qkv.data.encoded import Encoded
+from qkv.data.tokenized_texts import TokenizedTexts
 from qkv.engine.batching import inference
 from qkv.engine.generate import Greedy, Request, Sampling, SuppressTokens
 from qkv.engine.generate.decode import decode_one
@@ -117,7 +117,7 @@ class LanguageData(DataModule):
         )
 
 
-def evaluate_language(model: Decoder, stream: Encoded, texts: Iterable[str]) -> EvalResult:
+def evaluate_language(model: Decoder, stream: TokenizedTexts, texts: Iterable[str]) -> EvalResult:
     """The same loss per token, per character and per byte.
 
     Only the last two can be compared between models with different tokenizers. The first token of
@@ -146,7 +146,7 @@ def evaluate_language(model: Decoder, stream: Encoded, texts: Iterable[str]) -> 
     )
 
 
-def stream_loss(model: Decoder, stream: Encoded, length: int, rows: int) -> float:
+def stream_loss(model: Decoder, stream: TokenizedTexts, length: int, rows: int) -> float:
     """Nats per token over the stream, each token predicted once."""
     device = model.embedding.weight.device
     task = LanguageTask()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from qkv.bundle import Bundle
-from qkv.data.encoded import Encoded
+from qkv.data.tokenized_texts import TokenizedTexts
 from qkv.engine.batching import inference
 from qkv.errors import ConfigError
 from qkv.model import Encoder, EncoderOnly, MaskedToken, Model, ModelConfig
@@ -223,7 +223,11 @@ class MaskedData(DataModule):
 
 
 def evaluate_masked(
-    model: Encoder, task: MaskedTask, stream: Encoded, train: Encoded, tokenizer: Tokenizer
+    model: Encoder,
+    task: MaskedTask,
+    stream: TokenizedTexts,
+    train: TokenizedTexts,
+    tokenizer: Tokenizer,
 ) -> EvalResult:
     """Loss and accuracy on masked tokens, next to a model that knows token frequencies only."""
     length = model.config.length
@@ -236,7 +240,12 @@ def evaluate_masked(
 
 
 def masked_scores(
-    model: Encoder, task: MaskedTask, stream: Encoded, length: int, rows: int, tokenizer: Tokenizer
+    model: Encoder,
+    task: MaskedTask,
+    stream: TokenizedTexts,
+    length: int,
+    rows: int,
+    tokenizer: Tokenizer,
 ) -> dict[str, float]:
     """Nats per masked token, and accuracy; the same tokens are masked every time."""
     device = model.embedding.weight.device
@@ -253,7 +262,7 @@ def masked_scores(
 
 
 def masked_in_order(
-    task: MaskedTask, stream: Encoded, length: int, rows: int, tokenizer: Tokenizer
+    task: MaskedTask, stream: TokenizedTexts, length: int, rows: int, tokenizer: Tokenizer
 ) -> Iterator[MaskedBatch]:
     for number, batch in enumerate(windows_in_order(stream, length, rows)):
         yield _mask(task, batch, tokenizer, np.random.default_rng((0, number)))

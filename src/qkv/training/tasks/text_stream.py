@@ -15,8 +15,8 @@ from torch import Tensor
 
 from qkv.attention import Mask
 from qkv.data import built_in
-from qkv.data.documents import Documents, Piece, part
-from qkv.data.encoded import Encoded, encode
+from qkv.data.documents import DocumentChunk, Documents, split_documents
+from qkv.data.tokenized_texts import TokenizedTexts, encode
 from qkv.errors import DataError
 from qkv.text import Tokenizer
 from qkv.training.loss import IGNORED
@@ -63,7 +63,7 @@ class Windows:
         )
 
 
-def windows(stream: Encoded, starts: Ids, length: int) -> Windows:
+def windows(stream: TokenizedTexts, starts: Ids, length: int) -> Windows:
     """The windows of `length` tokens that begin at these offsets of the stream."""
     offsets = starts[:, None] + np.arange(length + 1)
     tokens = stream.ids[np.minimum(offsets, len(stream.ids) - 1)].astype(np.int64)
@@ -80,7 +80,7 @@ def windows(stream: Encoded, starts: Ids, length: int) -> Windows:
     return Windows(ids, targets, torch.from_numpy(document), torch.from_numpy(positions))
 
 
-def window_starts(stream: Encoded, length: int, seed: int, epoch: int) -> Ids:
+def window_starts(stream: TokenizedTexts, length: int, seed: int, epoch: int) -> Ids:
     """Where each window of an epoch begins, shuffled; depends only on seed and epoch.
 
     Each epoch starts at another offset, so that windows end at other tokens.
@@ -91,7 +91,7 @@ def window_starts(stream: Encoded, length: int, seed: int, epoch: int) -> Ids:
     return rng.permutation(count) * length + shift
 
 
-def windows_in_order(stream: Encoded, length: int, batch: int) -> Iterator[Windows]:
+def windows_in_order(stream: TokenizedTexts, length: int, batch: int) -> Iterator[Windows]:
     """Each token of the stream once, first to last; the last window may be shorter."""
     count = (len(stream.ids) - 1) // length
     starts = np.arange(count) * length
@@ -102,7 +102,7 @@ def windows_in_order(stream: Encoded, length: int, batch: int) -> Iterator[Windo
         yield windows(stream, np.array([count * length]), rest)
 
 
-def windows_per_epoch(stream: Encoded, length: int) -> int:
+def windows_per_epoch(stream: TokenizedTexts, length: int) -> int:
     count = (len(stream.ids) - 1) // length
     if count < 1:
         shorter = max(2, len(stream.ids) // 4)
@@ -118,15 +118,15 @@ class Corpus:
 
     def __init__(self, data: DataConfig, seed: int) -> None:
         documents = read_documents(data.files, data.text)
-        self.train: Iterable[Piece]
-        self.validation: Iterable[Piece]
+        self.train: Iterable[DocumentChunk]
+        self.validation: Iterable[DocumentChunk]
         if data.validation:
             validation = read_documents(data.validation, data.text)
             self.train = documents
             self.validation = validation
             self.sha256 = f"{documents.sha256}-{validation.sha256}"
         else:
-            self.train, self.validation = part(documents, data.validation_fraction, seed)
+            self.train, self.validation = split_documents(documents, data.validation_fraction, seed)
             self.sha256 = documents.sha256
         self.documents = documents.documents
         self.characters = documents.characters
@@ -186,9 +186,9 @@ class TokenStreams:
         return windows(self.train, starts, self.length)
 
 
-def token_stream(pieces: Iterable[Piece], tokenizer: Tokenizer, key: str) -> Encoded:
+def token_stream(pieces: Iterable[DocumentChunk], tokenizer: Tokenizer, key: str) -> TokenizedTexts:
     """The documents one after the other, each with the tokenizer's bos tokens and an eos token."""
-    return encode(pieces, tokenizer, key, end=tokenizer.eos_id, start=tokenizer.prefix_ids)
+    return encode(pieces, tokenizer, key, eos=tokenizer.eos_id, prefix=tokenizer.prefix_ids)
 
 
 def read_documents(files: Iterable[str], text: str | None) -> Documents:
@@ -198,7 +198,7 @@ def read_documents(files: Iterable[str], text: str | None) -> Documents:
     return Documents.of(built_in("language"))
 
 
-def unigram_loss(train: Encoded, vocab_size: int, targets: Ids) -> float:
+def unigram_loss(train: TokenizedTexts, vocab_size: int, targets: Ids) -> float:
     """Nats per token of a model that only knows token frequencies, with add-one smoothing."""
     counts = np.bincount(np.asarray(train.ids, dtype=np.int64), minlength=vocab_size) + 1.0
     return float(-np.log(counts[targets] / counts.sum()).mean())

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qkv.data import Pair
-from qkv.data.encoded import Encoded, Noisy, encode, near_length
+from qkv.data.tokenized_texts import BpeDropoutTexts, TokenizedTexts, encode, length_batches
 from qkv.engine.batching import inference
 from qkv.engine.beam.search import beam_search
 from qkv.engine.translate import TranslationTemplate
@@ -71,8 +71,10 @@ class TranslateData(DataModule):
         self.remarks = []
 
         max_lengths = recipe.model.length - self.layout.counts
-        self.encoded: list[Encoded] = []  # sources, targets
-        self.bpe_dropout: list[Noisy] = []  # the same with other segmentations in every epoch
+        self.encoded: list[TokenizedTexts] = []  # sources, targets
+        self.bpe_dropout: list[
+            BpeDropoutTexts
+        ] = []  # the same with other segmentations in every epoch
         for number, side in enumerate(("source", "target")):
             texts = [getattr(pair, side) for pair in split.train]
             key = cache_key(split.sha256, f"train-{side}", recipe)
@@ -81,7 +83,9 @@ class TranslateData(DataModule):
             if recipe.bpe_dropout:
                 length = int(max_lengths[number])
                 seed = (recipe.seed, number)
-                dropout = Noisy(texts, encoded, tokenizer, recipe.bpe_dropout, length, seed)
+                dropout = BpeDropoutTexts(
+                    texts, encoded, tokenizer, recipe.bpe_dropout, length, seed
+                )
                 self.bpe_dropout.append(dropout)
         self.remarks += bpe_dropout_remarks(self.bpe_dropout)
 
@@ -125,7 +129,7 @@ class TranslateData(DataModule):
 
     def batch_indices(self, epoch: int) -> list[Ids]:
         rng = np.random.default_rng((self.seed, epoch))
-        batches = near_length(self._epoch_lengths(epoch), self.batch_tokens, rng)
+        batches = length_batches(self._epoch_lengths(epoch), self.batch_tokens, rng)
         return [self.usable[batch] for batch in batches]
 
     def _epoch_lengths(self, epoch: int) -> Ids:
@@ -133,7 +137,7 @@ class TranslateData(DataModule):
         lengths: Ids = np.stack([side.lengths for side in self._epoch_sides(epoch)], axis=1)
         return lengths[self.usable] + self.layout.counts
 
-    def _epoch_sides(self, epoch: int) -> list[Encoded]:
+    def _epoch_sides(self, epoch: int) -> list[TokenizedTexts]:
         """Sources and targets as they are tokenized in that epoch."""
         if not self.bpe_dropout:
             return self.encoded
@@ -180,7 +184,7 @@ class TranslateData(DataModule):
         total = 0.0
         count = 0
         with inference(model):
-            for indices in near_length(lengths, self.batch_tokens, np.random.default_rng(0)):
+            for indices in length_batches(lengths, self.batch_tokens, np.random.default_rng(0)):
                 sources, targets = zip(*(self.validation_ids[i] for i in indices), strict=True)
                 batch = self._collate(sources, targets).to(device)
                 total += float(task.loss(model, batch))

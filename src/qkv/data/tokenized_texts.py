@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qkv.data.documents import Piece, whole
+from qkv.data.documents import DocumentChunk, join_chunks
 from qkv.data.token_cache import cache_folder, entry_name, open_entry, write_entry
 from qkv.errors import DataError
 from qkv.text import Tokenizer
@@ -21,13 +21,13 @@ from qkv.text import Tokenizer
 
 # Characters encoded at a time: enough pieces for many cores. More are no faster and need more
 # memory, as the library takes more than a hundred bytes a token.
-CHUNK = 1 << 17
+BATCH_CHARACTERS = 1 << 17
 
 SEAM = ("one line\n", "and one more")
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
+class TokenizedTexts:
     """Many texts as token ids behind each other, in a file that is mapped, not read.
 
     ids (tokens of all texts); starts (texts + 1): where each begins, and the length of all.
@@ -37,7 +37,7 @@ class Encoded:
     starts: NDArray[np.int64]
 
     @classmethod
-    def of(cls, texts: Sequence[Sequence[int]], vocabulary: int) -> "Encoded":
+    def of(cls, texts: Sequence[Sequence[int]], vocabulary: int) -> "TokenizedTexts":
         """The same in memory, from ids below `vocabulary`."""
         ids, starts = _joined(texts, _id_type(vocabulary))
         return cls(ids, starts)
@@ -61,17 +61,17 @@ class Encoded:
 
 
 def encode(
-    texts: Iterable[str | Piece],
+    texts: Iterable[str | DocumentChunk],
     tokenizer: Tokenizer,
     key: str,
     folder: Path | None = None,
-    end: int | None = None,
-    start: Sequence[int] = (),
+    eos: int | None = None,
+    prefix: Sequence[int] = (),
     target: bool = False,
-) -> Encoded:
+) -> TokenizedTexts:
     """The ids of each text, or of each document whose pieces are given; kept in `folder`.
 
-    With `end`, that token closes each of them, and those of `start` open it. `key` names the
+    With `eos`, that token closes each of them, and those of `prefix` open it. `key` names the
     content: where it was encoded before by an equal tokenizer, the ids are taken from there and
     `texts` is not iterated. target: they are what is translated to, which some tokenizers cut
     in a way of its own.
@@ -80,27 +80,27 @@ def encode(
         folder = cache_folder()
     else:
         folder = folder
-    opened = (f" start {list(start)}" if start else "") + (" target" if target else "")
-    entry = folder / entry_name(f"{key} end {end}{opened}", tokenizer)
+    opened = (f" start {list(prefix)}" if prefix else "") + (" target" if target else "")
+    entry = folder / entry_name(f"{key} end {eos}{opened}", tokenizer)
     found = open_entry(entry)
     if found is None:
-        write_entry(entry, _encoded(_pieces(texts), tokenizer, end, start, target))
+        write_entry(entry, _encoded(_pieces(texts), tokenizer, eos, prefix, target))
         found = open_entry(entry)
         if found is None:
-            raise DataError(f"{entry} was removed while it was being written; start again")
-    return Encoded(*found)
+            raise DataError(f"{entry} was removed while it was being written; prefix again")
+    return TokenizedTexts(*found)
 
 
 def _encoded(
-    pieces: Iterable[Piece],
+    pieces: Iterable[DocumentChunk],
     tokenizer: Tokenizer,
-    end: int | None,
-    start: Sequence[int],
+    eos: int | None,
+    prefix: Sequence[int],
     target: bool,
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
     """Chunk by chunk: the ids, and behind how many of them a text ends."""
     if _sees_seams(tokenizer):
-        pieces = _pieces(whole(pieces))
+        pieces = _pieces(join_chunks(pieces))
     # fresh: the next piece begins a text
     kind = _id_type(tokenizer.vocab_size)
     fresh = True
@@ -108,10 +108,10 @@ def _encoded(
         found = tokenizer.encode_many([piece.text for piece in chunk], target=target)
         begins = [fresh, *(piece.last for piece in chunk)]
         fresh = begins[-1]
-        if start:
-            found = [[*start, *a] if new else a for a, new in zip(found, begins, strict=False)]
-        if end is not None:
-            found = [[*a, end] if p.last else a for a, p in zip(found, chunk, strict=True)]
+        if prefix:
+            found = [[*prefix, *a] if new else a for a, new in zip(found, begins, strict=False)]
+        if eos is not None:
+            found = [[*a, eos] if p.last else a for a, p in zip(found, chunk, strict=True)]
         ids, starts = _joined(found, kind)
         yield ids, starts[1:][[piece.last for piece in chunk]]
 
@@ -124,18 +124,18 @@ def _sees_seams(tokenizer: Tokenizer) -> bool:
     return tokenizer.encode("".join(SEAM)) != first + second
 
 
-def _pieces(texts: Iterable[str | Piece]) -> Iterator[Piece]:
+def _pieces(texts: Iterable[str | DocumentChunk]) -> Iterator[DocumentChunk]:
     for i, text in enumerate(texts):
-        yield text if isinstance(text, Piece) else Piece(text, i, True)
+        yield text if isinstance(text, DocumentChunk) else DocumentChunk(text, i, True)
 
 
-def _chunks(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    chunk: list[Piece] = []
+def _chunks(pieces: Iterable[DocumentChunk]) -> Iterator[list[DocumentChunk]]:
+    chunk: list[DocumentChunk] = []
     size = 0
     for piece in pieces:
         chunk.append(piece)
         size += len(piece.text) + 1  # many empty texts are much as well
-        if size >= CHUNK:
+        if size >= BATCH_CHARACTERS:
             yield chunk
             chunk = []
             size = 0
@@ -158,7 +158,7 @@ def _id_type(vocabulary: int) -> np.dtype[Any]:
 STREAM = 1  # keeps these draws apart from those of the order and of the steps
 
 
-class Noisy:
+class BpeDropoutTexts:
     """Texts with subword noise: the ids of an epoch are a pure function of the seed and its number.
 
     A text that would not fit into `room` tokens is cut plainly in that epoch. So is, always, one
@@ -169,7 +169,7 @@ class Noisy:
     def __init__(
         self,
         texts: Iterable[str],
-        plain: Encoded,
+        plain: TokenizedTexts,
         tokenizer: Tokenizer,
         noise: float,
         room: int,
@@ -192,13 +192,13 @@ class Noisy:
         self.ends = np.array(ends, np.int64)
         self.cutter = tokenizer.subword_sampler(list(numbers))
         self._stiff = _different(self._cut(0.0, np.random.default_rng(0)), plain)
-        self._made: tuple[int, Encoded] | None = None
+        self._made: tuple[int, TokenizedTexts] | None = None
 
     @property
-    def stiff(self) -> int:
+    def num_fixed(self) -> int:
         return int(self._stiff.sum())
 
-    def epoch(self, number: int) -> Encoded:
+    def epoch(self, number: int) -> TokenizedTexts:
         """The texts as they are read in that epoch; the last one asked for is kept."""
         if self._made is None or self._made[0] != number:
             seed, which = self.seed
@@ -208,19 +208,19 @@ class Noisy:
             self._made = number, _chosen(plainly, self.plain, noisy)
         return self._made[1]
 
-    def _cut(self, noise: float, draws: np.random.Generator) -> Encoded:
+    def _cut(self, noise: float, draws: np.random.Generator) -> TokenizedTexts:
         ids, starts = self.cutter.sample(self.words, noise, draws)
-        return Encoded(ids.astype(self.plain.ids.dtype), starts[self.ends])
+        return TokenizedTexts(ids.astype(self.plain.ids.dtype), starts[self.ends])
 
 
-def _different(one: Encoded, other: Encoded) -> NDArray[np.bool_]:
+def _different(one: TokenizedTexts, other: TokenizedTexts) -> NDArray[np.bool_]:
     """Which texts have not the same ids in both."""
     if np.array_equal(one.starts, other.starts) and np.array_equal(one.ids, other.ids):
         return np.zeros(len(one), np.bool_)
     return np.array([not np.array_equal(a, b) for a, b in zip(one, other, strict=True)])
 
 
-def _chosen(first: NDArray[np.bool_], one: Encoded, other: Encoded) -> Encoded:
+def _chosen(first: NDArray[np.bool_], one: TokenizedTexts, other: TokenizedTexts) -> TokenizedTexts:
     """Each text from the one where `first`, else from the other."""
     if not first.any():
         return other
@@ -229,7 +229,7 @@ def _chosen(first: NDArray[np.bool_], one: Encoded, other: Encoded) -> Encoded:
     lengths = np.where(first, one.lengths, other.lengths)
     starts = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
     places = np.arange(starts[-1]) + np.repeat(begins - starts[:-1], lengths)
-    return Encoded(ids[places], starts)
+    return TokenizedTexts(ids[places], starts)
 
 
 Ids = NDArray[np.int64]
@@ -239,7 +239,7 @@ PADDING = 0.03  # the share of one batch at which it is closed early,
 LEAST = 0.3  # once it has this share of its budget
 
 
-def near_length(lengths: Ids, budget: int, draws: np.random.Generator) -> list[Ids]:
+def length_batches(lengths: Ids, budget: int, draws: np.random.Generator) -> list[Ids]:
     """Every example once, in batches of at most `budget` tokens with their padding.
 
     lengths (N, sides): one side for a text, two for a text and its translation. An example longer
@@ -253,7 +253,7 @@ def near_length(lengths: Ids, budget: int, draws: np.random.Generator) -> list[I
     return [batches[i] for i in draws.permutation(len(batches))]
 
 
-def padding(lengths: Ids, batches: list[Ids]) -> float:
+def padding_fraction(lengths: Ids, batches: list[Ids]) -> float:
     """The share of all tokens computed that is padding."""
     computed = sum(len(batch) * int(lengths[batch].max(axis=0).sum()) for batch in batches)
     return 1.0 - int(lengths.sum()) / max(1, computed)
