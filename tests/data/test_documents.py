@@ -129,7 +129,7 @@ def test_the_end_of_an_only_document_is_held_out_to_the_character(
     assert [*join_chunks(held_out)] == [text[cut:]]
 
 
-@pytest.mark.parametrize("share", [0.1, 0.37, 0.5, 0.999, 1e-6])
+@pytest.mark.parametrize("fraction", [0.1, 0.37, 0.5, 0.999, 1e-6])
 def test_a_long_only_document_is_parted_between_and_inside_its_pieces(
     tmp_path: Path, fraction: float
 ) -> None:
@@ -160,7 +160,7 @@ def test_the_keys_of_parts_name_their_content() -> None:
     assert keys(a, 0.1, 1) == every[0]
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -1.0, float("nan")])
 @pytest.mark.parametrize("texts", [["a b"], ["a", "b"]])
 def test_a_share_that_is_none_is_refused(texts: list[str], fraction: float) -> None:
     with pytest.raises(DataError, match="must lie between 0 and 1"):

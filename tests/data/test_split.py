@@ -32,7 +32,7 @@ def test_the_split_does_not_change_between_versions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "share", "said"),
+    ("items", "fraction", "said"),
     [
         ([], 0.1, "out of 0 examples; two are needed"),
         (["one"], 0.1, "out of 1 example; two are needed"),
