@@ -76,7 +76,9 @@ def cluster(
     clustering = cluster_vectors(
         texts, vectors, k=k, method=method.value, seed=seed, on_candidate=_print_stability
     )
-    print_stderr(f"clusters found: {clustering.num_clusters:,}, in {time.perf_counter() - start:.1f} s")
+    print_stderr(
+        f"clusters found: {clustering.num_clusters:,}, in {time.perf_counter() - start:.1f} s"
+    )
     for remark in clustering.warnings:
         print_stderr(f"note: {remark}")
     for path in output or ():
