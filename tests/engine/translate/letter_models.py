@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.checkpoints.test_transliteration import CONFIG, placed
+from tests.checkpoints.test_transliteration import CONFIG, load_translator
 from tests.engine.tiny_translators import translator
 from torch import Tensor
 
@@ -108,7 +108,7 @@ def arabic(shared: Path) -> Arabic:
         "embedding": Embedding(vocabulary=tokenizer.vocab_size, scaled=True),
     }
     model = CONFIG.model_copy(update=tables).build()
-    filled = placed(theirs).state_dict()
+    filled = load_translator(theirs).state_dict()
     for name, symbols, elsewhere in (
         ("source.weight", source, 0.0),
         ("embedding.weight", target, 0.0),
