@@ -211,7 +211,7 @@ MISTAKES = {
     ("cab", "--repetition-penalty", "0"): "--repetition-penalty 0 must be above 0",
     ("cab", "--stop", ""): "a stop string is empty",
     ("cab", "--truncate", "right"): 'only "left" is known',
-    ("cab", "--system", "Be kind."): "--system tells a chat model what to do; give --chat too",
+    ("cab", "--system", "Be kind."): "--system is the system prompt of a chat; add --chat",
     ("cab", "--chat"): "has no chat template",
     ("cab", "--max-tokens", "0"): "--max-tokens",
     ("c" * 99, "--n", "3"): "prompt has 99 tokens but the model reads at most 61",

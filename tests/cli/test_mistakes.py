@@ -252,7 +252,7 @@ ASKED = {
     ("generate", "runs/writer", "a", "--top-p", "2"): "--top-p 2 must be above 0 and at most 1",
     ("generate", "runs/writer", "a", "--max-tokens", "99"): "ask for at most 30",
     ("generate", "runs/writer", "a", "--chat"): "give it a plain string as prompt",
-    ("generate", "runs/writer", "a", "--system", "x"): "give --chat too",
+    ("generate", "runs/writer", "a", "--system", "x"): "of a chat; add --chat",
     ("generate", "runs/writer", "a", "--draft", "ngrma"): 'did you mean "ngram"?',
     ("generate", "runs/writer", "a", "--draft", "runs/labels"): "is a classifier",
     ("generate", "runs/writer", "a", "--stop", ""): "a stop string is empty",

@@ -1,7 +1,7 @@
-"""`qkv generate`: a model writes on."""
+"""`qkv generate`: complete prompts with a language model."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,138 +24,79 @@ from qkv.cli.progress import print_stderr
 from qkv.errors import QkvError, UsageError
 
 if TYPE_CHECKING:
-    from qkv.engine.generate import Completion, CompletionStream, Prompt
+    from qkv.engine.engine import Engine
+    from qkv.engine.generate import (
+        Completion,
+        CompletionResult,
+        CompletionStream,
+        Drafter,
+        Prompt,
+    )
     from qkv.text import Tokenizer
 
-if TYPE_CHECKING:
-    from qkv.engine.engine import Engine
-    from qkv.engine.generate import CompletionResult, Drafter, Prompt
+option = typer.Option
 
-# FOLDED cli/generated: How answers of `qkv generate` look on standard output.
-
-
-class Shown:
-    """How answers look on standard output."""
-
-    def __init__(
-        self,
-        tokenizer: "Tokenizer",
-        json: bool,
-        logprobs: bool,
-        several: bool,
-        seed: int | None,
-    ) -> None:
-        """seed: one that nobody gave, which is told when there is an answer."""
-        self.tokenizer = tokenizer
-        self.json = json
-        self.logprobs = logprobs
-        self.several = several
-        self.seed = seed
-        self.begun = False
-
-    def follow(self, prompt: "Prompt", writing: "CompletionStream") -> None:
-        """Text as it is written; anything else when it is finished."""
-        if self.json or self.logprobs:
-            self.answer(prompt, writing.finish())
-            return
-        self._begin()
-        for token in writing:
-            if token.text:
-                sys.stdout.write(token.text)
-                sys.stdout.flush()
-        typer.echo("")
-
-    def answer(self, prompt: "Prompt", generation: "Completion") -> None:
-        if self.json:
-            self.object(prompt, _fields(generation))
-            return
-        self._begin()
-        if self.logprobs:
-            for id, logprob in zip(generation.tokens, generation.logprobs, strict=True):
-                typer.echo(f"{logprob:9.4f}  {self.tokenizer.token(id)}")
-        else:
-            typer.echo(generation.text)
-        sys.stdout.flush()
-
-    def object(self, prompt: "Prompt", fields: dict[str, Any]) -> None:
-        from json import dumps
-
-        self._begin()
-        if isinstance(prompt, str):
-            said = prompt
-        else:
-            said = prompt[-1]["content"]
-        beside = {"prompt": said} if self.several else {}
-        typer.echo(dumps(beside | fields, ensure_ascii=False))
-        sys.stdout.flush()
-
-    def _begin(self) -> None:
-        if self.begun and not self.json:
-            typer.echo("")
-        if not self.begun and self.seed is not None:
-            print_stderr(f"seed {self.seed}")
-        self.begun = True
-
-
-def _fields(generation: "Completion") -> dict[str, Any]:
-    names = ("text", "tokens", "logprobs", "stop_reason")
-    return {name: getattr(generation, name) for name in names}
+MaxTokens = Annotated[
+    int | None, option(min=1, show_default="200", help="Maximum number of tokens to generate.")
+]
+Temperature = Annotated[float, option(help="0 is greedy; above 1 is more random.")]
+TopK = Annotated[int | None, option(help="Sample from the K most probable tokens.")]
+TopP = Annotated[float, option(help="Sample from the most probable tokens that sum to this.")]
+MinP = Annotated[
+    float | None, option(help="Sample from tokens at least this probable, relative to the first.")
+]
+RepetitionPenalty = Annotated[
+    float | None, option(help="Above 1: tokens that already occurred become less probable.")
+]
+StopTexts = Annotated[list[str] | None, option(help="Stop before this text; repeatable.")]
+Seed = Annotated[int | None, option(min=0, show_default="random", help="Same seed, same text.")]
+Count = Annotated[int, option("--n", min=1, help="Completions per prompt.")]
+Logprobs = Annotated[
+    bool, option("--logprobs", help="Print each token with its log-probability on a line.")
+]
+Chat = Annotated[bool, option("--chat", help="Prompts are a user's messages to a chat model.")]
+System = Annotated[str | None, option(help="With --chat: the system prompt.")]
+Truncate = Annotated[
+    str | None,
+    option(
+        help="left: drop the beginning of a prompt that is too long.",
+        autocompletion=complete_from(["left"]),
+    ),
+]
+Draft = Annotated[
+    str | None,
+    option(help="Speculative decoding: the directory of a smaller model, or ngram."),
+]
 
 
 def generate(
     model: ModelPath,
     texts: Texts = None,
     file: File = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, show_default="200", help="The most tokens to write.")
-    ] = None,
-    temperature: Annotated[
-        float, typer.Option(help="0 takes the likeliest token; above 1 is wilder.")
-    ] = 0.8,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the K likeliest tokens.")] = None,
-    top_p: Annotated[
-        float, typer.Option(help="Draw from the likeliest tokens with this probability in all.")
-    ] = 0.95,
-    min_p: Annotated[
-        float | None, typer.Option(help="Draw from tokens this likely beside the likeliest.")
-    ] = None,
-    repetition_penalty: Annotated[
-        float | None, typer.Option(help="Above 1: tokens that were there become unlikelier.")
-    ] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option(help="End before this text; may be given again.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, show_default="random", help="Same seed, same text.")
-    ] = None,
-    n: Annotated[int, typer.Option("--n", min=1, help="How many answers to each prompt.")] = 1,
-    logprobs: Annotated[
-        bool, typer.Option("--logprobs", help="Each token on a line with its log-probability.")
-    ] = False,
-    chat: Annotated[
-        bool, typer.Option("--chat", help="A prompt is a user's message to a chat model.")
-    ] = False,
-    system: Annotated[str | None, typer.Option(help="With --chat: what the model is told.")] = None,
-    truncate: Annotated[
-        str | None,
-        typer.Option(
-            help="left: forget the beginning of a prompt that is too long.",
-            autocompletion=complete_from(["left"]),
-        ),
-    ] = None,
-    draft: Annotated[
-        str | None, typer.Option(help="A smaller model's directory, or ngram: guesses ahead.")
-    ] = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = 0.8,
+    top_k: TopK = None,
+    top_p: TopP = 0.95,
+    min_p: MinP = None,
+    repetition_penalty: RepetitionPenalty = None,
+    stop: StopTexts = None,
+    seed: Seed = None,
+    n: Count = 1,
+    logprobs: Logprobs = False,
+    chat: Chat = False,
+    system: System = None,
+    truncate: Truncate = None,
+    draft: Draft = None,
     json: Json = False,
     int8: Int8 = False,
     compile_: Compile = False,
     threads: Threads = None,
 ) -> None:
-    """Let a language model write on from a prompt.
+    """Complete a prompt with a language model.
 
-    The text appears as it is written. Several prompts (arguments, lines of a file or of standard
-    input) are answered side by side and shown in their order, with an empty line between them.
-    An empty prompt starts from nothing.
+    The text is printed as it is generated. Several prompts (arguments, lines of a file or of
+    standard input) are processed in one batch and printed in their order, with an empty line
+    between them. An empty prompt is allowed. Without --seed a random one is chosen and printed.
 
     \b
     Examples:
@@ -170,95 +111,192 @@ def generate(
     from qkv.engine.generate import Sampling
 
     if system is not None and not chat:
-        raise UsageError("--system tells a chat model what to do; give --chat too")
+        raise UsageError("--system is the system prompt of a chat; add --chat")
     sampling = Sampling.of(temperature, top_k, top_p, min_p, repetition_penalty)
-    asked = (_prompt(text, chat, system) for text in read_texts(texts, file))
+    prompts: Iterator[Prompt] = (_prompt(text, chat, system) for text in read_texts(texts, file))
     engine = load_engine(model, int8, threads, compile_)
-    chosen = None
+    random_seed = None
     if seed is None and temperature != 0:
-        seed = chosen = randbits(32)
-    options = {
-        "max_tokens": max_tokens, "sampling": sampling, "seed": seed, "stop": tuple(stop or ()),
+        random_seed = randbits(32)
+        seed = random_seed
+    options: dict[str, Any] = {
+        "max_tokens": max_tokens,
+        "sampling": sampling,
+        "seed": seed,
+        "stop": tuple(stop or ()),
         "truncate": truncate,
-    }  # fmt: skip
-    first = list(islice(asked, 2))
-    several = len(first) > 1 or file is not None
-    shown = Shown(engine.tokenizer, json, logprobs, several, chosen)
-    prompts = chain(first, asked)
+    }
+    # Two prompts are enough to know whether there are several; the rest stays unread.
+    first_prompts = list(islice(prompts, 2))
+    several = len(first_prompts) > 1 or file is not None
+    printer = CompletionPrinter(engine.tokenizer, json, logprobs, several, random_seed)
+    prompts = chain(first_prompts, prompts)
     if draft is not None:
-        _one_by_one(engine, prompts, n, options | {"draft": _draft(draft, engine)}, shown)
-    elif len(first) == 1 and n == 1:
-        _one_by_one(engine, prompts, n, options, shown)
+        options["draft"] = _load_drafter(draft, engine)
+        _generate_one_by_one(engine, prompts, n, options, printer)
+    elif len(first_prompts) == 1 and n == 1:
+        _generate_one_by_one(engine, prompts, n, options, printer)
     else:
-        _many(engine, prompts, n, options, shown)
+        _generate_batched(engine, prompts, n, options, printer)
 
 
-def _one_by_one(
-    engine: "Engine", prompts: Iterator["Prompt"], n: int, options: dict[str, Any], shown: Shown
+def _prompt(text: str, chat: bool, system: str | None) -> "Prompt":
+    """The text; for a chat model as a list of messages."""
+    if not chat:
+        return text
+    messages = [{"role": "user", "content": text}]
+    if system:
+        messages.insert(0, {"role": "system", "content": system})
+    return messages
+
+
+class CompletionPrinter:
+    """Prints completions as text, as tokens with log-probabilities, or as JSON."""
+
+    def __init__(
+        self,
+        tokenizer: "Tokenizer",
+        json: bool,
+        logprobs: bool,
+        several: bool,
+        seed: int | None,
+    ) -> None:
+        """`seed` is a random one, printed before the first completion."""
+        self.tokenizer = tokenizer
+        self.json = json
+        self.logprobs = logprobs
+        self.several = several
+        self.seed = seed
+        self.is_first = True
+
+    def stream(self, prompt: "Prompt", completion: "CompletionStream") -> None:
+        """Print text as it is generated; JSON and log-probabilities when it is complete."""
+        if self.json or self.logprobs:
+            self.print(prompt, completion.finish())
+            return
+        self._print_separator()
+        for token in completion:
+            if token.text:
+                sys.stdout.write(token.text)
+                sys.stdout.flush()
+        typer.echo("")
+
+    def print(self, prompt: "Prompt", completion: "Completion") -> None:
+        if self.json:
+            names = ("text", "tokens", "logprobs", "stop_reason")
+            self.print_json(prompt, {name: getattr(completion, name) for name in names})
+            return
+        self._print_separator()
+        if self.logprobs:
+            for id, logprob in zip(completion.tokens, completion.logprobs, strict=True):
+                typer.echo(f"{logprob:9.4f}  {self.tokenizer.token(id)}")
+        else:
+            typer.echo(completion.text)
+        sys.stdout.flush()
+
+    def print_json(self, prompt: "Prompt", fields: dict[str, Any]) -> None:
+        """One JSON object; with the prompt if there are several."""
+        from json import dumps
+
+        self._print_separator()
+        if self.several:
+            text = prompt
+            if not isinstance(prompt, str):
+                text = prompt[-1]["content"]
+            fields = {"prompt": text, **fields}
+        typer.echo(dumps(fields, ensure_ascii=False))
+        sys.stdout.flush()
+
+    def _print_separator(self) -> None:
+        """An empty line between texts; before the first completion, a random seed."""
+        if self.is_first:
+            if self.seed is not None:
+                print_stderr(f"seed {self.seed}")
+        elif not self.json:
+            typer.echo("")
+        self.is_first = False
+
+
+def _generate_one_by_one(
+    engine: "Engine",
+    prompts: Iterator["Prompt"],
+    n: int,
+    options: dict[str, Any],
+    printer: CompletionPrinter,
 ) -> None:
-    """One answer after the other, and in the end how good the guesses of a draft were."""
+    """Stream one completion after the other; with a draft, print its acceptance rate at the end."""
     from qkv.engine.generate import Acceptance, CompletionResult
 
     total = Acceptance()
-    failed = False
-    for place, prompt in enumerate(prompts):
-        for number in range(n):
+    has_errors = False
+    for prompt_index, prompt in enumerate(prompts):
+        for sample_index in range(n):
             try:
-                writing = engine.generate(prompt, sample_index=number, **options)
-                shown.follow(prompt, writing)
+                completion = engine.generate(prompt, sample_index=sample_index, **options)
+                printer.stream(prompt, completion)
             except QkvError as error:
-                failed = not _told(CompletionResult(place, number, prompt, None, error), shown)
+                _print_error(
+                    CompletionResult(prompt_index, sample_index, prompt, None, error), printer
+                )
+                has_errors = True
                 break
-            total.drafted += writing.acceptance.drafted
-            total.accepted += writing.acceptance.accepted
+            total.drafted += completion.acceptance.drafted
+            total.accepted += completion.acceptance.accepted
     if options.get("draft") is not None:
         print_stderr(
-            f"draft: {total.accepted:,} of {total.drafted:,} guesses were right, {total.rate:.0%}"
+            f"draft: {total.accepted:,} of {total.drafted:,} tokens accepted, {total.rate:.0%}"
         )
-    if failed:
+    if has_errors:
         raise typer.Exit(2)
 
 
-def _many(
-    engine: "Engine", prompts: Iterator["Prompt"], n: int, options: dict[str, Any], shown: Shown
+def _generate_batched(
+    engine: "Engine",
+    prompts: Iterator["Prompt"],
+    n: int,
+    options: dict[str, Any],
+    printer: CompletionPrinter,
 ) -> None:
-    """Answers in the order of their prompts; one that fails is told, and the others go on."""
+    """Print completions in the order of their prompts; one that fails does not stop the others."""
     from qkv.engine.generate import generate_each
     from qkv.model import Decoder
 
-    held: dict[tuple[int, int], CompletionResult] = {}
-    turn = (0, 0)
-    failed = 0
+    # Completions finish in any order: each waits here until those before it are printed.
+    waiting: dict[tuple[int, int], CompletionResult] = {}
+    next_key = (0, 0)
+    has_errors = False
     model = engine.require(Decoder)
-    for answered in generate_each(model, engine.tokenizer, prompts, n=n, **options):
-        held[answered.prompt_index, answered.sample_index] = answered
-        while turn in held:
-            failed += not _told(held.pop(turn), shown)
-            if turn[1] + 1 < n:
-                turn = (turn[0], turn[1] + 1)
+    for result in generate_each(model, engine.tokenizer, prompts, n=n, **options):
+        waiting[result.prompt_index, result.sample_index] = result
+        while next_key in waiting:
+            next_result = waiting.pop(next_key)
+            if next_result.completion is None:
+                _print_error(next_result, printer)
+                has_errors = True
             else:
-                turn = (turn[0] + 1, 0)
-    if failed:
+                printer.print(next_result.prompt, next_result.completion)
+            prompt_index, sample_index = next_key
+            next_key = (prompt_index, sample_index + 1)
+            if sample_index + 1 == n:
+                next_key = (prompt_index + 1, 0)
+    if has_errors:
         raise typer.Exit(2)
 
 
-def _told(answered: "CompletionResult", shown: Shown) -> bool:
-    """Whether there was an answer to show."""
-    if answered.completion is not None:
-        shown.answer(answered.prompt, answered.completion)
-        return True
-    assert answered.error is not None
-    if not isinstance(answered.error, QkvError) or not shown.several:
-        raise answered.error
-    message = spell_flags(" ".join(str(answered.error).split()), flags_of(generate))
-    if answered.sample_index == 0:
-        print_stderr(f"qkv: prompt {answered.prompt_index + 1}: {message}")
-    if shown.json:
-        shown.object(answered.prompt, {"error": message})
-    return False
+def _print_error(result: "CompletionResult", printer: CompletionPrinter) -> None:
+    """Print the error of one prompt of several; raise it if it is the only one, or a bug."""
+    assert result.error is not None
+    if not isinstance(result.error, QkvError) or not printer.several:
+        raise result.error
+    message = spell_flags(" ".join(str(result.error).split()), flags_of(generate))
+    if result.sample_index == 0:
+        print_stderr(f"qkv: prompt {result.prompt_index + 1}: {message}")
+    if printer.json:
+        printer.print_json(result.prompt, {"error": message})
 
 
-def _draft(name: str, engine: "Engine") -> "Drafter":
+def _load_drafter(name: str, engine: "Engine") -> "Drafter":
+    """The drafter that --draft names: n-grams of the text itself, or a smaller model."""
     from difflib import get_close_matches
     from pathlib import Path
 
@@ -270,21 +308,16 @@ def _draft(name: str, engine: "Engine") -> "Drafter":
         return NGram()
     if not Path(name).exists() and get_close_matches(name, ["ngram"]):
         raise UsageError(f'unknown draft "{name}"; did you mean "ngram"?')
-    small = Engine.load(name, compile=engine.compile)
-    ours = engine.tokenizer
-    theirs = small.tokenizer
-    if ours.vocab_size != theirs.vocab_size or any(
-        ours.token(id) != theirs.token(id) for id in range(ours.vocab_size)
-    ):
+    draft = Engine.load(name, compile=engine.compile)
+    if not _same_vocabulary(draft.tokenizer, engine.tokenizer):
         raise UsageError(
-            f"the draft {name} has other tokens ({theirs.summary}) than the model "
-            f"({ours.summary}); a draft must share its tokenizer"
+            f"the draft {name} has other tokens ({draft.tokenizer.summary}) than the model "
+            f"({engine.tokenizer.summary}); a draft must share its tokenizer"
         )
-    return DraftModel(small.require(Decoder))
+    return DraftModel(draft.require(Decoder))
 
 
-def _prompt(text: str, chat: bool, system: str | None) -> "Prompt":
-    if not chat:
-        return text
-    told: Sequence[dict[str, str]] = [{"role": "system", "content": system}] if system else []
-    return [*told, {"role": "user", "content": text}]
+def _same_vocabulary(a: "Tokenizer", b: "Tokenizer") -> bool:
+    if a.vocab_size != b.vocab_size:
+        return False
+    return all(a.token(id) == b.token(id) for id in range(a.vocab_size))
