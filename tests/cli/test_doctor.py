@@ -87,7 +87,7 @@ def test_a_missing_extra_breaks_nothing_and_tells_how_to_get_it(found: MachineRe
     assert told.missing == [
         "no-such-arrow, for .parquet files; run: '/a b/python' -m pip install 'no-such-arrow>=15'"
     ]
-    assert "only what is named is missing" in told.verdict
+    assert "only the above is missing" in told.verdict
 
 
 def test_every_extra_of_the_package_is_told_what_for() -> None:

@@ -1,4 +1,7 @@
-"""`qkv doctor`: what this machine has, how fast it is, and what is missing for what."""
+"""`qkv doctor`: check this machine: hardware, packages and speed, and what is missing for what.
+
+`examine` collects the facts, `diagnose` turns them into sentences, `doctor` prints both.
+"""
 
 import platform
 import shlex
@@ -21,27 +24,33 @@ from qkv.machine import (
     cores,
     cpu,
     disk,
+    find_packages,
     matmul_gflops,
     memory,
     memory_bandwidth,
 )
-from qkv.machine import find_packages as look_for_packages
-from qkv.machine.packages import EXTRAS
+from qkv.machine.packages import DEVELOPMENT_EXTRAS, EXTRAS
 from qkv.machine.resources import find_compiler
 
-# FOLDED cli/examination: What `qkv doctor` looks at: the machine, the packages, torch, and how
-#   fast it all is.
-# FOLDED cli/diagnosis: What an examination means: what is broken, what is missing for what, and
-#   what to do.
+SYMBOLS = "−√×→ᵀ"  # what output contains besides letters
+
+# Shape of the int8 product that is timed: (ROWS, SIZE) times (SIZE, SIZE).
+ROWS = 512
+SIZE = 1024
+
+LOW_BYTES = 1_000_000_000  # of free memory or disk: less is worth a note
+
+# Without this index pip downloads several gigabytes of CUDA libraries.
+CPU_INDEX = " --index-url https://download.pytorch.org/whl/cpu"
 
 
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> int:
-    """Look at this machine: what it has, how fast it is, and what is missing for what.
+    """Check this machine: hardware, packages and speed, and what is missing for what.
 
     Speeds are measured for about two seconds. The exit code is 1 if something that qkv needs is
-    broken; what is only missing for some files or tools is told with the command to get it.
+    broken. What only some files or tools need is listed with the command that installs it.
 
     \b
     Examples:
@@ -51,110 +60,112 @@ def doctor(
     from dataclasses import asdict
     from json import dumps
 
-    print_stderr("looking, and measuring for about two seconds")
-    found = examine()
-    told = diagnose(found)
+    print_stderr("checking, and measuring for about two seconds")
+    report = examine()
+    diagnosis = diagnose(report)
     if json:
-        typer.echo(dumps({"ok": not told.broken, **asdict(found), **asdict(told)}))
+        ok = not diagnosis.broken
+        typer.echo(dumps({"ok": ok, **asdict(report), **asdict(diagnosis)}))
     else:
-        print_rows([*_machine(found), *_software(found), *_speeds(found)])
+        print_rows([*_machine_rows(report), *_software_rows(report), *_speed_rows(report)])
         typer.echo("")
-        for name, lines in asdict(told).items():
+        for name, lines in asdict(diagnosis).items():
             for line in lines:
                 typer.echo(f"{name.removesuffix('s')}: {line}")
-        typer.echo(told.verdict)
-    return 1 if told.broken else 0
+        typer.echo(diagnosis.verdict)
+    if diagnosis.broken:
+        return 1
+    return 0
 
 
-def _machine(found: "MachineReport") -> list[tuple[str, str]]:
-    cpu = found.cpu
-    cores = found.cores
-    if cpu.physical is None:
-        physical = ""
-    else:
-        physical = f", {cpu.physical} physical"
-    if cores.quota is None:
-        share = ""
-    else:
-        share = f", {cores.quota:g} by the container's share"
-    features = " · ".join(f"{name} {'yes' if has else 'no'}" for name, has in cpu.features.items())
+def _machine_rows(report: "MachineReport") -> list[tuple[str, str]]:
+    cpu = report.cpu
+    cores = report.cores
+    core_count = f"{cores.logical}"
+    if cpu.physical is not None:
+        core_count += f", {cpu.physical} physical"
+    core_count += f"; usable {cores.usable}"
+    if cores.quota is not None:
+        core_count += f", {cores.quota:g} by the container's quota"
     return [
         ("CPU", f"{cpu.name} ({cpu.architecture})"),
-        ("cores", f"{cores.logical}{physical}; usable {cores.usable}{share}"),
-        ("instructions", features),
-        ("memory", _room(found.memory)),
-        ("cache", f"{found.cache} (QKV_CACHE); disk {_room(found.cache_disk)}"),
-        ("terminal", f"{found.encoding}, {found.columns} columns"),
+        ("cores", core_count),
+        ("instructions", _yes_no(cpu.features)),
+        ("memory", _format_capacity(report.memory)),
+        ("cache", f"{report.cache} (QKV_CACHE); disk {_format_capacity(report.cache_disk)}"),
+        ("terminal", f"{report.encoding}, {report.columns} columns"),
     ]
 
 
-def _software(found: "MachineReport") -> list[tuple[str, str]]:
-    rows = [("Python", f"{found.python} ({found.executable})"), ("qkv", found.qkv)]
-    if found.torch:
-        torch = found.torch
-        parts = " · ".join(
-            f"{name} {'yes' if has else 'no'}"
-            for name, has in (("MKL", torch.mkl), ("oneDNN", torch.onednn))
-        )
-        rows.append(("torch", f"{torch.version}, {torch.threads} threads · {parts}"))
-        rows.append(("C++ compiler", found.compiler or "none; only --compile needs one"))
-        rows.append(("other devices", ", ".join(torch.devices) or "none; all of qkv runs on a CPU"))
-    return [*rows, *_extras(found)]
-
-
-def _extras(found: "MachineReport") -> list[tuple[str, str]]:
-    from qkv.machine.packages import DEVELOPMENT_EXTRAS, EXTRAS
-
-    rows = []
-    for title, group in (("extras", EXTRAS), ("to work on qkv", DEVELOPMENT_EXTRAS)):
-        told = []
-        for extra, purpose in group.items():
-            members = [p for p in found.packages if p.extra == extra]
-            there = sum(p.problem is None for p in members)
-            whole = bool(members) and there == len(members)
-            if whole:
-                has = "yes"
-            else:
-                has = f"{there} of {len(members)} packages"
-            told.append(f"{extra} ({purpose}) {has}")
-        rows.append((title, " · ".join(told)))
+def _software_rows(report: "MachineReport") -> list[tuple[str, str]]:
+    rows = [("Python", f"{report.python} ({report.executable})"), ("qkv", report.qkv)]
+    if report.torch:
+        torch = report.torch
+        libraries = _yes_no({"MKL": torch.mkl, "oneDNN": torch.onednn})
+        devices = ", ".join(torch.devices)
+        rows.append(("torch", f"{torch.version}, {torch.threads} threads · {libraries}"))
+        rows.append(("C++ compiler", report.compiler or "none; only --compile needs one"))
+        rows.append(("other devices", devices or "none; all of qkv runs on a CPU"))
+    rows.append(("extras", _extras_line(report, EXTRAS)))
+    rows.append(("to work on qkv", _extras_line(report, DEVELOPMENT_EXTRAS)))
     return rows
 
 
-def _speeds(found: "MachineReport") -> list[tuple[str, str]]:
-    speed = found.speed
+def _extras_line(report: "MachineReport", extras: dict[str, str]) -> str:
+    """How many packages of each extra are installed."""
+    parts = []
+    for extra, purpose in extras.items():
+        packages = [package for package in report.packages if package.extra == extra]
+        installed = sum(package.problem is None for package in packages)
+        state = f"{installed} of {len(packages)} packages"
+        if packages and installed == len(packages):
+            state = "yes"
+        parts.append(f"{extra} ({purpose}) {state}")
+    return " · ".join(parts)
+
+
+def _speed_rows(report: "MachineReport") -> list[tuple[str, str]]:
+    speed = report.speed
     if speed is None:
         return [("speed", "not measured")]
-    whole = "only with --compile"
+    int8 = "only with --compile"
     if speed.int8_gops is not None:
-        whole = f"{speed.int8_gops:,.0f} GOP/s, as --int8 multiplies"
+        int8 = f"{speed.int8_gops:,.0f} GOP/s, with --int8"
     return [
         ("float32", f"{speed.float32_gflops:,.0f} GFLOP/s"),
-        ("int8", whole),
-        ("reading", f"{speed.reading_gb:,.1f} GB/s, which bounds how fast tokens are written"),
+        ("int8", int8),
+        ("reading", f"{speed.reading_gb:,.1f} GB/s, which bounds how fast tokens are generated"),
     ]
 
 
-def _room(room: "Capacity") -> str:
+def _yes_no(features: dict[str, bool]) -> str:
+    parts = []
+    for name, available in features.items():
+        if available:
+            parts.append(f"{name} yes")
+        else:
+            parts.append(f"{name} no")
+    return " · ".join(parts)
 
-    if room.total is None:
-        return "not told by this system"
-    if room.free is None:
-        free = ""
-    else:
-        free = f", {as_bytes(room.free)} free"
-    return f"{as_bytes(room.total)}{free}"
+
+def _format_capacity(capacity: "Capacity") -> str:
+    if capacity.total is None:
+        return "not reported by this system"
+    if capacity.free is None:
+        return format_bytes(capacity.total)
+    return f"{format_bytes(capacity.total)}, {format_bytes(capacity.free)} free"
 
 
-SHOWN_BY_ALL = "−√×→ᵀ"  # what answers are written with besides letters
-
-# of the product in 8 bits
-ROWS = 512
-SIZE = 1024
+def format_bytes(count: int) -> str:
+    if count >= 1_000_000_000:
+        return f"{count / 1e9:,.1f} GB"
+    return f"{count / 1e6:,.0f} MB"
 
 
 @dataclass(frozen=True)
-class Torch:
+class TorchBuild:
+    """The installed torch."""
+
     version: str
     threads: int
     mkl: bool
@@ -164,16 +175,16 @@ class Torch:
 
 @dataclass(frozen=True)
 class Speed:
-    """Measured with all threads; None where there is nothing to measure."""
+    """Throughput with all threads; None where the machine lacks the instructions."""
 
     float32_gflops: float
     int8_gops: float | None
-    reading_gb: float  # a second
+    reading_gb: float  # per second
 
 
 @dataclass(frozen=True)
 class MachineReport:
-    """All that was found."""
+    """The facts about this machine; the fields are those of `qkv doctor --json`."""
 
     python: str
     executable: str
@@ -184,20 +195,25 @@ class MachineReport:
     cache: str
     cache_disk: Capacity
     encoding: str
-    shows_signs: bool  # the terminal: − and √ as they are
+    shows_signs: bool  # whether the terminal can show − and √
     columns: int
     packages: tuple[Package, ...]
-    installed: bool  # qkv itself, with the list of what it needs
+    installed: bool  # False if qkv runs from a checkout, without package metadata
     compiler: str | None  # of C++, for --compile
-    torch: Torch | None
+    torch: TorchBuild | None
     speed: Speed | None
 
 
 def examine() -> MachineReport:
-    """Look at everything; a part that is broken is left out, and said in `packages`."""
-    found = _packages()
-    works = not any(p.name == "torch" and p.problem for p in found or ())
-    place = cache_dir()
+    """Collect the facts; without a working torch, `torch` and `speed` are None."""
+    packages = _installed_packages()
+    torch_works = not any(p.name == "torch" and p.problem for p in packages or ())
+    torch_build = None
+    speed = None
+    if torch_works:
+        torch_build = _torch_build()
+        speed = _measure_speed()
+    cache = cache_dir()
     encoding = sys.stdout.encoding or "unknown"
     return MachineReport(
         python=platform.python_version(),
@@ -206,39 +222,40 @@ def examine() -> MachineReport:
         cpu=cpu(),
         cores=cores(),
         memory=memory(),
-        cache=str(place),
-        cache_disk=disk(place),
+        cache=str(cache),
+        cache_disk=disk(cache),
         encoding=encoding,
-        shows_signs=_can_be_written(SHOWN_BY_ALL, encoding),
+        shows_signs=_can_encode(SYMBOLS, encoding),
         columns=shutil.get_terminal_size((80, 24)).columns,
-        packages=tuple(found or ()),
-        installed=found is not None,
+        packages=tuple(packages or ()),
+        installed=packages is not None,
         compiler=" ".join(find_compiler() or ()) or None,
-        torch=_torch() if works else None,
-        speed=_speed() if works else None,
+        torch=torch_build,
+        speed=speed,
     )
 
 
-def _packages() -> list[Package] | None:
-    """None if qkv runs without being installed, so that nothing says what it needs."""
+def _installed_packages() -> list[Package] | None:
+    """None if qkv runs without being installed: then no metadata lists its requirements."""
     from importlib.metadata import PackageNotFoundError
 
     try:
-        return look_for_packages()
+        return find_packages()
     except PackageNotFoundError:
         return None
 
 
-def _torch() -> Torch | None:
+def _torch_build() -> TorchBuild | None:
     try:
         import torch
     except (ImportError, OSError):
         return None
-    cuda = (torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count()))
-    devices = [f"cuda:{n} {name}" for n, name in enumerate(cuda)]
+    devices = []
+    for index in range(torch.cuda.device_count()):
+        devices.append(f"cuda:{index} {torch.cuda.get_device_name(index)}")
     if torch.backends.mps.is_available():
         devices.append("mps")
-    return Torch(
+    return TorchBuild(
         version=torch.__version__,
         threads=torch.get_num_threads(),
         mkl=bool(torch.backends.mkl.is_available()),  # type: ignore[no-untyped-call]
@@ -247,7 +264,7 @@ def _torch() -> Torch | None:
     )
 
 
-def _speed() -> Speed | None:
+def _measure_speed() -> Speed | None:
     try:
         import torch
 
@@ -255,16 +272,16 @@ def _speed() -> Speed | None:
         from qkv.engine.optimized.quantized import PackedQuantizedLinear, int8_supported
     except (ImportError, OSError):
         return None
-    whole = None
+    int8_gops = None
     with torch.inference_mode():
         if int8_supported():
-            product = PackedQuantizedLinear(LinearWeights(torch.randn(SIZE, SIZE), None))
+            linear = PackedQuantizedLinear(LinearWeights(torch.randn(SIZE, SIZE), None))
             rows = torch.randn(ROWS, SIZE)
-            whole = best_throughput(lambda: product(rows), 2 * ROWS * SIZE * SIZE / 1e9)
-        return Speed(matmul_gflops(), whole, memory_bandwidth())
+            int8_gops = best_throughput(lambda: linear(rows), 2 * ROWS * SIZE * SIZE / 1e9)
+        return Speed(matmul_gflops(), int8_gops, memory_bandwidth())
 
 
-def _can_be_written(text: str, encoding: str) -> bool:
+def _can_encode(text: str, encoding: str) -> bool:
     try:
         text.encode(encoding)
     except (UnicodeEncodeError, LookupError):
@@ -272,14 +289,9 @@ def _can_be_written(text: str, encoding: str) -> bool:
     return True
 
 
-FEW = 1_000_000_000  # bytes of free memory or disk that are worth a word
-
-NO_CUDA = " --index-url https://download.pytorch.org/whl/cpu"  # else several gigabytes are fetched
-
-
 @dataclass(frozen=True)
 class Diagnosis:
-    """Sentences; only what is broken keeps qkv from working."""
+    """Sentences about a machine; only what is broken keeps qkv from working."""
 
     broken: list[str]
     missing: list[str]
@@ -288,77 +300,76 @@ class Diagnosis:
     @property
     def verdict(self) -> str:
         if self.broken:
-            return "qkv cannot work here until what is broken is mended."
+            return "qkv cannot work here until what is broken is fixed."
         if self.missing:
-            return "qkv works here: it trains, answers and explains; only what is named is missing."
-        return "qkv works here, with everything it can make use of."
+            return "qkv works here: it trains, runs and explains models; only the above is missing."
+        return "qkv works here, with everything it can use."
 
 
-def diagnose(found: MachineReport) -> Diagnosis:
-    return Diagnosis(_broken(found), _missing(found), _notes(found))
+def diagnose(report: MachineReport) -> Diagnosis:
+    """What is broken, missing or worth a note, each with what to do about it."""
+    return Diagnosis(_broken(report), _missing(report), _notes(report))
 
 
-def _broken(found: MachineReport) -> list[str]:
-    """What keeps qkv from working, each with the command that mends it."""
-    if not found.installed:
+def _broken(report: MachineReport) -> list[str]:
+    """What keeps qkv from working, each with the command that fixes it."""
+    if not report.installed:
         return [
-            "qkv runs without being installed, so nothing says what it needs; in its checkout run: "
-            f"{shlex.quote(found.executable)} -m pip install -c constraints.txt -e ."
+            "qkv runs without being installed, so its requirements are unknown; in its checkout "
+            f"run: {shlex.quote(report.executable)} -m pip install -c constraints.txt -e ."
         ]
-    bad = [p for p in found.packages if p.extra is None and p.problem]
-    return [f"{p.name}: {p.problem}; run: {_install(found, [p])}" for p in bad]
-
-
-def _missing(found: MachineReport) -> list[str]:
-    """For each extra that is not whole: the packages, what they are for, how to get them."""
     lines = []
-    for extra, purpose in EXTRAS.items():
-        absent = [p for p in found.packages if p.extra == extra and p.problem]
-        if absent:
-            names = ", ".join(p.name for p in absent)
-            lines.append(f"{names}, for {purpose}; run: {_install(found, absent)}")
+    for package in report.packages:
+        if package.extra is None and package.problem:
+            command = _install_command(report, [package])
+            lines.append(f"{package.name}: {package.problem}; run: {command}")
     return lines
 
 
-def _notes(found: MachineReport) -> list[str]:
+def _missing(report: MachineReport) -> list[str]:
+    """For each incomplete extra: the packages, what they are for, and how to install them."""
+    lines = []
+    for extra, purpose in EXTRAS.items():
+        absent = [p for p in report.packages if p.extra == extra and p.problem]
+        if absent:
+            names = ", ".join(package.name for package in absent)
+            lines.append(f"{names}, for {purpose}; run: {_install_command(report, absent)}")
+    return lines
+
+
+def _notes(report: MachineReport) -> list[str]:
     """What works, but slower or less well than it could."""
-    said = []
-    usable = found.cores.usable
-    if found.torch and found.torch.threads > usable:
-        said.append(
-            f"torch computes with {found.torch.threads} threads where {usable} can run at once; "
+    notes = []
+    usable = report.cores.usable
+    if report.torch and report.torch.threads > usable:
+        notes.append(
+            f"torch computes with {report.torch.threads} threads where {usable} can run at once; "
             f"set OMP_NUM_THREADS={usable}, or pass --threads {usable}"
         )
-    if found.speed and found.speed.int8_gops is None:
-        said.append(
-            "torch multiplies in 8 bits only with AVX-512 VNNI, which is not here: --int8 needs "
-            "--compile, and without it is taken for float32"
+    if report.speed and report.speed.int8_gops is None:
+        notes.append(
+            "torch multiplies int8 only with AVX-512 VNNI, which this CPU lacks: --int8 needs "
+            "--compile, and without it runs in float32"
         )
-    if found.compiler is None:
-        said.append("there is no C++ compiler, which only --compile of a model's answers needs")
-    if found.torch and not found.torch.onednn:
-        said.append("this torch is built without oneDNN, so products are slower")
-    for name, room in (("memory", found.memory), (f"disk at {found.cache}", found.cache_disk)):
-        if room.free is not None and room.free < FEW:
-            said.append(f"only {as_bytes(room.free)} of {name} are free")
-    if not found.shows_signs:
-        said.append(
-            f"the terminal writes {found.encoding}, so − and √ become plain; "
+    if report.compiler is None:
+        notes.append("there is no C++ compiler; only --compile needs one")
+    if report.torch and not report.torch.onednn:
+        notes.append("this torch is built without oneDNN, so matrix products are slower")
+    capacities = {"memory": report.memory, f"disk at {report.cache}": report.cache_disk}
+    for name, capacity in capacities.items():
+        if capacity.free is not None and capacity.free < LOW_BYTES:
+            notes.append(f"only {format_bytes(capacity.free)} of {name} are free")
+    if not report.shows_signs:
+        notes.append(
+            f"the encoding of the terminal is {report.encoding}, so − and √ are replaced by ASCII; "
             "set PYTHONIOENCODING=utf-8 if it can show them"
         )
-    return said
+    return notes
 
 
-def _install(found: MachineReport, wanted: list[Package]) -> str:
-    names = " ".join(shlex.quote(p.requirement) for p in wanted)
-    if any(p.name == "torch" for p in wanted):
-        where = NO_CUDA
-    else:
-        where = ""
-    return f"{shlex.quote(found.executable)} -m pip install {names}{where}"
-
-
-def as_bytes(number: int) -> str:
-    if number >= FEW:
-        return f"{number / 1e9:,.1f} GB"
-    return f"{number / 1e6:,.0f} MB"
+def _install_command(report: MachineReport, packages: list[Package]) -> str:
+    requirements = " ".join(shlex.quote(package.requirement) for package in packages)
+    command = f"{shlex.quote(report.executable)} -m pip install {requirements}"
+    if any(package.name == "torch" for package in packages):
+        command += CPU_INDEX
+    return command

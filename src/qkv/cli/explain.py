@@ -1,23 +1,26 @@
-"""`qkv explain`: attention worked through by hand, for the notes' example or your own numbers."""
+"""`qkv explain`: attention step by step, for the worked example, a worksheet or a model."""
 
 import dataclasses
 import shutil
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qkv.cli.options import EXAMPLES, complete_from, mutually_exclusive
+from qkv.cli.options import EXAMPLES, complete_from, join_or, mutually_exclusive
 from qkv.errors import UsageError, WorksheetError
 
 if TYPE_CHECKING:
     from qkv.interpret.render.sections import WalkView
     from qkv.interpret.worksheet import Worksheet
 
+MIN_WIDTH = 40  # columns; a narrower terminal wraps
+
 
 class Format(StrEnum):
-    """How the walk is written."""
+    """The format of the output."""
 
     text = "text"
     markdown = "markdown"
@@ -33,106 +36,111 @@ class Side(StrEnum):
 
 
 class MaskName(StrEnum):
-    """What hides words from each other."""
+    """The attention mask of an example."""
 
     none = "none"
     causal = "causal"
 
 
+option = typer.Option
+
+Text = Annotated[str | None, typer.Argument(help="The text for --model.", show_default=False)]
+Model = Annotated[Path | None, option(help="A bundle or a public checkpoint to explain.")]
+Layer = Annotated[int | None, option(min=0, help="Layer, counted from 0.")]
+Head = Annotated[int | None, option(min=0, help="Head, counted from 0.")]
+Cross = Annotated[bool, option("--cross", help="Cross-attention of an encoder–decoder.")]
+SideOption = Annotated[
+    Side | None, option(help="Of an encoder–decoder: encoder, or decoder (the default).")
+]
+Target = Annotated[str | None, option(help="Of an encoder–decoder: the target text so far.")]
+Top = Annotated[int, option(min=0, help="Number of queries, keys and features; 0 for all.")]
+Why = Annotated[
+    bool, option("--why", help="Attribute the output to words, and test how faithful that is.")
+]
+Label = Annotated[str | None, option(help="With --why: the label to explain.")]
+Token = Annotated[str | None, option(help="With --why: the next token to explain.")]
+Against = Annotated[str | None, option(help="With --why: contrast with this token.")]
+NoMask = Annotated[bool, option("--no-mask", help="What if: attend to every position.")]
+NoPosition = Annotated[bool, option("--no-position", help="What if: without position encoding.")]
+HeadOff = Annotated[
+    list[str] | None,
+    option("--head-off", help="What if: ablate a head, LAYER.HEAD; repeatable."),
+]
+Replace = Annotated[
+    list[str] | None,
+    option("--replace", help="What if: another token, POSITION=TOKEN, counted from 0."),
+]
+Output = Annotated[
+    Path | None,
+    option(
+        "--output",
+        "-o",
+        help="A page .html, a picture .png .svg .pdf, a trace .safetensors, or one value "
+        ".csv .npy .md .tex.",
+    ),
+]
+Tensor = Annotated[
+    str | None, option(help="With -o: which value, as in decoder.0.attention.weights.")
+]
+Example = Annotated[
+    str | None,
+    option(help=f"{join_or(EXAMPLES)}; default poem.", autocompletion=complete_from(EXAMPLES)),
+]
+WorksheetFile = Annotated[Path | None, option(help="Your own words and matrices, in a TOML file.")]
+WorksheetTemplate = Annotated[
+    bool, option("--worksheet-template", help="Print a worksheet to start from.")
+]
+Notes = Annotated[bool, option("--notes", help="Compare with the study notes' printed matrices.")]
+MaskOption = Annotated[MaskName | None, option(help="Mask later words for each word.")]
+NoScale = Annotated[bool, option("--no-scale", help="Skip the division by √d_k.")]
+Heads = Annotated[int | None, option(help="Split Q, K and V into this many heads.")]
+Cell = Annotated[
+    str | None,
+    option(help="One cell's arithmetic: ROW,COLUMN as in poem,write or 3,1, from 1."),
+]
+Steps = Annotated[str | None, option(help="Only these steps, as in scores,scaled,weights.")]
+Precision = Annotated[int, option(min=1, max=12, help="Decimals.")]
+FormatOption = Annotated[Format | None, option(help="Output format; text by default.")]
+JsonFormat = Annotated[bool, option("--json", help="Short for --format json.")]
+
+
 def explain(
-    text: Annotated[
-        str | None, typer.Argument(help="The text a model reads.", show_default=False)
-    ] = None,
-    model: Annotated[
-        Path | None, typer.Option(help="A bundle or a public checkpoint to look into.")
-    ] = None,
-    layer: Annotated[int | None, typer.Option(min=0, help="Which layer; the first is 0.")] = None,
-    head: Annotated[int | None, typer.Option(min=0, help="Which head; the first is 0.")] = None,
-    cross: Annotated[
-        bool, typer.Option("--cross", help="A translator's attention to the source.")
-    ] = False,
-    side: Annotated[
-        Side | None, typer.Option(help="Of a translator: encoder or decoder, the default.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="Of a translator: the text written so far.")
-    ] = None,
-    top: Annotated[
-        int, typer.Option(min=0, help="Queries, keys and features shown; 0 for all.")
-    ] = 8,
-    why: Annotated[
-        bool, typer.Option("--why", help="Which words made the answer, and how far to trust it.")
-    ] = False,
-    label: Annotated[str | None, typer.Option(help="With --why: the label to explain.")] = None,
-    token: Annotated[str | None, typer.Option(help="With --why: the next token.")] = None,
-    against: Annotated[str | None, typer.Option(help="With --why: rather than this token.")] = None,
-    no_mask: Annotated[
-        bool, typer.Option("--no-mask", help="What if every position saw every other?")
-    ] = False,
-    no_position: Annotated[
-        bool, typer.Option("--no-position", help="What if the order could not be seen?")
-    ] = False,
-    head_off: Annotated[
-        list[str] | None,
-        typer.Option("--head-off", help="What if a head were off? LAYER.HEAD; may be repeated."),
-    ] = None,
-    replace: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--replace", help="What if another token stood there? POSITION=TOKEN, counted from 0."
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="A page .html, a picture .png .svg .pdf, a trace .safetensors, or one value "
-            ".csv .npy .md .tex.",
-        ),
-    ] = None,
-    tensor: Annotated[
-        str | None, typer.Option(help="With -o: which value, as decoder.0.attention.weights.")
-    ] = None,
-    example: Annotated[
-        str | None,
-        typer.Option(
-            help="poem (the default), same, cross, heads or factored.",
-            autocompletion=complete_from(EXAMPLES),
-        ),
-    ] = None,
-    worksheet: Annotated[
-        Path | None, typer.Option(help="Your own words and matrices, in a TOML file.")
-    ] = None,
-    worksheet_template: Annotated[
-        bool, typer.Option("--worksheet-template", help="Print a worksheet to start from.")
-    ] = False,
-    notes: Annotated[
-        bool, typer.Option("--notes", help="Compare with the study notes' printed matrices.")
-    ] = False,
-    mask: Annotated[MaskName | None, typer.Option(help="Hide later words from each word.")] = None,
-    no_scale: Annotated[
-        bool, typer.Option("--no-scale", help="Leave the division by √d_k out.")
-    ] = False,
-    heads: Annotated[int | None, typer.Option(help="Split Q, K and V into so many heads.")] = None,
-    cell: Annotated[
-        str | None,
-        typer.Option(help="One cell's arithmetic: ROW,COLUMN as in poem,write or 3,1, from 1."),
-    ] = None,
-    steps: Annotated[
-        str | None, typer.Option(help="Only these steps, as in scores,scaled,weights.")
-    ] = None,
-    precision: Annotated[int, typer.Option(min=1, max=12, help="Decimals shown.")] = 4,
-    format: Annotated[
-        Format | None, typer.Option(help="How to write it; text if not given.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
+    text: Text = None,
+    model: Model = None,
+    layer: Layer = None,
+    head: Head = None,
+    cross: Cross = False,
+    side: SideOption = None,
+    target: Target = None,
+    top: Top = 8,
+    why: Why = False,
+    label: Label = None,
+    token: Token = None,
+    against: Against = None,
+    no_mask: NoMask = False,
+    no_position: NoPosition = False,
+    head_off: HeadOff = None,
+    replace: Replace = None,
+    output: Output = None,
+    tensor: Tensor = None,
+    example: Example = None,
+    worksheet: WorksheetFile = None,
+    worksheet_template: WorksheetTemplate = False,
+    notes: Notes = False,
+    mask: MaskOption = None,
+    no_scale: NoScale = False,
+    heads: Heads = None,
+    cell: Cell = None,
+    steps: Steps = None,
+    precision: Precision = 4,
+    format: FormatOption = None,
+    json: JsonFormat = False,
 ) -> int:
     """Walk through attention step by step, with every number and where it comes from.
 
-    Without options: the worked example "Write a poem". A figure that a calculator gets differently
-    from the figures shown is marked, with both values. With --model: the same walk through a head
-    of your own model, the model's answer, and checks that the numbers are its own.
+    Without options: the worked example "Write a poem". A number that a calculator computes
+    differently from the rounded ones on the page is marked, with both values. With --model: the
+    same walk through a head of your own model, its output, and checks that the numbers are exact.
 
     \b
     Examples:
@@ -148,104 +156,111 @@ def explain(
 
     With answers in the worksheet, each wrong cell is marked and the exit code is 1.
     """
+    options = dict(locals())  # first, so that it holds the options and nothing else
+    mutually_exclusive({"--json": json, "--format": format})
+    if json:
+        format = Format.json
+    options["format"] = format or Format.text
+    if model is not None:
+        return _explain_model(options, format)
+    return _explain_worksheet(options)
+
+
+def _explain_model(options: Mapping[str, Any], format: Format | None) -> int:
+    """Explain a model's own numbers instead of an example's."""
+    from qkv.cli.explain_model import ExplainArgs, explain_model
+
+    for name in ("example", "worksheet", "worksheet_template", "notes", "mask", "heads"):
+        mutually_exclusive({"--model": options["model"], _flag(name): options[name]})
+    if options["why"]:
+        _check_options_of_why(options, format)
+    for name in ("label", "token", "against"):
+        if options[name] is not None and not options["why"]:
+            raise UsageError(f"{_flag(name)} is for --why; add --why")
+    if options["text"] is None:
+        raise UsageError('a model needs a text, as in qkv explain "Once upon a time" --model DIR')
+    names = [field.name for field in dataclasses.fields(ExplainArgs)]
+    args: dict[str, Any] = {name: options.get(name) for name in names}
+    args["side"] = options["side"] or ""
+    args["steps"] = _step_names(options["steps"])
+    args["cell"] = _parse_cell(options["cell"])
+    args["head_off"] = tuple(options["head_off"] or ())
+    args["replace"] = tuple(options["replace"] or ())
+    args["width"] = _terminal_width()
+    return explain_model(ExplainArgs(**args))
+
+
+def _check_options_of_why(options: Mapping[str, Any], format: Format | None) -> None:
+    """An attribution has no edits and no walk, so the options of these would have no effect."""
+    edits = ("no_scale", "no_mask", "no_position", "head_off", "replace")
+    for name in (*edits, "cell", "steps"):
+        if options[name]:
+            raise UsageError(f"--why explains the unchanged model; leave {_flag(name)} out")
+    if format is not None and not options["json"]:
+        raise UsageError("--why has a format of its own; leave --format out")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _explain_worksheet(options: Mapping[str, Any]) -> int:
+    """Explain an example or the user's own worksheet; returns 1 if an answer in it is wrong."""
     from qkv.interpret.render.formats import answers_summary, notes_summary
     from qkv.interpret.render.sections import WalkView
     from qkv.interpret.walk import check_answers, walk
     from qkv.interpret.worksheet import TEMPLATE
 
-    if model is not None:
-        return _of_model(locals())
-    if text is not None:
+    if options["text"] is not None:
         raise UsageError("a text is explained with a model; name one, as in --model runs/book")
-    sources = {
-        "--example": example,
-        "--worksheet": worksheet,
-        "--worksheet-template": worksheet_template,
-        "--notes": notes,
-    }
-    mutually_exclusive(sources)
-    mutually_exclusive({"--json": json, "--format": format})
-    for option, value in {"--mask": mask, "--no-scale": no_scale, "--heads": heads}.items():
-        mutually_exclusive({"--notes": notes, option: value})
-    if worksheet_template:
+    sources = ("example", "worksheet", "worksheet_template", "notes")
+    mutually_exclusive({_flag(name): options[name] for name in sources})
+    notes = options["notes"]
+    for name in ("mask", "no_scale", "heads"):
+        mutually_exclusive({"--notes": notes, _flag(name): options[name]})
+    if options["worksheet_template"]:
         typer.echo(TEMPLATE, nl=False)
         return 0
-    sheet = _changed(_sheet(example, worksheet, notes), mask, no_scale, heads)
+    path = options["worksheet"]
+    sheet = _read_sheet(options["example"], path, notes)
+    sheet = _override(sheet, options["mask"], options["no_scale"], options["heads"])
     try:
-        walked = walk(sheet)
-        slips = tuple(check_answers(walked, sheet.answers))
+        steps = walk(sheet)
+        mistakes = tuple(check_answers(steps, sheet.answers))
     except WorksheetError as error:
-        raise WorksheetError(f"{worksheet}: {error}" if worksheet else str(error)) from None
-    look = WalkView(walked, precision, _names(steps), slips)
-    if json:
-        written = Format.json
-    else:
-        written = format or Format.text
-    typer.echo(_render(look, sheet, written, _cell(cell), notes))
-    if slips and (cell or written in (Format.markdown, Format.latex)):
+        if path is None:
+            raise
+        raise WorksheetError(f"{path}: {error}") from None
+    view = WalkView(steps, options["precision"], _step_names(options["steps"]), mistakes)
+    format = options["format"]
+    cell = _parse_cell(options["cell"])
+    typer.echo(_render(view, sheet, format, cell, notes))
+    if mistakes and (cell or format in (Format.markdown, Format.latex)):
+        # This output may not show where the mistakes are.
+        summary = answers_summary
         if notes:
-            said = notes_summary(look, sheet)
-        else:
-            said = answers_summary(look, sheet)
-        typer.echo(said, err=True)  # the page may not show where the slips are
-    return 1 if slips and not notes else 0
+            summary = notes_summary
+        typer.echo(summary(view, sheet), err=True)
+    if mistakes and not notes:
+        return 1
+    return 0
 
 
-def _of_model(given: dict[str, Any]) -> int:
-    """A model's own numbers instead of an example's."""
-    from qkv.cli.explain_model import Wish, explain_model
-
-    for name in ("example", "worksheet", "worksheet_template", "notes", "mask", "heads"):
-        mutually_exclusive({"--model": given["model"], f"--{name.replace('_', '-')}": given[name]})
-    edits = ("no_scale", "no_mask", "no_position", "head_off", "replace")
-    for name in (*edits, "format", "cell", "steps"):
-        if given["why"] and given[name]:
-            raise UsageError(
-                f"--why explains the model as it is, in its own words; leave "
-                f"--{name.replace('_', '-')} out"
-            )
-    for name in ("label", "token", "against"):
-        if given[name] is not None and not given["why"]:
-            raise UsageError(f"--{name} says what to explain; add --why")
-    if given["text"] is None:
-        raise UsageError('a model needs a text, as in qkv explain "Once upon a time" --model DIR')
-    mutually_exclusive({"--json": given["json"], "--format": given["format"]})
-    if given["json"]:
-        written = Format.json
-    else:
-        written = given["format"] or Format.text
-    side = given["side"]
-    plain = ("model", "text", "target", "layer", "head", "cross", "top", "precision", "why")
-    also = ("label", "token", "against", "no_scale", "no_mask", "no_position", "output", "tensor")
-    return explain_model(
-        Wish(
-            **{name: given[name] for name in (*plain, *also)},
-            side="" if side is None else side.value,
-            steps=_names(given["steps"]),
-            cell=_cell(given["cell"]),
-            format=written.value,
-            heads_off=tuple(given["head_off"] or ()),
-            replaced=tuple(given["replace"] or ()),
-            width=max(shutil.get_terminal_size((80, 24)).columns, 40),
-        )
-    )
-
-
-def _sheet(example: str | None, worksheet: Path | None, notes: bool) -> "Worksheet":
+def _read_sheet(example: str | None, path: Path | None, notes: bool) -> "Worksheet":
     from qkv.interpret import examples
     from qkv.interpret.worksheet import read_worksheet
 
-    if worksheet is not None:
-        return read_worksheet(worksheet)
+    if path is not None:
+        return read_worksheet(path)
     if notes:
         return examples.notes_worksheet()
     return examples.example(example or "poem")
 
 
-def _changed(
+def _override(
     sheet: "Worksheet", mask: MaskName | None, no_scale: bool, heads: int | None
 ) -> "Worksheet":
-    """The worksheet with what the command line says instead."""
+    """The worksheet with the settings of the command line instead of its own."""
     if mask is not None:
         sheet = dataclasses.replace(sheet, causal=mask is MaskName.causal)
     if no_scale:
@@ -257,11 +272,12 @@ def _changed(
     return sheet
 
 
-def _names(steps: str | None) -> tuple[str, ...]:
-    return tuple(filter(None, (name.strip() for name in (steps or "").split(","))))
+def _step_names(steps: str | None) -> tuple[str, ...]:
+    names = [name.strip() for name in (steps or "").split(",")]
+    return tuple(filter(None, names))
 
 
-def _cell(cell: str | None) -> tuple[str, str] | None:
+def _parse_cell(cell: str | None) -> tuple[str, str] | None:
     if cell is None:
         return None
     row, comma, column = cell.rpartition(",")
@@ -270,8 +286,12 @@ def _cell(cell: str | None) -> tuple[str, str] | None:
     return row.strip(), column.strip()
 
 
+def _terminal_width() -> int:
+    return max(shutil.get_terminal_size((80, 24)).columns, MIN_WIDTH)
+
+
 def _render(
-    look: "WalkView", sheet: "Worksheet", written: Format, cell: tuple[str, str] | None, notes: bool
+    view: "WalkView", sheet: "Worksheet", format: Format, cell: tuple[str, str] | None, notes: bool
 ) -> str:
     from qkv.interpret.render.formats import (
         answers_summary,
@@ -283,18 +303,17 @@ def _render(
     from qkv.interpret.render.sections import cell_lines
     from qkv.interpret.render.terminal_text import render_text
 
-    if written is Format.json:
-        return render_json(look, with_mistakes=bool(sheet.answers), cell=cell)
+    if format is Format.json:
+        return render_json(view, with_mistakes=bool(sheet.answers), cell=cell)
     if cell is not None:
-        return "\n".join(cell_lines(look, *cell))
-    if written is Format.markdown:
-        return render_markdown(look)
-    if written is Format.latex:
-        return render_latex(look)
+        return "\n".join(cell_lines(view, *cell))
+    if format is Format.markdown:
+        return render_markdown(view)
+    if format is Format.latex:
+        return render_latex(view)
     if notes:
-        return notes_summary(look, sheet)
-    width = shutil.get_terminal_size((80, 24)).columns
-    page = render_text(look, max(width, 40))
+        return notes_summary(view, sheet)
+    page = render_text(view, _terminal_width())
     if sheet.answers:
-        return f"{page}\n\n{answers_summary(look, sheet)}"
+        return f"{page}\n\n{answers_summary(view, sheet)}"
     return page

@@ -1,4 +1,7 @@
-"""`qkv explain TEXT --model DIR`: the walk, the answer and its reasons, for any model."""
+"""`qkv explain TEXT --model DIR`: the walk through a head of a model, its output and attributions.
+
+With `-o FILE` a page, a picture, a trace or one tensor is written, by the suffix of the file.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,29 +13,23 @@ from qkv.cli.progress import print_stderr
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from qkv.interpret.glass_box import GlassBox
-    from qkv.interpret.trace import Edit
-
-if TYPE_CHECKING:
-    from qkv.interpret.attribution.attribute import Attribution
-    from qkv.interpret.head_walk import HeadLocation
-    from qkv.interpret.trace import Trace
-
-if TYPE_CHECKING:
     from qkv.interpret.attribution.attribute import Attribution
     from qkv.interpret.glass_box import GlassBox
     from qkv.interpret.head_walk import HeadLocation
-    from qkv.interpret.trace import Trace
+    from qkv.interpret.render.sections import Crop
+    from qkv.interpret.trace import Edit, Trace
 
-# FOLDED cli/explain_wish: What is to be shown of a model: the options of `qkv explain --model`,
-#   and the edits they name.
-# FOLDED cli/explain_files: `qkv explain … -o FILE`: a page, a picture, a trace, or one value,
-#   by the file's ending.
+PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
+TABLE_SUFFIXES = (".csv", ".npy", ".md", ".tex")
+SUFFIXES = (".html", ".safetensors", *PICTURE_SUFFIXES, *TABLE_SUFFIXES)
+
+# Endings of the names of the tensors that a picture of attention needs.
+PICTURE_TENSORS = (".weights", ".masked", ".mixed", ".value", ".seen")
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What is to be shown of a model."""
+class ExplainArgs:
+    """The options of `qkv explain --model`."""
 
     model: Path
     text: str
@@ -40,7 +37,7 @@ class Wish:
     layer: int | None
     head: int | None
     cross: bool
-    side: str
+    side: str  # "" if --side was not passed
     steps: tuple[str, ...]
     cell: tuple[str, str] | None
     top: int
@@ -53,248 +50,271 @@ class Wish:
     no_scale: bool
     no_mask: bool
     no_position: bool
-    heads_off: tuple[str, ...]
-    replaced: tuple[str, ...]
+    head_off: tuple[str, ...]
+    replace: tuple[str, ...]
     output: Path | None
     tensor: str | None
     width: int
 
+    @property
+    def suffix(self) -> str:
+        """Of the output file, in lower case; empty without one."""
+        if self.output is None:
+            return ""
+        return self.output.suffix.lower()
 
-def edits_of(box: "GlassBox", wish: Wish) -> list["Edit"]:
-    """What is changed, in the order of the options."""
+
+def explain_model(args: ExplainArgs) -> int:
+    """Print or write the explanation; returns the exit code, 1 if a check of the trace fails."""
+    from qkv.interpret.glass_box import GlassBox
+
+    check_output(args)
+    box = GlassBox.load(args.model)
+    attribution = None
+    if args.why:
+        attribution = box.why(
+            args.text,
+            target=args.target,
+            label=args.label,
+            token=args.token,
+            against=args.against,
+        )
+        if args.output is None:
+            _print_attribution(attribution, args)
+            return 0
+    edits = edits_of(box, args)
+    location = _head_location(box, args)
+    names = _tensor_names(box, args, location)
+    trace = box.trace(args.text, target=args.target, keep=names, edits=edits)
+    if args.output is not None:
+        write_output(trace, attribution, location, args)
+    else:
+        original = None
+        if edits:
+            # The same tensors without the edits, to show what changed.
+            names = [name for name in trace if name in trace.graph.nodes]
+            original = box.trace(args.text, target=args.target, keep=names)
+        typer.echo(_render(trace, original, location, args))
+    if all(check.ok for check in trace.checks):
+        return 0
+    return 1
+
+
+def check_output(args: ExplainArgs) -> None:
+    """Raise an error about the output file before anything is computed."""
+    if args.output is None:
+        return
+    if args.suffix not in SUFFIXES:
+        raise UsageError(
+            f'cannot write "{args.output.name}"; end it with one of {", ".join(SUFFIXES)}'
+        )
+    if args.suffix in TABLE_SUFFIXES and args.tensor is None:
+        raise UsageError(
+            f"{args.suffix} holds one value; name it with --tensor, as in "
+            "--tensor decoder.0.attention.weights"
+        )
+    if args.output.is_dir():
+        raise UsageError(f"{args.output} is a folder; name a file in it")
+    if not args.output.parent.is_dir():
+        raise UsageError(f"{args.output.parent} is not a folder; make it first")
+
+
+def edits_of(box: "GlassBox", args: ExplainArgs) -> list["Edit"]:
+    """The edits of the forward pass that the options name, in the order of the options."""
     from qkv.interpret.trace import NoMask, NoPosition, NoScale
 
-    kinds = {NoScale: wish.no_scale, NoMask: wish.no_mask, NoPosition: wish.no_position}
-    found: list[Edit] = [kind() for kind, asked in kinds.items() if asked]
-    found += [_head_off(box, wish, written) for written in wish.heads_off]
-    return found + [_replaced(box, written) for written in wish.replaced]
+    edits: list[Edit] = []
+    if args.no_scale:
+        edits.append(NoScale())
+    if args.no_mask:
+        edits.append(NoMask())
+    if args.no_position:
+        edits.append(NoPosition())
+    edits += [_ablate_head(box, args, value) for value in args.head_off]
+    edits += [_replace_token(box, value) for value in args.replace]
+    return edits
 
 
-def _head_off(box: "GlassBox", wish: Wish, written: str) -> "Edit":
+def _ablate_head(box: "GlassBox", args: ExplainArgs, value: str) -> "Edit":
+    """The edit for --head-off LAYER.HEAD."""
     from qkv.interpret.trace import AblateHead
 
-    layer, dot, head = written.partition(".")
+    layer, dot, head = value.partition(".")
     if not (dot and layer.isdecimal() and head.isdecimal()):
-        raise UsageError(f"--head-off {written} should be LAYER.HEAD, as in 0.3")
-    stack = wish.side or ("decoder" if hasattr(box.model.config, "decoder") else "encoder")
-    return AblateHead(stack, int(layer), int(head), "cross" if wish.cross else "attention")
+        raise UsageError(f"--head-off {value} should be LAYER.HEAD, as in 0.3")
+    stack = args.side
+    if not stack:
+        stack = "encoder"
+        if hasattr(box.model.config, "decoder"):
+            stack = "decoder"
+    part = "attention"
+    if args.cross:
+        part = "cross"
+    return AblateHead(stack, int(layer), int(head), part)
 
 
-def _replaced(box: "GlassBox", written: str) -> "Edit":
+def _replace_token(box: "GlassBox", value: str) -> "Edit":
+    """The edit for --replace POSITION=TOKEN."""
     from qkv.interpret.trace import ReplaceToken
     from qkv.model import Translator
 
-    position, equals, token = written.partition("=")
+    position, equals, token = value.partition("=")
     if not equals or not position.removeprefix("-").isdecimal():
-        raise UsageError(f"--replace {written} should be POSITION=TOKEN, as in 2=cat")
+        raise UsageError(f"--replace {value} should be POSITION=TOKEN, as in 2=cat")
     ids = box.tokenizer.encode(token)
     if len(ids) != 1:
         raise UsageError(
             f"--replace puts one token in the place of another, but “{token}” is {len(ids)}; "
             "explain the changed text instead"
         )
+    sequence = "text"
     if isinstance(box.model, Translator):
         sequence = "source"
-    else:
-        sequence = "text"
     return ReplaceToken(int(position), ids[0], token, sequence)
 
 
-PICTURES = (".png", ".svg", ".pdf")
-TABLES = (".csv", ".npy", ".md", ".tex")
-
-
-def check_output(wish: Wish) -> None:
-    """What can be told before anything is computed."""
-    if wish.output is None:
-        return
-    ending = wish.output.suffix.lower()
-    known = (".html", ".safetensors", *PICTURES, *TABLES)
-    if ending not in known:
-        raise UsageError(
-            f'cannot write "{wish.output.name}"; end it with one of {", ".join(known)}'
-        )
-    if ending in TABLES and wish.tensor is None:
-        raise UsageError(
-            f"{ending} holds one value; name it with --tensor, as in "
-            "--tensor decoder.0.attention.weights"
-        )
-    if wish.output.is_dir():
-        raise UsageError(f"{wish.output} is a folder; name a file in it")
-    if not wish.output.parent.is_dir():
-        raise UsageError(f"{wish.output.parent} is not a folder; make it first")
-
-
-def write(trace: "Trace", reason: "Attribution | None", place: "HeadLocation", wish: Wish) -> None:
-    """The file, in the form that its ending names; a place that takes none is the user's fault."""
-    from qkv.files import write_error_message
-
-    assert wish.output is not None
-    try:
-        _write(trace, reason, place, wish)
-    except OSError as error:
-        raise UsageError(write_error_message(wish.output, error)) from error
-    print_stderr(f"wrote {wish.output}")
-
-
-def _write(trace: "Trace", reason: "Attribution | None", place: "HeadLocation", wish: Wish) -> None:
-    assert wish.output is not None
-    ending = wish.output.suffix.lower()
-    if ending == ".html":
-        from qkv.interpret.page import attribution_sections, write_page
-
-        write_page(trace, wish.output, why=() if reason is None else attribution_sections(reason))
-    elif ending == ".safetensors":
-        trace.save(wish.output)
-    elif ending in PICTURES:
-        from qkv.interpret.export.pictures import draw_head, draw_heads
-
-        if wish.head is None and wish.layer is None:
-            draw_heads(trace, wish.output)
-        else:
-            if place.part == "cross":
-                which = "cross"
-            else:
-                which = place.stack
-            draw_head(trace, place.layer, place.head, wish.output, which)
-    else:
-        from qkv.interpret.export import write_tensor
-
-        assert wish.tensor is not None
-        write_tensor(trace, wish.tensor, wish.output, head=wish.head, digits=wish.precision)
-
-
-def explain_model(wish: Wish) -> int:
-    """Show it; 1 if one of the checks fails."""
-    from qkv.interpret.glass_box import GlassBox
-
-    check_output(wish)
-    box = GlassBox.load(wish.model)
-    reason = _reason(box, wish) if wish.why else None
-    if reason is not None and wish.output is None:
-        return _tell_reason(reason, wish)
-    edits = edits_of(box, wish)
-    place = _place(box, wish)
-    trace = box.trace(wish.text, target=wish.target, keep=_kept(box, wish, place), edits=edits)
-    if wish.output is not None:
-        write(trace, reason, place, wish)
-    else:
-        if edits:
-            before = box.trace(wish.text, target=wish.target, keep=_ends(trace))
-        else:
-            before = None
-        typer.echo(_shown(trace, before, place, wish))
-    if all(proof.ok for proof in trace.checks):
-        return 0
-    return 1
-
-
-def _tell_reason(reason: "Attribution", wish: Wish) -> int:
-    from json import dumps
-
-    from qkv.interpret.attribution.attribution_text import attribution_lines
-
-    if wish.format == "json":
-        typer.echo(dumps(reason.json(), ensure_ascii=False))
-    else:
-        typer.echo("\n".join(attribution_lines(reason, wish.width, wish.top or 10**9)))
-    return 0
-
-
-def _reason(box: "GlassBox", wish: Wish) -> "Attribution":
-    return box.why(
-        wish.text,
-        target=wish.target,
-        label=wish.label,
-        token=wish.token,
-        against=wish.against,
-    )
-
-
-def _place(box: "GlassBox", wish: Wish) -> "HeadLocation":
+def _head_location(box: "GlassBox", args: ExplainArgs) -> "HeadLocation":
+    """The head that --layer, --head, --cross and --side name; by default the first one."""
     from qkv.interpret.head_walk import locate_head
     from qkv.model import Stack
 
     config = box.model.config
     stacks = {name: getattr(config, name, None) for name in ("decoder", "encoder")}
-    stack = stacks.get(wish.side) or stacks["decoder"] or stacks["encoder"]
+    stack = stacks.get(args.side) or stacks["decoder"] or stacks["encoder"]
     assert isinstance(stack, Stack)
-    heads = stack.attention.heads
-    where = (wish.layer or 0, wish.head or 0)
-    return locate_head(box.graph, heads, *where, wish.cross, wish.side)
+    layer = args.layer or 0
+    head = args.head or 0
+    return locate_head(box.graph, stack.attention.heads, layer, head, args.cross, args.side)
 
 
-def _kept(box: "GlassBox", wish: Wish, place: "HeadLocation") -> list[str]:
-    """What has to be computed for this wish, and no more."""
+def _tensor_names(box: "GlassBox", args: ExplainArgs, location: "HeadLocation") -> list[str]:
+    """The tensors that the output needs, so that no others are kept."""
     from qkv.interpret.head_walk import head_value_names
 
-    found = box.graph
-    answers = [name for name in ("output", "probabilities", "served") if name in found.nodes]
-    if wish.output is None:
-        ending = ""
-    else:
-        ending = wish.output.suffix.lower()
-    if ending in PICTURES:
-        drawn = (".weights", ".masked", ".mixed", ".value", ".seen")
-        return [*(name for name in found.nodes if name.endswith(drawn)), *answers]
-    if ending:
-        if wish.tensor is None:
+    graph = box.graph
+    outputs = [name for name in ("output", "probabilities", "served") if name in graph.nodes]
+    if args.suffix in PICTURE_SUFFIXES:
+        attention = [name for name in graph.nodes if name.endswith(PICTURE_TENSORS)]
+        return [*attention, *outputs]
+    if args.suffix:
+        if args.tensor is None:
             return ["*"]
-        return [found.resolve(wish.tensor), *answers]
-    return [*head_value_names(found, place), *answers, found.resolve("output"), "layers"]
+        return [graph.resolve(args.tensor), *outputs]
+    return [*head_value_names(graph, location), *outputs, graph.resolve("output"), "layers"]
 
 
-def _ends(trace: "Trace") -> list[str]:
-    """What is compared before and after an edit."""
-    return [name for name in trace if name in trace.graph.nodes]
+def write_output(
+    trace: "Trace",
+    attribution: "Attribution | None",
+    location: "HeadLocation",
+    args: ExplainArgs,
+) -> None:
+    """Write the file in the format of its suffix; a file that cannot be written is a UsageError."""
+    from qkv.files import write_error_message
+
+    assert args.output is not None
+    try:
+        _write(trace, attribution, location, args, args.output)
+    except OSError as error:
+        raise UsageError(write_error_message(args.output, error)) from error
+    print_stderr(f"wrote {args.output}")
 
 
-def _shown(trace: "Trace", before: "Trace | None", place: "HeadLocation", wish: Wish) -> str:
-    """The walk through one head and the answer, in the wished format."""
+def _write(
+    trace: "Trace",
+    attribution: "Attribution | None",
+    location: "HeadLocation",
+    args: ExplainArgs,
+    path: Path,
+) -> None:
+    if args.suffix == ".html":
+        from qkv.interpret.page import attribution_sections, write_page
+
+        if attribution is None:
+            write_page(trace, path)
+        else:
+            write_page(trace, path, why=attribution_sections(attribution))
+    elif args.suffix == ".safetensors":
+        trace.save(path)
+    elif args.suffix in PICTURE_SUFFIXES:
+        from qkv.interpret.export.pictures import draw_head, draw_heads
+
+        if args.head is None and args.layer is None:
+            draw_heads(trace, path)
+        elif location.part == "cross":
+            draw_head(trace, location.layer, location.head, path, "cross")
+        else:
+            draw_head(trace, location.layer, location.head, path, location.stack)
+    else:
+        from qkv.interpret.export import write_tensor
+
+        assert args.tensor is not None
+        write_tensor(trace, args.tensor, path, head=args.head, digits=args.precision)
+
+
+def _print_attribution(attribution: "Attribution", args: ExplainArgs) -> None:
+    from json import dumps
+
+    from qkv.interpret.attribution.attribution_text import attribution_lines
+
+    if args.format == "json":
+        typer.echo(dumps(attribution.json(), ensure_ascii=False))
+        return
+    top = args.top or 10**9  # 0 is all
+    typer.echo("\n".join(attribution_lines(attribution, args.width, top)))
+
+
+def _render(
+    trace: "Trace", original: "Trace | None", location: "HeadLocation", args: ExplainArgs
+) -> str:
+    """The walk through one head and the model's output, in the requested format."""
     from qkv.interpret.head_walk import walk_head
     from qkv.interpret.render.formats import render_latex, render_markdown, render_model_json
     from qkv.interpret.render.sections import WalkView, cell_lines
     from qkv.interpret.render.terminal_text import render_model_text
     from qkv.interpret.trace import compare_traces
 
-    walk = walk_head(trace, place)
-    usual = tuple(step.name for step in walk if not step.is_input or step.axes[0])
-    look = WalkView(
-        walk, wish.precision, wish.steps or usual, crop=_crop(walk["weights"].value, wish.top),
+    walk = walk_head(trace, location)
+    computed = tuple(step.name for step in walk if not step.is_input or step.axes[0])
+    view = WalkView(
+        walk,
+        args.precision,
+        args.steps or computed,
+        crop=_crop(walk["weights"].value, args.top),
         mark_rounding=False,
-    )  # fmt: skip
-    if before is None:
-        changed = None
-    else:
-        changed = compare_traces(before, trace)
-    if wish.format == "json":
-        return render_model_json(look, trace, changed, wish.cell)
-    if wish.cell is not None:
-        return "\n".join(cell_lines(look, *wish.cell))
-    if wish.format == "text":
-        return render_model_text(look, trace, changed, wish.width)
-    return _with_origin(
-        render_markdown(look) if wish.format == "markdown" else render_latex(look), trace, wish
     )
+    changes = None
+    if original is not None:
+        changes = compare_traces(original, trace)
+    if args.format == "json":
+        return render_model_json(view, trace, changes, args.cell)
+    if args.cell is not None:
+        return "\n".join(cell_lines(view, *args.cell))
+    if args.format == "text":
+        return render_model_text(view, trace, changes, args.width)
+    if args.format == "markdown":
+        return "\n".join([render_markdown(view), "", "<!--", *_provenance_lines(trace), "-->"])
+    comments = [f"% {line}" for line in _provenance_lines(trace)]
+    return "\n".join([*comments, render_latex(view)])
 
 
-def _with_origin(page: str, trace: "Trace", wish: Wish) -> str:
-    """The page, and in comments where its numbers come from."""
+def _provenance_lines(trace: "Trace") -> list[str]:
+    """Model, text and versions, for a comment in the document."""
     from qkv.interpret.export.tables import comment_lines, provenance
 
-    told = comment_lines(provenance(trace))
-    if wish.format == "latex":
-        return "\n".join([*(f"% {line}" for line in told), page])
-    return "\n".join([page, "", "<!--", *told, "-->"])
+    return list(comment_lines(provenance(trace)))
 
 
-def _crop(weights: Any, top: int) -> Any:
-    """The last queries and the keys they look at most, so many of each, and so many features."""
+def _crop(weights: Any, top: int) -> "Crop":
+    """The last `top` queries, the `top` keys with the largest weights, and `top` features."""
     from qkv.interpret.render.sections import Crop
 
-    rows, keys = weights.shape
+    rows, columns = weights.shape
     if not top:
         return Crop()
     queries = tuple(range(max(0, rows - top), rows))
-    most = weights[list(queries)].max(axis=0).argsort(kind="stable")[::-1][:top]
-    return Crop(queries, tuple(sorted(int(key) for key in most)) if keys > top else None, top)
+    keys = None
+    if columns > top:
+        by_weight = weights[list(queries)].max(axis=0).argsort(kind="stable")[::-1]
+        keys = tuple(sorted(int(key) for key in by_weight[:top]))
+    return Crop(queries, keys, top)
