@@ -12,9 +12,16 @@ from typing import Any
 # which is written as it is called now; ".key" only at the top.
 KEYS: dict[str, dict[str, str]] = {
     "config.json": {
-        "distinct": "unique_layers",
-        "table_width": "embedding_width",
-        "residual": "norm_placement",
+        # A stack of layers is `encoder` or `decoder`; settings may name its fields at the top.
+        ".distinct": "unique_layers",
+        "encoder.distinct": "unique_layers",
+        "decoder.distinct": "unique_layers",
+        ".table_width": "embedding_width",
+        "encoder.table_width": "embedding_width",
+        "decoder.table_width": "embedding_width",
+        ".residual": "norm_placement",
+        "encoder.residual": "norm_placement",
+        "decoder.residual": "norm_placement",
         "embedding.types": "token_types",
         "source.types": "token_types",
         "position.share": "fraction",
@@ -88,10 +95,12 @@ KEYS: dict[str, dict[str, str]] = {
         "tokens.noise": "bpe_dropout",
     },
     "metrics.jsonl": {
-        "gradient": "grad_norm",
-        "held_out": "validation",
-        "rate": "lr_scale",
-        "taken": "finite",
+        # Not below: `validation` holds metrics, whose names are up to the task.
+        ".gradient": "grad_norm",
+        ".held_out": "validation",
+        "summary.held_out": "validation",
+        ".rate": "lr_scale",
+        ".taken": "finite",
     },
     "progress.json": {"done": "step", "evaluated": "last_evaluation"},
     # The first part of a tensor's name in a training checkpoint.
@@ -143,20 +152,59 @@ VALUES: dict[str, dict[tuple[str, str], str]] = {
     "state.safetensors": {},
 }
 
+_NORMS = frozenset({"layer_norm", "rms_norm"})
+
+# For each file and table: the kinds that 0.1 had, as they are called now. A table of any other kind
+# is newer than 0.1 or not from this package, so its keys are its own, whatever they are called.
+KINDS: dict[str, dict[str, frozenset[str]]] = {
+    "config.json": {
+        "attention": frozenset({"multi_head", "block_diagonal"}),
+        "feed_forward": frozenset({"relu", "gelu", "relu2", "silu", "swiglu", "geglu"}),
+        "position": frozenset(
+            {"none", "learned", "sinusoidal", "alibi", "relative_buckets", "rope"}
+        ),
+        "scaling": frozenset({"none", "linear", "ntk", "llama3", "yarn"}),
+        "norm": _NORMS,
+        "input_norm": _NORMS,
+        "qk_norm": _NORMS,
+        "norm_placement": frozenset(
+            {"post_norm", "pre_norm", "parallel_norm", "sandwich_norm", "single_residual_norm"}
+        ),
+        "output": frozenset({"next_token", "masked_token", "text_vector", "classify"}),
+        "pooling": frozenset({"mean", "first", "last", "max"}),
+    },
+    "recipe.toml": {
+        "optimizer": frozenset({"adamw", "muon"}),
+        "schedule": frozenset({"cosine", "linear", "inverse_sqrt", "constant"}),
+        "task": frozenset({"classify", "masked", "language", "embed", "translate"}),
+    },
+}
+
 
 def upgrade(file: str, fields: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
     """The same fields under the names of this version; fields that have theirs stay.
 
+    A table whose `kind` 0.1 did not have is returned as it is, with all tables inside.
     The [model] table of a recipe is a config.json and follows its rules.
     """
+    if _is_foreign(file, fields, parent):
+        return dict(fields)
     result = {}
     for key, value in fields.items():
         name = _new_key(file, key, parent)
-        rules = file
-        if (file, parent, name) == ("recipe.toml", "", "model"):
-            rules = "config.json"
-        result[name] = _upgrade_value(rules, name, value, parent)
+        if (file, parent, name) == ("recipe.toml", "", "model") and isinstance(value, Mapping):
+            result[name] = upgrade("config.json", value)
+        else:
+            result[name] = _upgrade_value(file, name, value, parent)
     return result
+
+
+def _is_foreign(file: str, fields: Mapping[str, Any], parent: str) -> bool:
+    """Whether the table is of a kind that 0.1 did not have; one without a kind is not."""
+    kinds = KINDS.get(file, {}).get(parent)
+    if kinds is None or "kind" not in fields:
+        return False
+    return _upgrade_value(file, "kind", fields["kind"], parent) not in kinds
 
 
 def _new_key(file: str, key: str, parent: str) -> str:

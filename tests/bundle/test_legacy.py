@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import qkv
+from qkv.legacy import upgrade
 from qkv.text import Tokenizer
 
 OLD = Path(__file__).parent / "written_by_0_1"
@@ -76,6 +77,47 @@ def test_the_marks_of_0_1_are_special_tokens(tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "again.json")
     assert (tmp_path / "special_tokens.json").exists()
     assert not (tmp_path / "marks.json").exists()
+
+
+RENAMED = {"share": 0.5, "adjacent": True, "stretch": {"kind": "linear", "factor": 2.0}}
+
+
+def stack_config(position: dict[str, object]) -> dict[str, object]:
+    return {"kind": "decoder_only", "decoder": {"distinct": 2, "position": position}}
+
+
+def test_old_keys_are_renamed_in_kinds_of_0_1() -> None:
+    expected = {
+        "kind": "rope",
+        "fraction": 0.5,
+        "interleaved": True,
+        "scaling": {"kind": "linear", "factor": 2.0},
+    }
+    upgraded = upgrade("config.json", stack_config({"kind": "rotary", **RENAMED}))
+    assert upgraded["decoder"] == {"unique_layers": 2, "position": expected}
+    assert upgrade("config.json", upgraded) == upgraded
+
+
+def test_a_part_from_outside_keeps_fields_that_are_called_like_old_keys() -> None:
+    position = {"kind": "spiral", **RENAMED, "distinct": 3, "norm": {"around_one": True}}
+    upgraded = upgrade("config.json", stack_config(position))
+    assert upgraded["decoder"] == {"unique_layers": 2, "position": position}
+    recipe = {"model": stack_config(position), "task": {"kind": "reverse", "hidden": 0.1}}
+    assert upgrade("recipe.toml", recipe) == {"model": upgraded, "task": recipe["task"]}
+
+
+def test_settings_without_a_kind_are_renamed() -> None:
+    settings = {"model": {"distinct": 2, "position": {"share": 0.5}}, "optimiser": {"rate": 0.1}}
+    assert upgrade("recipe.toml", settings) == {
+        "model": {"unique_layers": 2, "position": {"fraction": 0.5}},
+        "optimizer": {"lr": 0.1},
+    }
+
+
+def test_metrics_of_a_task_keep_their_names() -> None:
+    line = {"step": 1, "rate": 0.5, "held_out": {"rate": 2.0, "gradient": 3.0}}
+    expected = {"step": 1, "lr_scale": 0.5, "validation": {"rate": 2.0, "gradient": 3.0}}
+    assert upgrade("metrics.jsonl", line) == expected
 
 
 def qkv_weights(directory: Path) -> dict[str, torch.Tensor]:

@@ -120,10 +120,7 @@ def read_settings(assignments: Iterable[str]) -> Settings:
 
 def upgrade_settings(settings: Mapping[str, Any]) -> Settings:
     """The same settings, or recipe, under the names of this version."""
-    fields = upgrade("recipe.toml", settings)
-    if isinstance(fields.get("model"), Mapping):
-        fields["model"] = upgrade("config.json", fields["model"])
-    return fields
+    return upgrade("recipe.toml", settings)
 
 
 def renamed_settings(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> list[str]:
