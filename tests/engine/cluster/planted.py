@@ -16,14 +16,14 @@ def planted(
     groups: int = 3, each: int = 23, noise: float = 0.6, seed: int = 0, width: int = 31
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Texts, vectors and the true group of each, in mixed order."""
-    draws = np.random.default_rng(seed)
-    truth = draws.permutation(np.repeat(np.arange(groups), each))
-    centres = np.linalg.qr(draws.normal(size=(width, groups)))[0].T  # at right angles
-    vectors = centres[truth] + noise * draws.normal(size=(len(truth), width)) / width**0.5
+    rng = np.random.default_rng(seed)
+    truth = rng.permutation(np.repeat(np.arange(groups), each))
+    centroids = np.linalg.qr(rng.normal(size=(width, groups)))[0].T  # at right angles
+    vectors = centroids[truth] + noise * rng.normal(size=(len(truth), width)) / width**0.5
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     words = list(TOPICS.values())
     texts = [
-        " ".join([*draws.permutation(COMMON)[:3], *draws.permutation(words[group])[:3], f"no{i}"])
+        " ".join([*rng.permutation(COMMON)[:3], *rng.permutation(words[group])[:3], f"no{i}"])
         for i, group in enumerate(truth)
     ]
     return texts, vectors.astype(np.float32), truth

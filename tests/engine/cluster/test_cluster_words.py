@@ -50,15 +50,15 @@ def test_a_token_over_two_words_makes_them_one() -> None:
 
 def test_frequent_words_fall_out_without_a_list_of_them() -> None:
     texts = ["the cat and the hat", "the cat and a mat", "the dog and the log", "the dog and a bog"]
-    found = cluster_names(texts, np.array([0, 0, 1, 1]), 2, ["", ""])
-    assert [name.split(", ")[0] for name in found] == ["cat", "dog"]
-    assert not {"the", "and"} & set(", ".join(found).split(", "))
+    names = cluster_names(texts, np.array([0, 0, 1, 1]), 2, ["", ""])
+    assert [name.split(", ")[0] for name in names] == ["cat", "dog"]
+    assert not {"the", "and"} & set(", ".join(names).split(", "))
 
 
 def test_a_language_without_spaces_is_named_by_pairs_of_characters() -> None:
     texts = ["東京は大きい", "東京に行く", "大阪は楽しい", "大阪に住む"]
-    found = cluster_names(texts, np.array([0, 0, 1, 1]), 2, ["", ""])
-    assert [name.split(", ")[0] for name in found] == ["東京", "大阪"]
+    names = cluster_names(texts, np.array([0, 0, 1, 1]), 2, ["", ""])
+    assert [name.split(", ")[0] for name in names] == ["東京", "大阪"]
 
 
 def test_a_cluster_without_words_is_named_by_its_medoid() -> None:

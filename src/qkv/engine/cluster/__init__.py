@@ -1,4 +1,4 @@
-"""Groups of similar texts, found in their vectors, named by their words, and told to people."""
+"""Clusters of similar texts from their embeddings: k-means or HDBSCAN, named by their words."""
 
 from qkv.engine.cluster.cluster_page import check_output_paths, write_clustering
 from qkv.engine.cluster.clustering import (

@@ -1,17 +1,17 @@
-"""How many clusters there are, when nobody says: as many as two samples of the texts agree on.
+"""The number of clusters: the largest k on which two samples of the texts agree.
 
-For each candidate k, two samples of the vectors are clustered apart, and every vector of both is
-given to its nearest centre, once by the centres of the one, once by those of the other. How far
-the two divisions agree is their adjusted Rand index: 1 if they are the same, 0 as by chance, at
-any k (Lange, Roth, Braun and Buhmann 2004; Dolnicar and Leisch 2010). Its mean over a few such
-pairs, less their standard deviation, is the stability of k.
+For each candidate k, two samples of the vectors are clustered separately, and every vector of both
+is assigned to its nearest centroid, once with the centroids of each sample. The adjusted Rand
+index of the two assignments is 1 if they are the same and 0 if they agree as by chance, at any k
+(Lange, Roth, Braun and Buhmann 2004; Dolnicar and Leisch 2010). Its mean over several pairs of
+samples, minus the standard deviation, is the stability of k.
 
-Of the candidates that come close to the best, the largest is taken, because a coarser division of
-real groups is often as stable as the groups themselves; and from there a smaller one, as long as
-the next smaller is clearly better.
+Among the candidates close to the best, the largest is taken, because a coarser division of real
+groups is often as stable as the groups themselves; then it steps down as long as the next smaller
+candidate is clearly better.
 
-The samples are of limited size, so this costs much the same for ten thousand texts and a million;
-and each vector is brought to the few directions that keep most of all cosines.
+Samples have a limited size, so the cost is about the same for ten thousand texts and for a
+million; and vectors are reduced to the few directions that preserve most cosines.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,212 +19,136 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qkv.engine.cluster.kmeans import (
-    Labels,
-    Vectors,
-    directions,
-    fit_centroids,
-    nearest_centroids,
-    normalize,
-    row_slices,
-)
-from qkv.errors import DataError
+from qkv.engine.cluster.kmeans import Vectors, fit_centroids, nearest_centroids, normalize
 
-# FOLDED engine/cluster/density: Clusters of any shape and number: where texts lie densely, with
-#   the rest left over as outliers.
-#
-#   HDBSCAN (Campello, Moulavi and Sander 2013; McInnes and Healy 2017). Density means little
-#   among
-#   hundreds of numbers, so each vector is first brought to a few principal components and to
-#   length 1
-#   again. HDBSCAN takes a time that grows with the square of the number of texts: of many
-#   texts a
-#   sample is clustered, and each other one joins the cluster of the sampled text nearest to
-#   it, or
-#   the outliers if that one does. Distances exist between a portion and the sample only.
+MAX_K = 100
 
-LARGEST = 100  # candidate
+GROWTH = 1.18  # ratio of successive candidates, which are at least 1 apart
 
-STEP = 1.18  # each candidate is so many times the one before, or one more
+NUM_PAIRS = 6
+SAMPLE_SIZE = 2_000
 
-# pairs of samples, and vectors in one of them
-PAIRS = 6
-SAMPLE = 2_000
+MIN_SAMPLE_SIZE = 200  # where half of the vectors are fewer, the two samples of a pair overlap
 
-FEW = 200  # below so many vectors in one half, the two samples share some
+INITIALIZATIONS = 5
 
-STARTS = 5
+# Vectors are projected on COMPONENTS directions, estimated from PCA_SAMPLE_SIZE of them.
+COMPONENTS = 64
+PCA_SAMPLE_SIZE = 10_000
 
-# directions, and how many vectors they are taken from
-WIDTH = 64
-SEEN = 10_000
-
-# nearly as good as the best; better than the one beside it
+# Differences in stability: close to the best; clearly better than the next candidate.
 CLOSE = 0.1
-CLEARLY = 0.03
+CLEAR = 0.03
 
-# so much worse, so many times in a row: larger ones are not tried
-FAR = 0.25
-ENDS = 5
+# Early stopping: this much below the best, this many times in a row.
+FAR_BELOW = 0.25
+FAR_BELOW_COUNT = 5
 
 UNSTABLE = 0.3  # below this, two samples hardly agree on anything
 
-# nothing above this among so many: larger ones are not tried either
-CHANCE = 0.1
+# Early stopping: nothing better than this among the first candidates.
+NO_AGREEMENT = 0.1
 PATIENCE = 12
 
-Tried = Callable[[int, float], None]
+OnCandidate = Callable[[int, float], None]  # receives k and its stability
 
 
 @dataclass(frozen=True)
 class KSelection:
-    """The number of clusters, if it is known, and how stable each one that was tried is."""
+    """The number of clusters, None where the method determines it, and why it was selected."""
 
     k: int | None
-    stability: Mapping[int, float] = field(default_factory=dict)
-    remark: str = ""  # what a person should know, if anything
+    stability: Mapping[int, float] = field(default_factory=dict)  # of each candidate
+    warning: str = ""
 
 
 def choose_k(
-    vectors: Vectors, seed: int, on_candidate: Tried = lambda k, stability: None
+    vectors: Vectors, seed: int, on_candidate: OnCandidate = lambda k, stability: None
 ) -> KSelection:
-    """The largest k that is about as stable as the best; at least 4 vectors are needed."""
+    """The largest k that is about as stable as the best; needs at least 4 vectors."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    few = _reduced(vectors, seed)
-    found = dict[int, float]()
+    reduced = _reduce(vectors, seed)
+    by_k = dict[int, float]()
     for k in candidates(len(vectors)):
-        with threadpool_limits(1):  # its products are small: more threads wait for each other
-            found[k] = stability(few, k, seed)
-        on_candidate(k, found[k])
-        if _enough(list(found.values())):
+        with threadpool_limits(1):  # the products are small: more threads wait for each other
+            by_k[k] = stability(reduced, k, seed)
+        on_candidate(k, by_k[k])
+        if _stop_early(list(by_k.values())):
             break
-    best = max(found, key=lambda k: found[k])
-    if found[best] < UNSTABLE:
-        return KSelection(best, found, _rough(best, found[best]))
-    return KSelection(largest_stable(found), found)
+    best = max(by_k, key=lambda k: by_k[k])
+    if by_k[best] < UNSTABLE:
+        return KSelection(best, by_k, _unstable_warning(best, by_k[best]))
+    return KSelection(largest_stable(by_k), by_k)
 
 
-def largest_stable(found: Mapping[int, float]) -> int:
-    """Of these candidates, smallest first, with their stability, the one to take."""
-    on_candidate = list(found)
-    least = max(found.values()) - CLOSE
-    at = max(i for i, k in enumerate(on_candidate) if found[k] >= least)
-    while at and found[on_candidate[at - 1]] > found[on_candidate[at]] + CLEARLY:
-        at -= 1
-    return on_candidate[at]
+def largest_stable(stability: Mapping[int, float]) -> int:
+    """The k to use, given the stability of each candidate in ascending order."""
+    tested = list(stability)
+    threshold = max(stability.values()) - CLOSE
+    i = max(i for i, k in enumerate(tested) if stability[k] >= threshold)
+    while i and stability[tested[i - 1]] > stability[tested[i]] + CLEAR:
+        i -= 1
+    return tested[i]
 
 
 def candidates(count: int) -> list[int]:
-    """From 2 to the root of the number of vectors, ever further apart."""
-    return list(_grid(max(2, min(LARGEST, int(count**0.5)))))
+    """Values of k from 2 to the square root of the number of vectors, increasingly far apart."""
+    return list(_geometric_grid(max(2, min(MAX_K, int(count**0.5)))))
 
 
 def stability(vectors: Vectors, k: int, seed: int) -> float:
-    """How far two samples agree on k clusters: the adjusted Rand index of a few pairs."""
+    """How well two samples agree on k clusters: mean minus deviation of the adjusted Rand index."""
     from sklearn.metrics import adjusted_rand_score  # type: ignore[import-untyped]
 
-    half = min(SAMPLE, max(len(vectors) // 2, min(FEW, len(vectors) * 4 // 5)))
+    # Disjoint halves where there are enough vectors; samples that overlap where there are few.
+    minimum = min(MIN_SAMPLE_SIZE, len(vectors) * 4 // 5)
+    size = min(SAMPLE_SIZE, max(len(vectors) // 2, minimum))
     agreements = []
-    for pair in range(PAIRS):
+    for pair in range(NUM_PAIRS):
         order = np.random.default_rng((seed, pair)).permutation(len(vectors))
-        one = np.sort(order[:half])
-        other = np.sort(order[-half:])
-        both = vectors[np.union1d(one, other)]
-        labels = [
-            nearest_centroids(both, fit_centroids(vectors[of], k, seed + pair, STARTS))[0]
-            for of in (one, other)
-        ]
+        first = np.sort(order[:size])
+        second = np.sort(order[-size:])
+        union = vectors[np.union1d(first, second)]
+        labels = []
+        for sample in (first, second):
+            centroids = fit_centroids(vectors[sample], k, seed + pair, INITIALIZATIONS)
+            labels.append(nearest_centroids(union, centroids)[0])
         agreements.append(adjusted_rand_score(*labels))
     return float(np.mean(agreements) - np.std(agreements))
 
 
-def _reduced(vectors: Vectors, seed: int) -> Vectors:
-    """The vectors along the directions that most of them have, at length 1."""
-    if vectors.shape[1] <= WIDTH:
+def _reduce(vectors: Vectors, seed: int) -> Vectors:
+    """The vectors on the directions of largest second moment, at length 1."""
+    if vectors.shape[1] <= COMPONENTS:
         return vectors
-    seen = vectors[np.random.default_rng(seed).permutation(len(vectors))[:SEEN]]
-    along = np.linalg.eigh(seen.T @ seen)[1][:, -WIDTH:]
-    return normalize(np.asarray(vectors @ along, np.float32))
+    rng = np.random.default_rng(seed)
+    sample = vectors[rng.permutation(len(vectors))[:PCA_SAMPLE_SIZE]]
+    # Not centred: what has to survive are cosines, not distances from the mean.
+    axes = np.linalg.eigh(sample.T @ sample)[1][:, -COMPONENTS:]
+    return normalize(np.asarray(vectors @ axes, np.float32))
 
 
-def _enough(found: Sequence[float]) -> bool:
-    """Whether what was found so far says that larger ones will not be better."""
-    last = found[-ENDS:]
-    best = max(found)
-    falls = len(last) == ENDS and max(last) < best - FAR
-    return falls or (len(found) >= PATIENCE and best < CHANCE)
+def _stop_early(stability: Sequence[float]) -> bool:
+    """Whether larger candidates can be skipped, given the stability of those so far."""
+    recent = stability[-FAR_BELOW_COUNT:]
+    best = max(stability)
+    falling = len(recent) == FAR_BELOW_COUNT and max(recent) < best - FAR_BELOW
+    hopeless = len(stability) >= PATIENCE and best < NO_AGREEMENT
+    return falling or hopeless
 
 
-def _rough(k: int, stability: float) -> str:
+def _unstable_warning(k: int, stability: float) -> str:
     return (
         f"no number of clusters is stable: two samples of the texts agree by {stability:.2f} at "
-        f"best (1 is fully, 0 as by chance), with {k} clusters; take them as a rough division, or "
-        "say how many with -k"
+        f"best (1 is fully, 0 as by chance), with {k} clusters; treat them as a rough division, or "
+        "choose the number yourself with k"
     )
 
 
-def _grid(last: int) -> Iterator[int]:
+def _geometric_grid(last: int) -> Iterator[int]:
     k = 2
     while k < last:
         yield k
-        k = max(k + 1, round(k * STEP))
+        k = max(k + 1, round(k * GROWTH))
     yield last
-
-
-DENSITY_WIDTH = 20  # principal components
-
-DENSITY_SAMPLE = 10_000
-
-# texts in a cluster: so many, or one in so many if that is more
-SMALLEST = 5
-SHARE = 200
-
-NEIGHBOURS = 5
-
-PORTION = 1_024
-
-
-def hdbscan_labels(vectors: Vectors, seed: int) -> Labels:
-    """The number of each vector's cluster, −1 for those that lie between all of them: (n,)."""
-    if len(vectors) < 2 * SMALLEST:
-        raise DataError(
-            f"{len(vectors)} texts are too few for hdbscan, which needs {2 * SMALLEST}; "
-            "use --method kmeans"
-        )
-    draws = np.random.default_rng(seed)
-    size = min(DENSITY_SAMPLE, len(vectors))
-    chosen = np.sort(draws.choice(len(vectors), size, replace=False))
-    centre, along = directions(vectors[chosen], DENSITY_WIDTH)
-    sample = _reduced_for_density(vectors[chosen], centre, along)
-    labels = _hdbscan(sample)
-    if size == len(vectors):
-        return labels
-    return _joined(vectors, centre, along, sample, labels)
-
-
-def _hdbscan(vectors: Vectors) -> Labels:
-    from sklearn.cluster import HDBSCAN  # type: ignore[import-untyped]
-
-    smallest = max(SMALLEST, len(vectors) // SHARE)
-    method = HDBSCAN(
-        min_cluster_size=smallest, min_samples=NEIGHBOURS, algorithm="kd_tree", copy=True
-    )
-    return np.asarray(method.fit_predict(vectors), np.int64)
-
-
-def _joined(
-    vectors: Vectors, centre: Vectors, along: Vectors, sample: Vectors, labels: Labels
-) -> Labels:
-    """The label of the nearest vector of the sample, for all: a sampled one is its own nearest."""
-    found = np.empty(len(vectors), np.int64)
-    for part in row_slices(len(vectors), PORTION):
-        likeness = (
-            _reduced_for_density(vectors[part], centre, along) @ sample.T
-        )  # (portion, sample)
-        found[part] = labels[likeness.argmax(axis=1)]
-    return found
-
-
-def _reduced_for_density(vectors: Vectors, centre: Vectors, along: Vectors) -> Vectors:
-    return normalize(np.asarray((vectors - centre) @ along, np.float32))

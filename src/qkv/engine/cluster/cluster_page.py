@@ -1,4 +1,14 @@
-"""The clusters as one HTML page: no network, no script, nothing beside it needed."""
+"""Writes a clustering: one HTML page with a map for people, a CSV table for programs.
+
+The page needs no network, no script and no other file. The map is t-SNE (van der Maaten and Hinton
+2008) of the principal components, initialised with the first two: it keeps neighbours together,
+while distances across the map mean little. Its running time grows fast with the number of points,
+so of many texts a sample is drawn, every cluster's medoid included.
+
+Colours are those of Okabe and Ito (2008), which people with any colour vision can tell apart, as
+far as they show on light and on dark backgrounds. With more clusters than colours, shapes change
+too; and each cluster has its number on the map, so that nothing depends on colour alone.
+"""
 
 import csv
 import io
@@ -10,275 +20,50 @@ from numpy.typing import ArrayLike, NDArray
 
 from qkv.data.files import join_or
 from qkv.engine.cluster.clustering import OUTLIERS, Cluster, Clustering
-from qkv.engine.cluster.kmeans import Labels, Vectors, normalize, principal
+from qkv.engine.cluster.kmeans import Labels, Vectors, normalize, pca
 from qkv.errors import UsageError
 from qkv.files import atomic_write, write_error_message
 from qkv.report.html import document, escape, paragraph, section, table
 
-# FOLDED engine/cluster/picture: The map as a picture that stands inside a page: a sign for each
-#   text, its words when pointed at.
-#
-#   Colours that people with any kind of colour vision tell apart (Okabe and Ito 2008), of
-#   these only
-#   the ones that show on light and on dark paper. Where there are more clusters than colours,
-#   shapes
-#   go on; and the number of each cluster stands on it, so that nothing depends on colour
-#   alone.
-# FOLDED engine/cluster/places: Where each text stands on a map of two dimensions: alike is
-#   near, as far as a plane allows.
-#
-#   t-SNE (van der Maaten and Hinton 2008) of the principal components, from their first two:
-#   it keeps
-#   neighbours together, while distances across the map mean little. Its time grows fast with
-#   the
-#   number of points, so of many texts a sample is shown, every cluster's medoid among them.
-# FOLDED engine/cluster/write: The files of a clustering: a page for people, a table for
-#   programs; each whole or not at all.
+SUFFIXES = (".html", ".csv")
+
+CSV_COLUMNS = ("text", "cluster", "distance", "name")
+
+METHOD_DESCRIPTIONS = {
+    "kmeans": "spherical k-means: each text belongs to the centroid it points along most",
+    "hdbscan": "HDBSCAN: a dense region of texts is a cluster, a text between them an outlier",
+}
+
+MAX_OUTLIER_ROWS = 20
+
+MAX_CELL_CHARACTERS = 300  # of a text in a table
+
+MAX_TITLE_CHARACTERS = 160  # of the text shown when the pointer is on its point
+
+MAX_POINTS = 1_200
+
+COMPONENTS = 50  # principal components that t-SNE starts from
+
+MIN_TSNE_POINTS = 8  # with fewer points the first two components are the map
+
+PERPLEXITY = 30
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 
+# of the map, in SVG units
 WIDTH = 720
 HEIGHT = 540
-EDGE = 16
-SIZE = 4.0
+MARGIN = 16
+POINT_SIZE = 4.0
 
-TITLE = 160  # characters of a text that are shown when it is pointed at
-
-Shape = Callable[[float, float], str]
-
-
-def _path(*corners: tuple[float, float]) -> Shape:
-    def drawn(x: float, y: float) -> str:
-        points = "L".join(f"{x + SIZE * i:.1f} {y + SIZE * j:.1f}" for i, j in corners)
-        return f'<path d="M{points}Z">'
-
-    return drawn
-
-
-SHAPES: tuple[tuple[str, Shape], ...] = (
-    ("circle", lambda x, y: f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{SIZE * 0.9:.1f}">'),
-    ("square", _path((-0.8, -0.8), (0.8, -0.8), (0.8, 0.8), (-0.8, 0.8))),
-    ("triangle", _path((0, -1.1), (1.1, 0.9), (-1.1, 0.9))),
-    ("diamond", _path((0, -1.25), (1.25, 0), (0, 1.25), (-1.25, 0))),
-)
-
-
-def scatter_svg(clustering: Clustering, shown: Labels, at: Vectors) -> str:
-    """The shown texts (n,) at their places (n, 2), as SVG."""
-    x = EDGE + at[:, 0] * (WIDTH - 2 * EDGE)
-    y = EDGE + at[:, 1] * (HEIGHT - 2 * EDGE)
-    labels = clustering.labels[shown]
-    signs = []
-    numbers = []
-    for each in clustering.clusters:
-        inside = np.flatnonzero(labels == each.id)
-        drawn = [
-            _sign(each.id, float(x[i]), float(y[i]), _title(clustering, int(shown[i])))
-            for i in inside
-        ]
-        signs.append(f'<g fill="{_colour(each.id)}">\n' + "\n".join(drawn) + "\n</g>")
-        if each.id != OUTLIERS:
-            middle = float(np.median(x[inside])), float(np.median(y[inside]))
-            numbers.append(f'<text x="{middle[0]:.1f}" y="{middle[1]:.1f}">{each.id}</text>')
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="map">\n'
-        f'<g stroke="var(--paper)" stroke-width=".6">\n{chr(10).join(signs)}\n</g>\n'
-        '<g fill="var(--ink)" stroke="var(--paper)" stroke-width="4" paint-order="stroke" '
-        'font-size="17" font-weight="700" text-anchor="middle" dominant-baseline="central" '
-        f'pointer-events="none">\n{chr(10).join(numbers)}\n</g>\n</svg>'
-    )
-
-
-def _sign(label: int, x: float, y: float, title: str) -> str:
-    name, shape = SHAPES[max(0, label) // len(COLOURS) % len(SHAPES)]
-    end = "circle" if name == "circle" else "path"
-    return f"{shape(x, y)}<title>{title}</title></{end}>"
-
-
-def _colour(label: int) -> str:
-    if label == OUTLIERS:
-        return "var(--muted)"
-    return COLOURS[label % len(COLOURS)]
-
-
-def _title(clustering: Clustering, number: int) -> str:
-    label = int(clustering.labels[number])
-    text = " ".join(clustering.texts[number].split())
-    if len(text) <= TITLE:
-        cut = text
-    else:
-        cut = f"{text[:TITLE]}…"
-    if label == OUTLIERS:
-        where = "outlier"
-    else:
-        where = f"{label}: {clustering.name_of(label)}"
-    return escape(f"{cut} ({where})")
-
-
-POINTS = 1_200
-
-MAP_WIDTH = 50  # principal components
-
-FEWEST = 8  # points below which the first two components are the map
-
-NEIGHBOURS = 30  # t-SNE's perplexity
-
-
-def sample_indices(clustering: Clustering, seed: int) -> NDArray[np.int64]:
-    """The numbers of the texts that are shown, in order."""
-    count = len(clustering.texts)
-    drawn = np.random.default_rng(seed).permutation(count)[:POINTS]
-    return np.union1d(drawn, [each.nearest[0] for each in clustering.clusters])
-
-
-def map_positions(vectors: ArrayLike, seed: int) -> Vectors:
-    """A place for each vector (n, D): (n, 2), each from 0 to 1."""
-    few = principal(normalize(np.asarray(vectors, np.float32)), MAP_WIDTH)
-    first = np.zeros((len(few), 2), np.float32)
-    first[:, : few.shape[1]] = few[:, :2]
-    spread = float(first[:, 0].std())
-    flat = len(few) < FEWEST or spread < 1e-6
-    return _framed(first if flat else _tsne(few, first / spread * 1e-4, seed))
-
-
-def _tsne(vectors: Vectors, start: Vectors, seed: int) -> Vectors:
-    from sklearn.manifold import TSNE  # type: ignore[import-untyped]
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    near = min(NEIGHBOURS, (len(vectors) - 1) / 3)
-    method = TSNE(2, init=start, perplexity=near, learning_rate="auto", random_state=seed)
-    with threadpool_limits(1):  # so that sums are in the same order each time
-        return np.asarray(method.fit_transform(vectors), np.float32)
-
-
-def _framed(points: Vectors) -> Vectors:
-    low = points.min(axis=0)
-    high = points.max(axis=0)
-    return np.asarray((points - low) / np.maximum(high - low, 1e-9), np.float32)
-
-
-FAR = 20  # texts that lie far out and are shown
-
-LONGEST = 300  # characters of a text in a table
-
-METHODS = {
-    "kmeans": "spherical k-means: each text belongs to the centre it points along most",
-    "hdbscan": "HDBSCAN: where texts lie densely is a cluster, what lies between is an outlier",
-}
-
-
-def page(clustering: Clustering, vectors: ArrayLike, title: str, seed: int) -> str:
-    """The whole page: a map, the clusters, what lies far out, and how it was done."""
-    shown = sample_indices(clustering, seed)
-    at = map_positions(np.asarray(vectors)[shown], seed)
-    sections = (
-        section("Map", _figure(clustering, shown, at)),
-        section("Clusters", _clusters(clustering)),
-        section("Far out", _far_out(clustering)),
-        section("How it was done", *_how(clustering, seed)),
-    )
-    return document("cluster", title, _verdict(clustering), sections)
-
-
-def _verdict(clustering: Clustering) -> str:
-    count = len(clustering.texts)
-    found = clustering.num_clusters
-    far = len(clustering.outliers)
-    if count == 1:
-        texts = "1 text"
-    else:
-        texts = f"{count:,} texts"
-    if found == 1:
-        clusters = "1 cluster"
-    else:
-        clusters = f"{found:,} clusters"
-    if far == 1:
-        lie = "1 lies far out"
-    else:
-        lie = f"{far:,} lie far out"
-    return f"{texts} in {clusters}; {lie}."
-
-
-def _figure(clustering: Clustering, shown: Labels, at: Vectors) -> str:
-    count = len(clustering.texts)
-    if len(shown) < count:
-        part = f"{len(shown):,} of {count:,} texts"
-    else:
-        part = f"All {count:,} texts"
-    words = (
-        f"{part}, alike ones near each other; the larger distances mean little. Numbers are those "
-        "of the clusters below. Point at a sign to read its text."
-    )
-    caption = f'<figcaption id="map">{escape(words)}</figcaption>'
-    return f"<figure>\n{scatter_svg(clustering, shown, at)}\n{caption}\n</figure>"
-
-
-def _clusters(clustering: Clustering) -> str:
-    columns = ("cluster", "name", "most typical text", "others near the centre", "texts")
-    rows = [_row(clustering, each) for each in clustering.clusters]
-    return table("Largest first", columns, rows, texts=4)
-
-
-def _row(clustering: Clustering, each: Cluster) -> tuple[str, ...]:
-    others = dict.fromkeys(clustering.texts[i] for i in each.nearest)
-    near = [_cut(text) for text in others if text != each.medoid]
-    if each.id == OUTLIERS:
-        number = "–"
-    else:
-        number = f"{each.id}"
-    return number, each.name, _cut(each.medoid), "\n".join(near), f"{each.size:,}"
-
-
-def _far_out(clustering: Clustering) -> str:
-    far = clustering.outliers
-    if not far:
-        return ""
-    rows = [
-        (
-            _cut(clustering.texts[i]),
-            clustering.name_of(int(clustering.labels[i])),
-            f"{clustering.distances[i]:.3f}",
-        )
-        for i in far[:FAR]
-    ]
-    if len(far) <= FAR:
-        all_of = f"All {len(far)}"
-    else:
-        all_of = f"The {FAR} farthest of {len(far):,}"
-    return table(f"{all_of} texts that fit least", ("text", "in", "distance"), rows, texts=2)
-
-
-def _how(clustering: Clustering, seed: int) -> list[str]:
-    """The method, the seed, the numbers that were tried, and what is worth knowing."""
-    parts = [
-        paragraph(f"By {METHODS[clustering.method]}. Seed {seed}."),
-        paragraph("Distance is 1 − cosine to the centre of the cluster: 0 is the centre itself."),
-        *map(paragraph, clustering.warnings),
-    ]
-    if clustering.stability:
-        rows = [(f"{k}", f"{value:.3f}") for k, value in clustering.stability.items()]
-        title = "How far two samples agree on so many clusters (1 is fully, 0 as by chance)"
-        parts.append(table(title, ("clusters", "stability"), rows))
-    return parts
-
-
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    if len(line) <= LONGEST:
-        return line
-    return f"{line[:LONGEST]}…"
-
-
-ENDINGS = (".html", ".csv")
-
-COLUMNS = ("text", "cluster", "distance", "name")
+Shape = Callable[[float, float], str]  # opening tag of a point at x, y
 
 
 def check_output_paths(paths: Sequence[Path]) -> None:
-    """Refuse what cannot be written, before any work is done."""
+    """Raise if one of these files cannot be written, before any work is done."""
     for path in paths:
-        if path.suffix.lower() not in ENDINGS:
-            raise UsageError(f"cannot write {path}; the name must end in {join_or(ENDINGS)}")
+        if path.suffix.lower() not in SUFFIXES:
+            raise UsageError(f"cannot write {path}; the name must end in {join_or(SUFFIXES)}")
         if path.is_dir():
             raise UsageError(f"{path} is a folder; name a file in it")
         if not path.parent.is_dir():
@@ -293,29 +78,216 @@ def write_clustering(
     title: str = "Clusters",
     seed: int = 0,
 ) -> None:
-    """One file at each place, as its ending says; an old one stays until the new one is whole."""
+    """Write a page to each .html path and a table to each .csv path, atomically."""
     check_output_paths(paths)
     for path in paths:
         if path.suffix.lower() == ".csv":
-            content = cluster_table(clustering)
+            content = cluster_csv(clustering)
         else:
-            content = page(clustering, vectors, title, seed)
-        # A lone surrogate, which has no UTF-8 form, is shown as its code.
-        plain = content.encode("utf-8", "backslashreplace")
+            content = cluster_page(clustering, vectors, title, seed)
+        # A lone surrogate has no UTF-8 form and is written as its escape sequence.
+        encoding = content.encode("utf-8", "backslashreplace")
         try:
-            atomic_write(path, plain)
+            atomic_write(path, encoding)
         except OSError as error:
             raise UsageError(write_error_message(path, error)) from error
 
 
-def cluster_table(clustering: Clustering) -> str:
-    """text, cluster, distance and name, a row for each text in the order they were given."""
+def cluster_csv(clustering: Clustering) -> str:
+    """A row for each text, in order: text, cluster, distance, name of the cluster."""
     content = io.StringIO(newline="")
-    # All texts in quotes: left to choose, the module forgets them around a carriage return.
+    # Quote every text: by default the csv module leaves a lone carriage return unquoted.
     writer = csv.writer(content, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow(COLUMNS)
-    for number in range(len(clustering.texts)):
-        row = clustering.row(number)
-        name = clustering.name_of(int(clustering.labels[number]))
-        writer.writerow([*row.values(), name])
+    writer.writerow(CSV_COLUMNS)
+    for i in range(len(clustering.texts)):
+        name = clustering.name_of(int(clustering.labels[i]))
+        writer.writerow([*clustering.row(i).values(), name])
     return content.getvalue()
+
+
+def cluster_page(clustering: Clustering, vectors: ArrayLike, title: str, seed: int) -> str:
+    """The HTML page: a map, the clusters, the outliers, and the method."""
+    indices = sample_indices(clustering, seed)
+    positions = map_positions(np.asarray(vectors)[indices], seed)
+    sections = (
+        section("Map", _map_figure(clustering, indices, positions)),
+        section("Clusters", _cluster_table(clustering)),
+        section("Far out", _outlier_table(clustering)),
+        section("How it was done", *_method_notes(clustering, seed)),
+    )
+    return document("cluster", title, _summary(clustering), sections)
+
+
+def _summary(clustering: Clustering) -> str:
+    texts = _plural(len(clustering.texts), "text")
+    clusters = _plural(clustering.num_clusters, "cluster")
+    far = len(clustering.outliers)
+    verb = "lies" if far == 1 else "lie"
+    return f"{texts} in {clusters}; {far:,} {verb} far out."
+
+
+def _plural(count: int, noun: str) -> str:
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun}s"
+
+
+def _map_figure(clustering: Clustering, indices: Labels, positions: Vectors) -> str:
+    count = len(clustering.texts)
+    subset = f"All {count:,} texts"
+    if len(indices) < count:
+        subset = f"{len(indices):,} of {count:,} texts"
+    words = (
+        f"{subset}, similar ones near each other; larger distances mean little. Numbers are those "
+        "of the clusters below. Point at a symbol to read its text."
+    )
+    caption = f'<figcaption id="map">{escape(words)}</figcaption>'
+    return f"<figure>\n{scatter_svg(clustering, indices, positions)}\n{caption}\n</figure>"
+
+
+def _cluster_table(clustering: Clustering) -> str:
+    columns = ("cluster", "name", "most typical text", "others near the centre", "texts")
+    rows = [_cluster_row(clustering, cluster) for cluster in clustering.clusters]
+    return table("Largest first", columns, rows, texts=4)
+
+
+def _cluster_row(clustering: Clustering, cluster: Cluster) -> tuple[str, ...]:
+    number = f"{cluster.id}"
+    if cluster.id == OUTLIERS:
+        number = "–"
+    typical = dict.fromkeys(clustering.texts[i] for i in cluster.nearest)  # without duplicates
+    others = [_shorten(text, MAX_CELL_CHARACTERS) for text in typical if text != cluster.medoid]
+    medoid = _shorten(cluster.medoid, MAX_CELL_CHARACTERS)
+    return number, cluster.name, medoid, "\n".join(others), f"{cluster.size:,}"
+
+
+def _outlier_table(clustering: Clustering) -> str:
+    outliers = clustering.outliers
+    if not outliers:
+        return ""
+    rows = []
+    for i in outliers[:MAX_OUTLIER_ROWS]:
+        text = _shorten(clustering.texts[i], MAX_CELL_CHARACTERS)
+        name = clustering.name_of(int(clustering.labels[i]))
+        rows.append((text, name, f"{clustering.distances[i]:.3f}"))
+    subset = f"All {len(outliers)}"
+    if len(outliers) > MAX_OUTLIER_ROWS:
+        subset = f"The {MAX_OUTLIER_ROWS} farthest of {len(outliers):,}"
+    return table(f"{subset} texts that fit least", ("text", "in", "distance"), rows, texts=2)
+
+
+def _method_notes(clustering: Clustering, seed: int) -> list[str]:
+    """The method, the seed, the warnings, and the stability of each number of clusters."""
+    notes = [
+        paragraph(f"By {METHOD_DESCRIPTIONS[clustering.method]}. Seed {seed}."),
+        paragraph("Distance is 1 − cosine to the centre of the cluster: 0 is the centre itself."),
+    ]
+    notes += [paragraph(warning) for warning in clustering.warnings]
+    if clustering.stability:
+        rows = [(f"{k}", f"{value:.3f}") for k, value in clustering.stability.items()]
+        title = "How well two samples agree on each number of clusters (1 fully, 0 as by chance)"
+        notes.append(table(title, ("clusters", "stability"), rows))
+    return notes
+
+
+def _shorten(text: str, max_characters: int) -> str:
+    line = " ".join(text.split())
+    if len(line) <= max_characters:
+        return line
+    return f"{line[:max_characters]}…"
+
+
+def sample_indices(clustering: Clustering, seed: int) -> NDArray[np.int64]:
+    """The sorted indices of the texts on the map: a random sample and every medoid."""
+    count = len(clustering.texts)
+    sample = np.random.default_rng(seed).permutation(count)[:MAX_POINTS]
+    return np.union1d(sample, [cluster.nearest[0] for cluster in clustering.clusters])
+
+
+def map_positions(vectors: ArrayLike, seed: int) -> Vectors:
+    """A position on the map for each vector (n, D): (n, 2), between 0 and 1."""
+    reduced = pca(normalize(np.asarray(vectors, np.float32)), COMPONENTS)
+    plane = np.zeros((len(reduced), 2), np.float32)
+    plane[:, : reduced.shape[1]] = reduced[:, :2]
+    deviation = float(plane[:, 0].std())
+    if len(reduced) >= MIN_TSNE_POINTS and deviation >= 1e-6:
+        # t-SNE wants an initialisation with a standard deviation of 1e-4.
+        plane = _tsne(reduced, plane / deviation * 1e-4, seed)
+    low = plane.min(axis=0)
+    high = plane.max(axis=0)
+    return np.asarray((plane - low) / np.maximum(high - low, 1e-9), np.float32)
+
+
+def _tsne(vectors: Vectors, init: Vectors, seed: int) -> Vectors:
+    from sklearn.manifold import TSNE  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
+    method = TSNE(2, init=init, perplexity=perplexity, learning_rate="auto", random_state=seed)
+    with threadpool_limits(1):  # so that sums are added in the same order each time
+        return np.asarray(method.fit_transform(vectors), np.float32)
+
+
+def scatter_svg(clustering: Clustering, indices: Labels, positions: Vectors) -> str:
+    """The map as SVG: the texts with these indices (n,) at these positions (n, 2)."""
+    x = MARGIN + positions[:, 0] * (WIDTH - 2 * MARGIN)
+    y = MARGIN + positions[:, 1] * (HEIGHT - 2 * MARGIN)
+    labels = clustering.labels[indices]
+    groups = []
+    numbers = []
+    for cluster in clustering.clusters:
+        members = np.flatnonzero(labels == cluster.id)
+        points = []
+        for i in members:
+            title = _point_title(clustering, int(indices[i]))
+            points.append(_point(cluster.id, float(x[i]), float(y[i]), title))
+        groups.append(f'<g fill="{_colour(cluster.id)}">\n' + "\n".join(points) + "\n</g>")
+        if cluster.id != OUTLIERS:
+            center_x = float(np.median(x[members]))
+            center_y = float(np.median(y[members]))
+            numbers.append(f'<text x="{center_x:.1f}" y="{center_y:.1f}">{cluster.id}</text>')
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="map">\n'
+        f'<g stroke="var(--paper)" stroke-width=".6">\n{chr(10).join(groups)}\n</g>\n'
+        '<g fill="var(--ink)" stroke="var(--paper)" stroke-width="4" paint-order="stroke" '
+        'font-size="17" font-weight="700" text-anchor="middle" dominant-baseline="central" '
+        f'pointer-events="none">\n{chr(10).join(numbers)}\n</g>\n</svg>'
+    )
+
+
+def _polygon(*corners: tuple[float, float]) -> Shape:
+    def shape(x: float, y: float) -> str:
+        points = "L".join(
+            f"{x + POINT_SIZE * dx:.1f} {y + POINT_SIZE * dy:.1f}" for dx, dy in corners
+        )
+        return f'<path d="M{points}Z">'
+
+    return shape
+
+
+SHAPES: tuple[tuple[str, Shape], ...] = (
+    ("circle", lambda x, y: f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{POINT_SIZE * 0.9:.1f}">'),
+    ("square", _polygon((-0.8, -0.8), (0.8, -0.8), (0.8, 0.8), (-0.8, 0.8))),
+    ("triangle", _polygon((0, -1.1), (1.1, 0.9), (-1.1, 0.9))),
+    ("diamond", _polygon((0, -1.25), (1.25, 0), (0, 1.25), (-1.25, 0))),
+)
+
+
+def _point(label: int, x: float, y: float, title: str) -> str:
+    name, shape = SHAPES[max(0, label) // len(COLOURS) % len(SHAPES)]
+    element = "circle" if name == "circle" else "path"
+    return f"{shape(x, y)}<title>{title}</title></{element}>"
+
+
+def _colour(label: int) -> str:
+    if label == OUTLIERS:
+        return "var(--muted)"
+    return COLOURS[label % len(COLOURS)]
+
+
+def _point_title(clustering: Clustering, index: int) -> str:
+    label = int(clustering.labels[index])
+    cluster = "outlier"
+    if label != OUTLIERS:
+        cluster = f"{label}: {clustering.name_of(label)}"
+    return escape(f"{_shorten(clustering.texts[index], MAX_TITLE_CHARACTERS)} ({cluster})")

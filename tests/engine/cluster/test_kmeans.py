@@ -21,8 +21,8 @@ def test_the_sum_of_cosines_is_no_worse_than_scikit_learns() -> None:
     vectors = normalize(np.random.default_rng(3).normal(size=(997, 23)).astype(np.float32))
     theirs = KMeans(13, n_init=10, random_state=0).fit_predict(vectors)
     sums = [
-        nearest_centroids(vectors, centres)[1].sum()
-        for centres in (fit_centroids(vectors, 13, seed=0), centroids_of(vectors, theirs, 13))
+        nearest_centroids(vectors, centroids)[1].sum()
+        for centroids in (fit_centroids(vectors, 13, seed=0), centroids_of(vectors, theirs, 13))
     ]
     assert sums[0] > 0.99 * sums[1]
 
@@ -30,26 +30,26 @@ def test_the_sum_of_cosines_is_no_worse_than_scikit_learns() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 9))
 def test_nearest_is_the_largest_cosine_of_all(seed: int, k: int) -> None:
-    draws = np.random.default_rng(seed)
-    vectors, centres = (normalize(draws.normal(size=(n, 11)).astype(np.float32)) for n in (37, k))
-    labels, cosines = nearest_centroids(vectors, centres)
+    rng = np.random.default_rng(seed)
+    vectors, centroids = (normalize(rng.normal(size=(n, 11)).astype(np.float32)) for n in (37, k))
+    labels, cosines = nearest_centroids(vectors, centroids)
     for vector, label, cosine in zip(vectors, labels, cosines, strict=True):
-        all_of = [float(vector @ centre) for centre in centres]
-        assert cosine == pytest.approx(max(all_of), abs=1e-5)
-        assert all_of[label] == pytest.approx(max(all_of), abs=1e-5)
+        similarities = [float(vector @ centroid) for centroid in centroids]
+        assert cosine == pytest.approx(max(similarities), abs=1e-5)
+        assert similarities[label] == pytest.approx(max(similarities), abs=1e-5)
 
 
 def test_means_are_of_length_1_and_a_label_of_nobody_gives_zeros() -> None:
     vectors = normalize(np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32))
-    found = centroids_of(vectors, np.array([0, 0, 2, 2, 2, -1, 0]), 4)
+    centroids = centroids_of(vectors, np.array([0, 0, 2, 2, 2, -1, 0]), 4)
     expected = vectors[[0, 1, 6]].mean(axis=0)
-    assert found[0] == pytest.approx(expected / np.linalg.norm(expected), abs=1e-6)
-    assert np.linalg.norm(found, axis=1) == pytest.approx([1, 0, 1, 0], abs=1e-6)
+    assert centroids[0] == pytest.approx(expected / np.linalg.norm(expected), abs=1e-6)
+    assert np.linalg.norm(centroids, axis=1) == pytest.approx([1, 0, 1, 0], abs=1e-6)
 
 
 def test_many_vectors_start_from_a_sample_and_end_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
     _, vectors, truth = planted(groups=5, each=101)
-    monkeypatch.setattr("qkv.engine.cluster.kmeans.SAMPLE", 97)
+    monkeypatch.setattr("qkv.engine.cluster.kmeans.SAMPLE_SIZE", 97)
     assert same_division(nearest_centroids(vectors, fit_centroids(vectors, 5, seed=0))[0], truth)
 
 

@@ -53,24 +53,26 @@ def odd_clustering() -> tuple[Clustering, np.ndarray]:
 
 
 def test_the_table_reads_back_as_it_was(tmp_path: Path) -> None:
-    found, vectors = odd_clustering()
-    write_clustering(found, vectors, [tmp_path / "c.csv"])
+    clustering, vectors = odd_clustering()
+    write_clustering(clustering, vectors, [tmp_path / "c.csv"])
     with (tmp_path / "c.csv").open(newline="", encoding="utf-8") as file:
         head, *rows = csv.reader(file)
     assert head == ["text", "cluster", "distance", "name"]
-    assert [row[0] for row in rows] == list(found.texts)
-    assert [int(row[1]) for row in rows] == found.labels.tolist()
-    assert [float(row[2]) for row in rows] == pytest.approx(found.distances, abs=1e-6)
-    assert [row[3] for row in rows] == [found.name_of(label) for label in found.labels]
+    assert [row[0] for row in rows] == list(clustering.texts)
+    assert [int(row[1]) for row in rows] == clustering.labels.tolist()
+    assert [float(row[2]) for row in rows] == pytest.approx(clustering.distances, abs=1e-6)
+    assert [row[3] for row in rows] == [clustering.name_of(label) for label in clustering.labels]
 
 
 def test_the_page_needs_no_network_no_script_and_escapes_every_text(tmp_path: Path) -> None:
-    found, vectors = odd_clustering()
-    write_clustering(found, vectors, [tmp_path / "r.html"], title=HOSTILE)
+    clustering, vectors = odd_clustering()
+    write_clustering(clustering, vectors, [tmp_path / "r.html"], title=HOSTILE)
     source = (tmp_path / "r.html").read_text("utf-8")
     page = Page(source)
     assert not {"script", "img", "link", "iframe", "object"} & set(page.tags)
-    assert not any(name in found for _, found in page.attributes for name in ("src", "href"))
+    assert not any(
+        name in attributes for _, attributes in page.attributes for name in ("src", "href")
+    )
     assert "http:" not in source.replace("http-equiv", "")
     assert "https:" not in source
     assert any(HOSTILE in title for title in page.titles[1:])
@@ -80,24 +82,24 @@ def test_the_page_needs_no_network_no_script_and_escapes_every_text(tmp_path: Pa
 def test_the_map_has_a_sign_with_its_words_for_each_text_and_follows_light_and_dark(
     tmp_path: Path,
 ) -> None:
-    found, vectors = odd_clustering()
-    write_clustering(found, vectors, [tmp_path / "r.html"])
+    clustering, vectors = odd_clustering()
+    write_clustering(clustering, vectors, [tmp_path / "r.html"])
     source = (tmp_path / "r.html").read_text("utf-8")
-    picture = source[source.index("<svg") : source.index("</svg>")]
-    assert picture.count("<title>") == len(found.texts)
-    assert "var(--ink)" in picture
+    svg = source[source.index("<svg") : source.index("</svg>")]
+    assert svg.count("<title>") == len(clustering.texts)
+    assert "var(--ink)" in svg
     assert "prefers-color-scheme: dark" in source
-    places = [float(x) for x in re.findall(r'cx="([\d.-]+)"', picture)]
-    assert all(0 <= x <= 720 for x in places)
-    assert len(set(places)) > 20
+    positions = [float(x) for x in re.findall(r'cx="([\d.-]+)"', svg)]
+    assert all(0 <= x <= 720 for x in positions)
+    assert len(set(positions)) > 20
 
 
 def test_the_page_tells_sizes_names_medoids_and_how_it_was_done(tmp_path: Path) -> None:
     texts, vectors, _ = planted(groups=3, each=17)
-    found = cluster(texts, vectors)
-    write_clustering(found, vectors, [tmp_path / "r.html"])
+    clustering = cluster(texts, vectors)
+    write_clustering(clustering, vectors, [tmp_path / "r.html"])
     page = Page((tmp_path / "r.html").read_text("utf-8"))
-    for each in found.clusters:
+    for each in clustering.clusters:
         assert each.name in page.text
         assert each.medoid in page.text
     assert "51 texts in 3 clusters" in page.text
@@ -105,56 +107,56 @@ def test_the_page_tells_sizes_names_medoids_and_how_it_was_done(tmp_path: Path) 
 
 
 def test_the_same_clusters_give_the_same_bytes(tmp_path: Path) -> None:
-    found, vectors = odd_clustering()
+    clustering, vectors = odd_clustering()
     for name in ("a.html", "b.html"):
-        write_clustering(found, vectors, [tmp_path / name])
+        write_clustering(clustering, vectors, [tmp_path / name])
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
 def test_of_many_texts_a_sample_is_on_the_map_with_every_medoid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qkv.engine.cluster.cluster_page.POINTS", 13)
+    monkeypatch.setattr("qkv.engine.cluster.cluster_page.MAX_POINTS", 13)
     texts, vectors, _ = planted(groups=3, each=31)
-    found = cluster(texts, vectors, k=3)
-    write_clustering(found, vectors, [tmp_path / "r.html"])
+    clustering = cluster(texts, vectors, k=3)
+    write_clustering(clustering, vectors, [tmp_path / "r.html"])
     page = Page((tmp_path / "r.html").read_text("utf-8"))
     assert 13 <= len(page.titles) - 1 <= 16
-    for each in found.clusters:
+    for each in clustering.clusters:
         assert any(title.startswith(each.medoid) for title in page.titles)
     assert f"{len(page.titles) - 1} of 93 texts" in page.text
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_a_few_texts_make_a_page_too(tmp_path: Path, count: int) -> None:
-    found = cluster([f"text {i}" for i in range(count)], np.eye(count, 1 + count))
-    write_clustering(found, np.eye(count, 1 + count), [tmp_path / "r.html"])
+    clustering = cluster([f"text {i}" for i in range(count)], np.eye(count, 1 + count))
+    write_clustering(clustering, np.eye(count, 1 + count), [tmp_path / "r.html"])
     assert len(Page((tmp_path / "r.html").read_text("utf-8")).titles) == 1 + count
 
 
 def test_every_cluster_looks_different_up_to_the_number_of_signs() -> None:
-    from qkv.engine.cluster.cluster_page import COLOURS, SHAPES, _colour, _sign
+    from qkv.engine.cluster.cluster_page import COLOURS, SHAPES, _colour, _point
 
-    looks = {(_colour(i), _sign(i, 9, 9, "")) for i in range(len(COLOURS) * len(SHAPES))}
+    looks = {(_colour(i), _point(i, 9, 9, "")) for i in range(len(COLOURS) * len(SHAPES))}
     assert len(looks) == len(COLOURS) * len(SHAPES)
 
 
 def test_a_place_that_cannot_be_written_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
-    found, vectors = odd_clustering()
+    clustering, vectors = odd_clustering()
     (tmp_path / "folder.csv").mkdir()
-    for path, said in (
+    for path, message in (
         (tmp_path / "r.pdf", r"must end in .html or .csv"),
         (tmp_path / "nowhere" / "r.csv", "there is no folder"),
         (tmp_path / "folder.csv", "is a folder"),
     ):
-        with pytest.raises(UsageError, match=said):
-            write_clustering(found, vectors, [tmp_path / "good.csv", path])
+        with pytest.raises(UsageError, match=message):
+            write_clustering(clustering, vectors, [tmp_path / "good.csv", path])
     assert [path.name for path in tmp_path.iterdir()] == ["folder.csv"]
 
 
 def test_an_old_file_is_replaced_whole_and_no_part_stays_beside_it(tmp_path: Path) -> None:
-    found, vectors = odd_clustering()
+    clustering, vectors = odd_clustering()
     (tmp_path / "c.csv").write_text("old")
-    write_clustering(found, vectors, [tmp_path / "c.csv"])
+    write_clustering(clustering, vectors, [tmp_path / "c.csv"])
     assert (tmp_path / "c.csv").read_text("utf-8").startswith('"text","cluster"')
     assert [path.name for path in tmp_path.iterdir()] == ["c.csv"]

@@ -21,15 +21,15 @@ def test_the_planted_number_is_chosen_and_every_stability_is_told(
     groups: int,
 ) -> None:
     _, vectors, _ = planted(groups, each=37, seed=groups)
-    told: dict[int, float] = {}
-    choice = choose_k(vectors, seed=0, on_candidate=told.__setitem__)
-    assert choice.k == groups
-    assert choice.remark == ""
-    assert choice.stability == told
+    by_k: dict[int, float] = {}
+    selection = choose_k(vectors, seed=0, on_candidate=by_k.__setitem__)
+    assert selection.k == groups
+    assert selection.warning == ""
+    assert selection.stability == by_k
 
 
 @pytest.mark.parametrize(
-    ("found", "k"),
+    ("stability_by_k", "k"),
     [
         ({2: 0.99, 3: 0.5, 4: 0.4}, 2),
         ({2: 0.97, 3: 0.98, 4: 0.96, 5: 0.7}, 4),  # as good as the best: the largest
@@ -38,8 +38,10 @@ def test_the_planted_number_is_chosen_and_every_stability_is_told(
         ({7: 0.4}, 7),
     ],
 )
-def test_of_those_close_to_the_best_the_largest_is_taken(found: dict[int, float], k: int) -> None:
-    assert largest_stable(found) == k
+def test_of_those_close_to_the_best_the_largest_is_taken(
+    stability_by_k: dict[int, float], k: int
+) -> None:
+    assert largest_stable(stability_by_k) == k
 
 
 def test_stability_is_1_for_real_groups_and_near_0_for_none() -> None:
