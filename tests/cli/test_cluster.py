@@ -161,7 +161,7 @@ def test_mistakes_are_one_line_before_any_work(
         ((encoder, lines, "--method", "dbscan"), "--method"),
         ((encoder, tmp_path / "blank.txt"), "is empty"),
         ((encoder, tmp_path / "nowhere.txt"), "nowhere.txt"),
-        ((encoder, lines, "--text", "subject"), "has no column subject"),
+        ((encoder, lines, "--text", "subject"), "has no column subject; leave --text subject out"),
         ((decoder, lines), "a decoder, which generates text"),
     ):
         code, out, err = qkv("cluster", *arguments)

@@ -19,3 +19,7 @@ def test_other_names_stay_as_they_are() -> None:
 
 def test_an_option_without_a_long_spelling_keeps_its_short_one() -> None:
     assert spell_flags("k=13 clusters", flags_of(cluster)) == "-k 13 clusters"
+
+
+def test_quotes_around_a_value_are_dropped() -> None:
+    assert spell_flags("leave text='my body' out", flags_of(cluster)) == "leave --text my body out"

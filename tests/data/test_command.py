@@ -33,7 +33,7 @@ def test_a_corpus_is_written_and_the_message_leaves_standard_output_clean(tmp_pa
 def test_a_file_that_exists_is_only_replaced_by_force(tmp_path: Path) -> None:
     path = tmp_path / "dates.csv"
     path.write_text("mine")
-    with pytest.raises(UsageError, match="exists; pass --force to replace it"):
+    with pytest.raises(UsageError, match="exists; pass --force to overwrite it"):
         call("translate", "-o", path)
     assert path.read_text() == "mine"
     call("translate", "-o", path, "--force")

@@ -103,7 +103,7 @@ def test_a_column_that_cannot_be_a_text_is_refused(tmp_path: Path) -> None:
 
 def test_columns_are_asked_for_by_the_names_there_are(tmp_path: Path) -> None:
     path = put(tmp_path, {"body": ["a"], "kind": ["b"], "more": ["c"]})
-    with pytest.raises(DataError, match=r"which column holds the text\? say --text NAME or NUMBER"):
+    with pytest.raises(DataError, match=r"which column holds the text\? pass text=NAME or NUMBER"):
         read_texts([path])
     with pytest.raises(DataError, match=r'a\.parquet: unknown column "boody"; did you mean "body"'):
         read_texts([path], text="boody")

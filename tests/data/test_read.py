@@ -163,7 +163,7 @@ def test_what_was_written_is_read(
 def test_titles_of_another_job_are_no_pair(tmp_path: Path) -> None:
     """Reviews given to a translator: their header is not the first pair to learn."""
     (tmp_path / "reviews.csv").write_text("text,label\ngood,1\nbad,0\n")
-    with pytest.raises(DataError, match=r"which column holds the source\? say --source"):
+    with pytest.raises(DataError, match=r"which column holds the source\? pass source="):
         read_pairs([str(tmp_path / "reviews.csv")])
 
 
@@ -211,12 +211,12 @@ MALFORMED = {
     "empty": ("a.csv", "", "is empty; it holds no rows"),
     "only a header": ("a.csv", "text,label\n", "is empty; it holds no rows"),
     "one class": ("a.csv", "good,1\nbetter,1\n", 'every row has the label "1" (2 in all)'),
-    "three columns": ("a.csv", "7,good,1\n", "line 1: which column holds the text? say --text"),
-    "untitled fields": ("a.jsonl", '{"a": "x", "b": "y"}', "say --text NAME or NUMBER (columns: a"),
+    "three columns": ("a.csv", "7,good,1\n", "line 1: which column holds the text? pass text="),
+    "untitled fields": ("a.jsonl", '{"a": "x", "b": "y"}', "pass text=NAME or NUMBER (columns: a"),
     "label first": (
         "a.tsv",
         "".join(f"{i % 2}\tsentence {i}\n" for i in range(11)),
-        "2 different texts have 11 different labels; if the label comes first, say --text 2",
+        "2 different texts have 11 different labels; if the label comes first, pass text=2",
     ),
     "not a table": ("a.xlsx", "PK", "needs .csv, .tsv, .jsonl or .parquet"),
 }  # fmt: skip
@@ -274,7 +274,9 @@ def test_what_is_not_there_is_said_with_the_nearest_name(tmp_path: Path) -> None
 def test_a_text_without_words_or_with_a_column_asked_for_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is empty; it holds no text"):
         read_texts([put(tmp_path, "a.txt", " \n\n")])
-    with pytest.raises(DataError, match="is plain text and has no column body; leave --text out"):
+    with pytest.raises(
+        DataError, match="is plain text and has no column body; leave text='body' out"
+    ):
         read_texts([put(tmp_path, "b.txt", "words")], text="body")
 
 
@@ -288,9 +290,9 @@ def test_parallel_files_that_do_not_fit_are_one_clear_line(tmp_path: Path) -> No
         read_pairs([], str(two), str(put(tmp_path, "c.de", "")))
     with pytest.raises(DataError, match=r"there is no file .*a\.fr"):
         read_pairs([], str(three), str(tmp_path / "a.fr"))
-    with pytest.raises(DataError, match="need both: --source FILE and --target FILE"):
+    with pytest.raises(DataError, match="need both: source=FILE and target=FILE"):
         read_pairs([], str(three))
-    with pytest.raises(DataError, match=r"is no table; give .* --source FILE --target FILE"):
+    with pytest.raises(DataError, match=r"is no table; give .* source=FILE and target=FILE"):
         read_pairs([three, two])
 
 
@@ -306,7 +308,9 @@ def test_lines_are_texts_and_blank_ones_are_none(tmp_path: Path) -> None:
 def test_lines_that_cannot_be_read_are_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.txt is empty; it holds no lines"):
         read_lines([put(tmp_path, "a.txt", " \n\n")])
-    with pytest.raises(DataError, match="is plain text and has no column body; leave --text out"):
+    with pytest.raises(
+        DataError, match="is plain text and has no column body; leave text='body' out"
+    ):
         read_lines([put(tmp_path, "b.txt", "words")], text="body")
     with pytest.raises(DataError, match=r"c\.txt line 2: byte 1 of the line, 0xe9, is not UTF-8"):
         read_lines([put(tmp_path, "c.txt", b"a\n\xe9\n")])
@@ -352,9 +356,9 @@ def test_scored_tables_that_cannot_be_read_are_one_clear_line(tmp_path: Path) ->
     with pytest.raises(DataError, match=r'line 1: the score "points" is no number; if this is a'):
         read_scored([header])
     wide = put(tmp_path, "b.csv", "one,two,3,4\n")
-    with pytest.raises(DataError, match=r"which column holds the source\? say --source NAME or"):
+    with pytest.raises(DataError, match=r"which column holds the source\? pass source=NAME or"):
         read_scored([wide])
-    with pytest.raises(DataError, match=r"which column holds the score\? say --score NAME or"):
+    with pytest.raises(DataError, match=r"which column holds the score\? pass score=NAME or"):
         read_scored([wide], "1", "2")
     empty = put(tmp_path, "c.csv", "one,two,3\none,,3\n")
     with pytest.raises(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.options import Compile, Int8, Json, ModelPath, Threads, load_engine
+from qkv.cli.flags import flags_of, spell_flags
+from qkv.cli.options import Compile, Int8, Json, ModelPath, Threads, load_engine, warn_long
 from qkv.cli.progress import TextProgress, print_stderr
 from qkv.cli.train_args import Text
 
@@ -79,8 +80,9 @@ def cluster(
     print_stderr(
         f"clusters found: {clustering.num_clusters:,}, in {time.perf_counter() - start:.1f} s"
     )
-    for remark in clustering.warnings:
-        print_stderr(f"note: {remark}")
+    flags = flags_of(cluster)
+    for warning in clustering.warnings:
+        print_stderr(f"note: {spell_flags(warning, flags)}")
     for path in output or ():
         write_clustering(clustering, vectors, [path], title=f"Clusters of {file.name}", seed=seed)
         print_stderr(f"wrote {path}")
@@ -111,7 +113,6 @@ def _read_file(file: Path, text: str | None) -> list[str]:
 
 
 def _embed(engine: "Engine", texts: list[str]) -> "NDArray[np.float32]":
-    from qkv.cli.options import warn_long
     from qkv.engine.embed import embed
     from qkv.engine.embed.embedder import pooling_note
 
@@ -119,8 +120,9 @@ def _embed(engine: "Engine", texts: list[str]) -> "NDArray[np.float32]":
     progress = TextProgress(len(texts))
     result = embed(engine.optimized, engine.tokenizer, texts, long="average", progress=progress)
     progress.end()
-    if remark := pooling_note(engine.model):
-        print_stderr(f"note: {remark}")
+    note = pooling_note(engine.model)
+    if note:
+        print_stderr(f"note: {note}")
     print_stderr(f"{len(texts):,} texts embedded, in {time.perf_counter() - start:.1f} s")
     warn_long(result.long_texts, len(texts), "average")
     return result.vectors

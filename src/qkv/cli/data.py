@@ -46,7 +46,7 @@ def data(
 
     check_output_path(name, output)
     if output.exists() and not force:
-        raise UsageError(f"{output} exists; pass --force to replace it")
+        raise UsageError(f"{output} exists; pass --force to overwrite it")
     rows = write_built_in(name, output)
     size = output.stat().st_size / 1e6
     typer.echo(f"wrote {rows:,} examples of {name} to {output} ({size:.1f} MB)", err=True)

@@ -10,8 +10,10 @@ from typing import get_args
 
 from typer.models import OptionInfo
 
-# name=value or name="some text"; the value ends before punctuation.
-ARGUMENT = re.compile(r'\b(?P<name>[a-z][a-z_0-9]*)=(?:"(?P<text>[^"]*)"|(?P<value>[^\s,;:()"]+))')
+# name=value, name="text" or name='text'; a value without quotes ends before punctuation.
+ARGUMENT = re.compile(
+    r"""\b(?P<name>[a-z][a-z_0-9]*)=(?:(?P<quote>["'])(?P<text>.*?)(?P=quote)|(?P<value>[^\s,;:()"']+))"""
+)
 
 
 def flags_of(command: Callable[..., object]) -> dict[str, str]:

@@ -185,6 +185,7 @@ def _as_flag(argument: re.Match[str]) -> str:
     if bare:
         return FLAGS[bare]
     flag = FLAGS.get(name, f"--{name}")
-    if value is not None and value.isdigit():
+    # Numbers and placeholders such as FILE; other values are in the rest of the message.
+    if value is not None and (value.isdigit() or value.isupper()):
         return f"{flag} {value}"
     return flag

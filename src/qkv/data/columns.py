@@ -117,7 +117,7 @@ def _usual_place(
     if free and len(cells) == len(asked) and (not header or left == 1):
         return free[0]
     raise DataError(
-        f"which column holds the {role}? say --{role} NAME or NUMBER (columns: {_listed(cells)})"
+        f"which column holds the {role}? pass {role}=NAME or NUMBER (columns: {_listed(cells)})"
     )
 
 

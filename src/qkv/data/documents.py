@@ -136,7 +136,9 @@ def find_documents(paths: Sequence[Path], text: str | None) -> list[Path]:
     files = find_files(paths, folders=True)
     plain = [path for path in files if not is_table(path)]
     if text is not None and plain:
-        raise DataError(f"{plain[0]} is plain text and has no column {text}; leave --text out")
+        raise DataError(
+            f"{plain[0]} is plain text and has no column {text}; leave text={text!r} out"
+        )
     return files
 
 

@@ -102,7 +102,7 @@ def read_pairs(
         if not is_table(path):
             raise DataError(
                 f"{path} is no table; give {join_or(TABLES)}, or two parallel files with "
-                "--source FILE --target FILE"
+                "source=FILE and target=FILE"
             )
         pairs += (Pair(*row) for row in read_table(path, {"source": source, "target": target}))
     return pairs
@@ -126,11 +126,9 @@ def read_scored(
             value = _number(written)
             if value is None:
                 if first:
-                    hint = (
-                        "if this is a header, name its columns with --source, --target and --score"
-                    )
+                    hint = "if this is a header, name its columns with source=, target= and score="
                 else:
-                    hint = "every row needs a finite one in the column --score"
+                    hint = "every row needs a finite one in the column score="
                 raise DataError(
                     f'{row_location(path, number)}: the score "{written}" is no number; {hint}'
                 )
@@ -151,7 +149,7 @@ def _number(written: str) -> float | None:
 
 def _parallel(source: str | None, target: str | None) -> list[Pair]:
     if source is None or target is None:
-        raise DataError("parallel files need both: --source FILE and --target FILE")
+        raise DataError("parallel files need both: source=FILE and target=FILE")
     sides = [(Path(name), list(text_lines(Path(name)))) for name in (source, target)]
     for path, side in sides:
         if not side:
@@ -175,5 +173,5 @@ def _check_order(path: Path, examples: Sequence[LabelledText]) -> None:
     if len(examples) >= 10 and texts * 2 <= labels:
         raise DataError(
             f"{path}: {texts} different texts have {labels} different labels; if the label comes "
-            "first, say --text 2 --label 1"
+            "first, pass text=2 and label=1"
         )

@@ -136,8 +136,8 @@ REFUSED = {
     "other texts": ({"texts": ["x", *TEXTS[1:]]}, "the first 21 texts are not those"),
     "the same letters": ({"texts": [TEXTS[0] + TEXTS[1], "", *TEXTS[2:]]}, "first 21 texts"),
     "fewer texts": ({"texts": TEXTS[:20]}, "the first 21 texts are not those"),
-    "nothing said": ({"resume": False}, "begun and not finished; pass --resume"),
-    "both": ({"force": True}, "--resume and --force exclude each other"),
+    "nothing said": ({"resume": False}, "is unfinished; pass resume=True"),
+    "both": ({"force": True}, "resume=True and force=True exclude each other"),
 }
 
 
@@ -176,7 +176,7 @@ def test_nothing_is_replaced_unasked(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     embed_to_file(EMBED, TEXTS, path, OPTIONS)
     for resume in (False, True):
-        with pytest.raises(UsageError, match="exists; pass --force to replace it"):
+        with pytest.raises(UsageError, match="exists; pass force=True to overwrite it"):
             embed_to_file(EMBED, TEXTS[:3], path, OPTIONS, resume=resume)
     embed_to_file(EMBED, TEXTS[:3], path, OPTIONS, force=True)
     assert len(np.load(path)) == 3

@@ -186,7 +186,7 @@ def _encoded(tokenizer: Tokenizer, texts: Sequence[str], first: int) -> list[lis
 def _too_long(number: int, tokens: int, room: int) -> str:
     return (
         f"text {number:,} has {tokens:,} tokens but the model reads at most {room:,}; shorten it, "
-        f"or pass --long truncate (its beginning) or --long average (all of it, in windows)"
+        'or pass long="truncate" (its beginning) or long="average" (all of it, in windows)'
     )
 
 

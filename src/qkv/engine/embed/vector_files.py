@@ -63,7 +63,7 @@ class Journal:
         """None if there is none."""
         if not path.exists():
             return None
-        damaged = DataError(f"{path} is damaged; pass --force to begin again")
+        damaged = DataError(f"{path} is damaged; pass force=True to start over")
         try:
             found = cls(**read_json(path, DataError))
         except TypeError:
@@ -88,7 +88,7 @@ class Journal:
             if before != now:
                 raise DataError(
                     f"{name} was begun with {option} {before}, not {now}; go on with that, or "
-                    "pass --force to begin again"
+                    "pass force=True to start over"
                 )
 
 
@@ -127,7 +127,7 @@ class Part(ABC):
             self.file.close()
             raise DataError(
                 f"{path} has {there:,} bytes but its journal speaks of {size:,}; it is damaged, "
-                "pass --force to begin again"
+                "pass force=True to start over"
             )
         self.file.truncate(size)
         self.file.seek(size)
@@ -281,7 +281,7 @@ def embed_to_file(
             if next(stream, None) is not None:
                 raise DataError(
                     f"{path} is finished with {kept.rows:,} rows, but there are more texts now; "
-                    f"pass --force to begin again"
+                    f"pass force=True to start over"
                 )
             journal_of(path).unlink()
             return VectorFile(kept.rows, kept.long)
@@ -309,7 +309,7 @@ def embed_to_file(
 def check_vector_path(path: Path, *, resume: bool = False, force: bool = False) -> None:
     """Refuses a file that could not be written, or would replace what nobody said to replace."""
     if resume and force:
-        raise UsageError("--resume and --force exclude each other; give one of them")
+        raise UsageError("resume=True and force=True exclude each other; give one of them")
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path} must end in {' or '.join(FORMATS)}")
     if path.is_dir():
@@ -321,10 +321,10 @@ def check_vector_path(path: Path, *, resume: bool = False, force: bool = False) 
     begun = journal_of(path).exists()
     if begun and not (resume or force):
         raise UsageError(
-            f"{path} was begun and not finished; pass --resume to go on, or --force to begin again"
+            f"{path} is unfinished; pass resume=True to continue, or force=True to start over"
         )
     if path.exists() and not begun and not force:
-        raise UsageError(f"{path} exists; pass --force to replace it")
+        raise UsageError(f"{path} exists; pass force=True to overwrite it")
 
 
 def part_of(path: Path) -> Path:
@@ -341,7 +341,7 @@ def _is_whole(path: Path, kept: Journal) -> bool:
         return False
     if kept.finished and path.exists():
         return True
-    raise DataError(f"{part_of(path)} is missing; pass --force to begin again")
+    raise DataError(f"{part_of(path)} is missing; pass force=True to start over")
 
 
 @contextmanager
@@ -374,5 +374,5 @@ def _pass_over(texts: Iterator[str], kept: Journal, hashed: Fingerprint, path: P
     if seen < kept.rows or str(hashed) != kept.texts:
         raise DataError(
             f"the first {kept.rows:,} texts are not those {path} was begun with; give the same "
-            "texts, or pass --force to begin again"
+            "texts, or pass force=True to start over"
         )
