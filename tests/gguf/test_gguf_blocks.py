@@ -7,7 +7,7 @@ from tests.gguf.written_gguf import Kind, gguf, write
 
 from qkv.errors import BundleError
 from qkv.gguf import open_gguf
-from qkv.gguf.quants import KINDS, READ
+from qkv.gguf.quants import GGML_TYPES, SUPPORTED_TYPES
 
 ROWS, WIDTH = 37, 512
 
@@ -31,7 +31,7 @@ def random_blocks(kind) -> np.ndarray:
 
 
 def test_the_sizes_of_all_kinds_are_the_library_s() -> None:
-    ours = {number: (kind.name, kind.numbers, kind.bytes) for number, kind in KINDS.items()}
+    ours = {id: (t.name, t.block_size, t.block_bytes) for id, t in GGML_TYPES.items()}
     theirs = {k.value: (k.name, *gguf.GGML_QUANT_SIZES[k]) for k in gguf.GGML_QUANT_SIZES}
     assert ours == theirs
 
@@ -44,17 +44,17 @@ def test_quantised_values_are_unpacked_to_the_bit(name, values, tmp_path, monkey
     expected = gguf.quants.dequantize(gguf.quants.quantize(values, kind), kind)
     assert found.names == ("a",)
     assert found.shape("a") == (ROWS, WIDTH)
-    assert found.kind("a") == name
+    assert found.type_name("a") == name
     assert torch.equal(found.read("a"), torch.from_numpy(expected.copy()))
     assert torch.equal(found.mmap("a"), found.read("a"))
     assert torch.equal(found.read("a", torch.bfloat16), found.read("a").bfloat16())
 
 
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", SUPPORTED_TYPES)
 def test_any_bytes_are_unpacked_to_the_bit(name) -> None:
     kind = Kind[name]
     raw = random_blocks(kind)
-    ours = KINDS[kind.value].unpack(raw.reshape(-1, gguf.GGML_QUANT_SIZES[kind][1]))
+    ours = GGML_TYPES[kind.value].decode(raw.reshape(-1, gguf.GGML_QUANT_SIZES[kind][1]))
     theirs = gguf.quants.dequantize(raw, kind)
     assert np.array_equal(ours.reshape(theirs.shape), theirs, equal_nan=True)
 
@@ -87,8 +87,8 @@ def test_a_kind_that_is_not_read_is_refused_by_name(tmp_path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     found = open_gguf(tmp_path / "x.gguf")
-    assert (found.kind("a"), found.shape("a")) == ("Q2_K", (3, 256))
-    with pytest.raises(BundleError, match=r"'a' is packed as Q2_K.* F32, F16, .*Q8_0"):
+    assert (found.type_name("a"), found.shape("a")) == ("Q2_K", (3, 256))
+    with pytest.raises(BundleError, match=r"'a' is stored as Q2_K.* F32, F16, .*Q8_0"):
         found.read("a")
     with pytest.raises(BundleError, match="no tensor 'b'; it has 1 others"):
         found.read("b")

@@ -26,7 +26,7 @@ from tests.gguf.raw_gguf import (
 
 from qkv.errors import BundleError
 from qkv.gguf import open_gguf
-from qkv.gguf.header import MOST_VALUES
+from qkv.gguf.header import MAX_HEADER_VALUES
 
 HUGE = 2**63
 KEY = "k"
@@ -37,26 +37,26 @@ def texts_of_nothing(count: int) -> bytes:
     return text(KEY) + struct.pack("<IIQ", LIST, TEXT, count) + bytes(8 * count)
 
 
-REFUSED = {
-    "empty": (b"", "no GGUF file"),
-    "two bytes": (b"GG", "no GGUF file"),
+DAMAGED = {
+    "empty": (b"", "not a GGUF file"),
+    "two bytes": (b"GG", "not a GGUF file"),
     "another format": (b"PK\x03\x04" + bytes(90), "begins with b'PK"),
-    "only the magic": (b"GGUF", "cut off"),
-    "version 1": (raw_gguf(version=1), "version 1, read are 2 and 3"),
-    "version 4": (raw_gguf(version=4), "version 4, read are 2 and 3"),
+    "only the magic": (b"GGUF", "truncated"),
+    "version 1": (raw_gguf(version=1), "version 1, supported are 2 and 3"),
+    "version 4": (raw_gguf(version=4), "version 4, supported are 2 and 3"),
     "big-endian": (b"GGUF\0\0\0\3" + bytes(90), "big-endian"),
     "too many tensors": (raw_gguf(tensors=HUGE), f"{HUGE} tensors"),
     "too many values": (raw_gguf(values=HUGE), f"{HUGE} values"),
     "one tensor too many": (raw_gguf(infos=[Info("a", [8], 0)], tensors=2), "tensors"),
     "a long key": (raw_gguf([struct.pack("<Q", HUGE) + bytes(16)]), "inside a key"),
     "a long text": (raw_gguf([VALUE + struct.pack("<Q", 99)]), "needs 99 bytes"),
-    "a key that is no text": (raw_gguf([pair(KEY, U8, 1).replace(b"k", b"\xff")]), "UTF-8"),
+    "a key that is not UTF-8": (raw_gguf([pair(KEY, U8, 1).replace(b"k", b"\xff")]), "UTF-8"),
     "a long list": (raw_gguf([listed(KEY, U8, [], HUGE)]), f"{HUGE} numbers"),
-    "a long list of texts": (raw_gguf([listed(KEY, TEXT, [], HUGE)]), f"{HUGE} texts"),
-    "more texts than needed": (raw_gguf([texts_of_nothing(MOST_VALUES)]), "more than"),
+    "a long list of texts": (raw_gguf([listed(KEY, TEXT, [], HUGE)]), f"{HUGE} strings"),
+    "more texts than needed": (raw_gguf([texts_of_nothing(MAX_HEADER_VALUES)]), "more than"),
     "lists in a list": (raw_gguf([listed(KEY, LIST, [], 1) + bytes(12)]), "list of lists"),
-    "a type that is not": (raw_gguf([text(KEY) + struct.pack("<I", 13)]), "type 13"),
-    "a listed type that is not": (raw_gguf([listed(KEY, 77, [], 0)]), "type 77"),
+    "an undefined type": (raw_gguf([text(KEY) + struct.pack("<I", 13)]), "type 13"),
+    "a list of an undefined type": (raw_gguf([listed(KEY, 77, [], 0)]), "type 77"),
     "neither true nor false": (raw_gguf([pair(KEY, BOOL, 2)]), "neither true nor false"),
     "a key twice": (raw_gguf([pair(KEY, U8, 1)] * 2), "key 'k' twice"),
     "a tensor twice": (raw_gguf(infos=[Info("a", [8], 0)] * 2, data=bytes(64)), "'a' twice"),
@@ -69,13 +69,13 @@ REFUSED = {
     "an empty axis": (raw_gguf(infos=[Info("a", [8, 0], 0)], data=bytes(64)), "(0, 8)"),
     "absurd axes": (raw_gguf(infos=[Info("a", [HUGE] * 4, 0)], data=bytes(64)), "would end"),
     "half a block": (raw_gguf(infos=[Info("a", [40, 2], 0, kind=8)]), "multiple of 32"),
-    "an unknown kind": (raw_gguf(infos=[Info("a", [8], 0, kind=4)]), "kind 4"),
-    "behind the end": (raw_gguf(infos=[Info("a", [8], 64)], data=bytes(64)), "would end"),
-    "far behind the end": (raw_gguf(infos=[Info("a", [8], HUGE)], data=bytes(64)), "would end"),
+    "an unknown ggml type": (raw_gguf(infos=[Info("a", [8], 0, kind=4)]), "ggml type 4"),
+    "beyond the end": (raw_gguf(infos=[Info("a", [8], 64)], data=bytes(64)), "would end"),
+    "far beyond the end": (raw_gguf(infos=[Info("a", [8], HUGE)], data=bytes(64)), "would end"),
     "unaligned": (raw_gguf(infos=[Info("a", [8], 8)], data=bytes(64)), "alignment 32"),
-    "one over another": (
+    "overlapping tensors": (
         raw_gguf(infos=[Info("a", [9], 0), Info("b", [8], 32)], data=bytes(64)),
-        "'a' and 'b' lie over each other",
+        "'a' and 'b' overlap",
     ),
     "an alignment of 0": (raw_gguf([pair("general.alignment", U32, 0)]), "power of two"),
     "an alignment of 24": (raw_gguf([pair("general.alignment", U32, 24)]), "power of two"),
@@ -85,24 +85,24 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_damaged_file_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
-    raw, why = REFUSED[case]
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_file_is_a_one_line_error(case: str, tmp_path: Path) -> None:
+    data, message = DAMAGED[case]
     path = tmp_path / "bad.gguf"
-    path.write_bytes(raw)
+    path.write_bytes(data)
     tracemalloc.start()
     with pytest.raises(BundleError) as caught:
         open_gguf(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert why in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
     assert peak < 2**20
 
 
 @pytest.mark.parametrize("make", ["nothing", "folder"])
-def test_what_is_no_file_is_refused(make: str, tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_file_is_an_error(make: str, tmp_path: Path) -> None:
     path = tmp_path if make == "folder" else tmp_path / "absent.gguf"
     with pytest.raises(BundleError, match="is not a file"):
         open_gguf(path)

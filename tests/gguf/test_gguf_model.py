@@ -18,8 +18,8 @@ from tests.gguf.written_gguf import (
 
 from qkv.errors import BundleError
 from qkv.gguf import open_gguf
-from qkv.gguf.hf_config import llama3_divisors
-from qkv.gguf.model import in_halves
+from qkv.gguf.hf_config import llama3_freq_factors
+from qkv.gguf.model import unpermute_
 
 IDS = torch.tensor([[1, 17, 5, 99, 42, 3, 3, 64, 8, 0, 77]])
 
@@ -35,7 +35,7 @@ def test_the_rows_of_heads_are_put_back() -> None:
     for original in (tensor, tensor[:, 0]):
         shuffled = torch.from_numpy(permute(original.numpy(), heads).copy())
         assert not torch.equal(shuffled, original)
-        in_halves(shuffled, heads)
+        unpermute_(shuffled, heads)
         assert torch.equal(shuffled, original)
 
 
@@ -171,7 +171,7 @@ def published_divisors(head: int, theta: float, factor: float) -> np.ndarray:
 @pytest.mark.parametrize(("head", "factor"), [(128, 8.0), (64, 32.0)])
 def test_the_divisors_are_those_of_llama_3(head, factor) -> None:
     theirs = torch.from_numpy(published_divisors(head, 500000.0, factor))
-    assert torch.allclose(llama3_divisors(head, 500000.0, factor), theirs, rtol=1e-5, atol=0)
+    assert torch.allclose(llama3_freq_factors(head, 500000.0, factor), theirs, rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("key", ["rope.scaling.factor", "rope.scale_linear"])
@@ -182,24 +182,24 @@ def test_a_factor_alone_is_linear(key, llama, tmp_path) -> None:
         assert open_gguf(path).config()["rope_scaling"] == expected
 
 
-def test_other_divisors_are_refused_and_ones_are_none(llama, tmp_path) -> None:
-    for divisors, wanted in (
+def test_other_frequency_factors_are_refused_and_ones_mean_no_scaling(llama, tmp_path) -> None:
+    for factors, message in (
         (np.ones(8), None),
-        (np.linspace(1, 9, 8), "does not"),
-        (np.full(8, np.inf), "does not"),
+        (np.linspace(1, 9, 8), "does not match"),
+        (np.full(8, np.inf), "does not match"),
     ):
-        extra = [("rope_freqs.weight", divisors.astype(np.float32), Kind.F32)]
+        extra = [("rope_freqs.weight", factors.astype(np.float32), Kind.F32)]
         found = open_gguf(write_model(tmp_path / "x.gguf", llama, extra=extra))
-        if wanted is None:
+        if message is None:
             assert found.config()["rope_scaling"] is None
         else:
-            with pytest.raises(BundleError, match=wanted):
+            with pytest.raises(BundleError, match=message):
                 found.config()
 
 
-REFUSED = {
+UNSUPPORTED = {
     "experts": (lambda w: w.add_expert_count(8), "mixture of 8 experts"),
-    "half of each head turned": (
+    "partial rotary": (
         lambda w: w.add_uint32("llama.rope.dimension_count", 8),
         "dimension_count is 8, but the heads are 16 wide",
     ),
@@ -212,7 +212,7 @@ REFUSED = {
     "not a number": (lambda w: w.add_layer_norm_rms_eps(float("nan")), "epsilon is 'nan'"),
     "longrope": (
         lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE),
-        "stretches positions by 'longrope'",
+        "RoPE scaling of type 'longrope'",
     ),
     "more of yarn": (
         lambda w: (
@@ -221,46 +221,49 @@ REFUSED = {
         ),
         "yarn_beta_fast",
     ),
-    "a mark that is no token": (lambda w: w.add_eos_token_id(101), "is 101, but the tokens are 0"),
+    "a special token out of range": (
+        lambda w: w.add_eos_token_id(101),
+        "is 101, but the token ids are 0",
+    ),
     "more tokens than rows": (lambda w: w.add_token_list(["a"] * 102), "102 tokens but embeds 101"),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_config_json_cannot_say_is_refused(case, llama, tmp_path) -> None:
-    change, why = REFUSED[case]
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_what_config_json_cannot_express_is_an_error(case, llama, tmp_path) -> None:
+    change, message = UNSUPPORTED[case]
 
     def describe(writer) -> None:
-        kept = dict(writer.kv_data[0])
+        values = dict(writer.kv_data[0])
         writer.kv_data[0].clear()
         change(writer)
-        writer.kv_data[0].update({k: v for k, v in kept.items() if k not in writer.kv_data[0]})
+        writer.kv_data[0].update({k: v for k, v in values.items() if k not in writer.kv_data[0]})
 
     found = open_gguf(write_model(tmp_path / "x.gguf", llama, describe=describe))
     with pytest.raises(BundleError) as caught:
         found.config()
-    assert why in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "kind", "why"),
+    ("name", "shape", "kind", "message"),
     [
-        ("blk.3.attn_q.weight", (64, 64), "F32", "no place in a model of 3 layers"),
-        ("blk.00.attn_q.weight", (64, 64), "F32", "no place"),
-        ("blk.0.attn_q_norm.weight", (16,), "F32", "no place"),
-        ("mm.0.weight", (64, 64), "F32", "no place"),
+        ("blk.3.attn_q.weight", (64, 64), "F32", "not part of a model of 3 layers"),
+        ("blk.00.attn_q.weight", (64, 64), "F32", "not part of"),
+        ("blk.0.attn_q_norm.weight", (16,), "F32", "not part of"),
+        ("mm.0.weight", (64, 64), "F32", "not part of"),
         ("blk.0.attn_q.bias", (63,), "F32", "63 rows"),
     ],
 )
-def test_a_tensor_without_a_place_is_refused(name, shape, kind, why, llama, tmp_path) -> None:
+def test_an_unexpected_tensor_is_an_error(name, shape, kind, message, llama, tmp_path) -> None:
     extra = [(name, np.zeros(shape, np.float32), Kind[kind])]
     found = open_gguf(write_model(tmp_path / "x.gguf", llama, extra=extra))
-    with pytest.raises(BundleError, match=why):
+    with pytest.raises(BundleError, match=message):
         found.weights()
 
 
-def test_a_kind_that_is_not_read_is_told_before_anything_is_read(tmp_path) -> None:
+def test_an_unsupported_type_is_an_error_before_any_tensor_is_read(tmp_path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "x.gguf", "llama")
     writer.add_block_count(1)
     writer.add_head_count(1)
@@ -269,7 +272,7 @@ def test_a_kind_that_is_not_read_is_told_before_anything_is_read(tmp_path) -> No
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(BundleError, match=r"'output\.weight' is packed as Q3_K"):
+    with pytest.raises(BundleError, match=r"'output\.weight' is stored as Q3_K"):
         open_gguf(tmp_path / "x.gguf").weights()
 
 
@@ -277,7 +280,7 @@ def test_another_architecture_is_refused(llama, tmp_path) -> None:
     found = open_gguf(write(tmp_path / "x.gguf", "mamba"))
     for ask in (found.config, found.weights):
         with pytest.raises(
-            BundleError, match="holds a 'mamba' model; read are llama, qwen2, qwen3"
+            BundleError, match="holds a 'mamba' model; supported are llama, qwen2, qwen3"
         ):
             ask()
     found = open_gguf(
@@ -287,7 +290,7 @@ def test_another_architecture_is_refused(llama, tmp_path) -> None:
         found.config()
 
 
-def test_a_real_model_written_in_halves_gives_its_logits(shared, tmp_path) -> None:
+def test_a_real_model_in_float16_gives_its_logits(shared, tmp_path) -> None:
     folder = shared / "models" / "stories15M"
     if not folder.is_dir():
         pytest.skip("needs shared/models/stories15M")

@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from qkv.errors import BundleError
 from qkv.gguf import open_gguf
-from qkv.gguf.vocabulary import CUTS
+from qkv.gguf.vocabulary import SPLIT_RULES
 
 TEXTS = [
     "Once upon a time, there was a little girl named Lily. She loved to play outside.",
@@ -258,24 +258,26 @@ def test_bytes_give_the_ids_of_the_published_tokenizer(pre, tmp_path) -> None:
 
 
 def test_a_file_that_does_not_say_how_to_cut_is_cut_as_llama_cpp_does(tmp_path) -> None:
-    cuts = open_gguf_cuts(tmp_path, "a, b12345 c=d!")
-    assert cuts == ["a", ",", "Ġb", "123", "45", "Ġc", "=", "d", "!"]
+    words = split_words(tmp_path, "a, b12345 c=d!")
+    assert words == ["a", ",", "Ġb", "123", "45", "Ġc", "=", "d", "!"]
 
 
-def open_gguf_cuts(folder, text: str) -> list[str]:
+def split_words(folder, text: str) -> list[str]:
     ours = write_bytes(folder / "x.gguf", learned("gpt-2"), None).tokenizer()
     return [piece for piece, _ in ours.pre_tokenizer.pre_tokenize_str(text)]
 
 
-def test_an_unknown_way_to_cut_is_refused_by_name(tmp_path) -> None:
+def test_an_unknown_split_rule_is_named(tmp_path) -> None:
     found = write_bytes(tmp_path / "x.gguf", learned("gpt-2"), "tekken")
-    with pytest.raises(BundleError, match="in the way 'tekken'; known are default, gpt-2"):
+    with pytest.raises(
+        BundleError, match="by the unknown rule 'tekken'; supported are default, gpt-2"
+    ):
         found.tokenizer()
-    assert set(PUBLISHED) | {"default"} == set(CUTS)
+    assert set(PUBLISHED) | {"default"} == set(SPLIT_RULES)
 
 
 def vocabulary(writer, **changes) -> None:
-    """Five pieces; whatever is given instead is written instead, None leaves it out."""
+    """Five pieces; `changes` replace values, None leaves one out."""
     lists = {
         "tokens": ["<unk>", "<s>", "</s>", "a", "aa"],
         "scores": [0.0, 0.0, 0.0, -2.0, -1.0],
@@ -294,37 +296,40 @@ def vocabulary(writer, **changes) -> None:
             writer.add_uint32(f"tokenizer.ggml.{key}", value)
 
 
-REFUSED = {
-    "no model": ({"model": None}, "does not say tokenizer.ggml.model"),
-    "another model": ({"model": "t5"}, "of the sort 't5'; read are llama, gpt2"),
-    "no tokens": ({"tokens": None}, "does not say tokenizer.ggml.tokens"),
+DAMAGED = {
+    "no model": ({"model": None}, "has no tokenizer.ggml.model"),
+    "another model": ({"model": "t5"}, "of type 't5'; supported are llama, gpt2"),
+    "no tokens": ({"tokens": None}, "has no tokenizer.ggml.tokens"),
     "tokens that are numbers": ({"tokens": [1, 2]}, "a list of 2; expected a list of str"),
     "a token twice": ({"tokens": ["<unk>", "<s>", "</s>", "a", "a"]}, "token 'a' twice"),
     "too few scores": ({"scores": [0.0]}, "5 tokens and 1 scores"),
-    "no scores": ({"scores": None}, "does not say tokenizer.ggml.scores"),
-    "a score that is no number": ({"scores": [float("nan")] * 5}, "finite"),
-    "too few sorts": ({"token_type": [1]}, "the sorts of 1"),
-    "a sort that is not": ({"token_type": [2, 3, 3, 1, 9]}, "of sort 9"),
-    "a start that is no token": ({"bos_token_id": 5}, "is 5, but the tokens are 0 to 4"),
+    "no scores": ({"scores": None}, "has no tokenizer.ggml.scores"),
+    "a score that is NaN": ({"scores": [float("nan")] * 5}, "finite"),
+    "too few types": ({"token_type": [1]}, "5 tokens and 1 token types"),
+    "an undefined type": ({"token_type": [2, 3, 3, 1, 9]}, "has type 9"),
+    "bos out of range": ({"bos_token_id": 5}, "is 5, but the token ids are 0 to 4"),
     "an endless token": ({"tokens": ["<unk>", "<s>", "</s>", "a", "a" * 513]}, "513 characters"),
-    "a start that is wanted but not named": (
+    "a bos that is required but missing": (
         {"model": "gpt2", "pre": "gpt-2", "merges": ["a a"], "add_bos_token": True},
         "wants a bos token",
     ),
     "half a merge": ({"model": "gpt2", "pre": "gpt-2", "merges": ["a"]}, "the merge 'a'"),
-    "a merge of no token": ({"model": "gpt2", "pre": "gpt-2", "merges": ["a b"]}, "no tokenizer"),
+    "a merge of no token": (
+        {"model": "gpt2", "pre": "gpt-2", "merges": ["a b"]},
+        "no tokenizer can be built",
+    ),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_vocabulary_that_is_damaged_is_refused(case, tmp_path) -> None:
-    changes, why = REFUSED[case]
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_vocabulary_is_an_error(case, tmp_path) -> None:
+    changes, message = DAMAGED[case]
     found = open_gguf(
         write(tmp_path / "x.gguf", "llama", describe=lambda writer: vocabulary(writer, **changes))
     )
     with pytest.raises(BundleError) as caught:
         found.tokenizer()
-    assert why in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

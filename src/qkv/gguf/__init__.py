@@ -1,5 +1,5 @@
-"""Models from GGUF, the one-file format of llama.cpp: read, never written."""
+"""Models from GGUF, the single-file format of llama.cpp: read, never written."""
 
-from qkv.gguf.model import Gguf, Weights, open_gguf
+from qkv.gguf.model import Gguf, GgufWeights, open_gguf
 
-__all__ = ["Gguf", "Weights", "open_gguf"]
+__all__ = ["Gguf", "GgufWeights", "open_gguf"]

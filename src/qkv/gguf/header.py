@@ -1,9 +1,11 @@
-"""The head of a GGUF file: what the model is, and where each tensor lies.
+"""Reads the header of a GGUF file: the metadata, and where each tensor is.
 
-    "GGUF" · version · tensors · values │ key, type, value … │ name, shape, kind, offset … │ data
+    "GGUF" · version · tensor count · metadata count │ key, type, value … │
+    name, shape, type, offset … │ tensor data
 
-A head that is accepted is consistent: no key or tensor twice, and every tensor aligned, inside
-the file and clear of all others.
+Nothing in the file is trusted: every count and length is checked against the bytes that remain
+before anything is allocated. An accepted header is consistent: no key or tensor occurs twice, and
+every tensor is aligned, inside the file, and does not overlap another.
 
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -19,21 +21,30 @@ import numpy as np
 
 from qkv.errors import BundleError
 from qkv.files import open_regular_file, os_error_reason, short_repr
-from qkv.gguf.quants import KINDS, Kind
+from qkv.gguf.quants import GGML_TYPES, GgmlType
 
-# FOLDED gguf/cursor: Reading the head of a file that may lie: every length is held against what
-#   is left of it.
+# The largest published vocabularies need a tenth of this. A file that claims more is refused
+# before it is read into memory.
+MAX_HEADER_BYTES = 2**28
+MAX_HEADER_VALUES = 2**22
 
-# What a head may hold. The largest published vocabularies need a tenth of it; a file that asks
-# for more is not read into memory to find out why.
-MOST_BYTES = 2**28
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+ALIGNMENT = "general.alignment"
+DEFAULT_ALIGNMENT = 32
+MAX_ALIGNMENT = 2**20
+MAX_AXES = 4
 
-MOST_VALUES = 2**22
+# The least bytes an entry can take: a tensor has a name length, axis count, one axis, type and
+# offset; a metadata entry a key length, a type and a one-byte value.
+MIN_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8
+MIN_METADATA_BYTES = 8 + 4 + 1
 
 U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
 
-NUMBERS: dict[int, np.dtype[Any]] = {
+# The value types of the metadata, by their id in the file.
+NUMBER_TYPES: dict[int, np.dtype[Any]] = {
     0: np.dtype("u1"),
     1: np.dtype("i1"),
     2: np.dtype("<u2"),
@@ -41,231 +52,237 @@ NUMBERS: dict[int, np.dtype[Any]] = {
     4: np.dtype("<u4"),
     5: np.dtype("<i4"),
     6: np.dtype("<f4"),
-    7: np.dtype("u1"),  # a truth value
+    7: np.dtype("u1"),  # bool
     10: np.dtype("<u8"),
     11: np.dtype("<i8"),
     12: np.dtype("<f8"),
 }
 
-TRUTH = 7
-TEXT = 8
-LIST = 9
+BOOL = 7
+STRING = 8
+ARRAY = 9
 
 
-class Cursor:
-    """A place in an open file; what is read there is checked and then stepped over."""
+class HeaderReader:
+    """Reads values one after another from an open file, checking each length first."""
 
     def __init__(self, file: BinaryIO, path: Path, size: int) -> None:
         self.path = path
         self.size = size
-        self.at = 0
+        self.offset = 0
         self._file = file
         self._values = 0
 
-    def take(self, count: int, what: str) -> bytes:
-        left = self.size - self.at
-        if count > left:
+    def read(self, count: int, what: str) -> bytes:
+        """The next `count` bytes; `what` names them in errors."""
+        remaining = self.size - self.offset
+        if count > remaining:
             raise BundleError(
-                f"{self.path} ends inside {what}: it needs {count} bytes and {left} are left; "
-                "the file is cut off or damaged"
+                f"{self.path} ends inside {what}, which needs {count} bytes where {remaining} "
+                "remain; the file is truncated or damaged"
             )
-        if self.at + count > MOST_BYTES:
+        if self.offset + count > MAX_HEADER_BYTES:
             raise BundleError(
-                f"{self.path} has {what} beyond byte {MOST_BYTES}, where the head of a GGUF file "
-                "is long over; it is damaged"
+                f"{self.path} has {what} beyond byte {MAX_HEADER_BYTES}, more than any GGUF header "
+                "needs; the file is damaged"
             )
-        found = self._file.read(count)
-        if len(found) != count:
+        data = self._file.read(count)
+        if len(data) != count:
             raise BundleError(f"{self.path} became shorter while it was read; try again")
-        self.at += count
-        return found
+        self.offset += count
+        return data
 
     def u32(self, what: str) -> int:
-        return int(U32.unpack(self.take(4, what))[0])
+        return int(U32.unpack(self.read(4, what))[0])
 
     def u64(self, what: str) -> int:
-        return int(U64.unpack(self.take(8, what))[0])
+        return int(U64.unpack(self.read(8, what))[0])
 
-    def count(self, what: str, least_bytes: int) -> int:
-        """How many things follow, when each takes at least so many bytes."""
+    def count(self, what: str, min_bytes: int) -> int:
+        """The number of entries that follow, if each takes at least `min_bytes`."""
         count = self.u64(f"the number of {what}")
-        if count * least_bytes > self.size - self.at:
+        remaining = self.size - self.offset
+        if count * min_bytes > remaining:
             raise BundleError(
-                f"{self.path} says it holds {count} {what}, but only {self.size - self.at} bytes "
-                "follow; the file is cut off or damaged"
+                f"{self.path} claims to hold {count} {what}, but only {remaining} bytes follow; "
+                "the file is truncated or damaged"
             )
         self._values += count
-        if self._values > MOST_VALUES:
+        if self._values > MAX_HEADER_VALUES:
             raise BundleError(
-                f"{self.path} says it holds {count} {what}; with all else in its head that is "
-                f"more than the {MOST_VALUES} a model needs, so it is damaged"
+                f"{self.path} claims to hold {count} {what}, in total more than the "
+                f"{MAX_HEADER_VALUES} values any model needs; the file is damaged"
             )
         return count
 
-    def text(self, what: str) -> str:
-        raw = self.take(self.u64(what), what)
+    def string(self, what: str) -> str:
+        data = self.read(self.u64(what), what)
         try:
-            return raw.decode("utf-8")
+            return data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise BundleError(f"{self.path} has {what} that is not UTF-8 text") from error
 
     def value(self, key: str) -> Any:
-        """One value of the metadata: a number, a truth value, a text or a list of one of these."""
+        """A metadata value: a number, bool or string, or a list of one of these."""
         what = f"the value of {short_repr(key)}"
-        kind = self.u32(what)
-        if kind != LIST:
-            return self._one(kind, what)
-        kind = self.u32(what)
-        if kind == LIST:
-            raise BundleError(f"{self.path}: {what} is a list of lists; no model needs one")
-        if kind == TEXT:
-            return [self.text(what) for _ in range(self.count(f"texts as {what}", 8))]
-        width = self._number(kind, what).itemsize
-        return self._numbers(kind, self.count(f"numbers as {what}", width), what)
+        value_type = self.u32(what)
+        if value_type == STRING:
+            return self.string(what)
+        if value_type != ARRAY:
+            return self._numbers(value_type, 1, what)[0]
+        item_type = self.u32(what)
+        if item_type == ARRAY:
+            raise BundleError(f"{self.path}: {what} is a list of lists, which is not supported")
+        if item_type == STRING:
+            return [self.string(what) for _ in range(self.count(f"strings in {what}", 8))]
+        width = self._dtype(item_type, what).itemsize
+        return self._numbers(item_type, self.count(f"numbers in {what}", width), what)
 
-    def _one(self, kind: int, what: str) -> Any:
-        if kind == TEXT:
-            return self.text(what)
-        return self._numbers(kind, 1, what)[0]
-
-    def _number(self, kind: int, what: str) -> np.dtype[Any]:
-        if kind not in NUMBERS:
+    def _dtype(self, value_type: int, what: str) -> np.dtype[Any]:
+        if value_type not in NUMBER_TYPES:
             raise BundleError(
-                f"{self.path}: {what} has type {kind}, which GGUF does not know; it is damaged"
+                f"{self.path}: {what} has type {value_type}, which GGUF does not define; the file "
+                "is damaged"
             )
-        return NUMBERS[kind]
+        return NUMBER_TYPES[value_type]
 
-    def _numbers(self, kind: int, count: int, what: str) -> list[Any]:
-        dtype = self._number(kind, what)
-        found: list[Any] = np.frombuffer(self.take(count * dtype.itemsize, what), dtype).tolist()
-        if kind != TRUTH:
-            return found
-        if not set(found) <= {0, 1}:
-            raise BundleError(f"{self.path}: {what} is neither true nor false; it is damaged")
-        return [bool(value) for value in found]
-
-
-MAGIC = b"GGUF"
-
-VERSIONS = (2, 3)
-
-MOST_AXES = 4
-
-ALIGNMENT = "general.alignment"
+    def _numbers(self, value_type: int, count: int, what: str) -> list[Any]:
+        dtype = self._dtype(value_type, what)
+        data = self.read(count * dtype.itemsize, what)
+        values: list[Any] = np.frombuffer(data, dtype).tolist()
+        if value_type != BOOL:
+            return values
+        if not set(values) <= {0, 1}:
+            raise BundleError(f"{self.path}: {what} is neither true nor false; the file is damaged")
+        return [bool(value) for value in values]
 
 
-class Place(NamedTuple):
-    """Where one tensor lies, how it is packed, and its shape with the rows first."""
+class TensorInfo(NamedTuple):
+    """The storage of one tensor; its shape has the outermost axis first, as in torch."""
 
-    kind: Kind
+    ggml_type: GgmlType
     shape: tuple[int, ...]
     start: int  # from the beginning of the file
     bytes: int
 
+    @property
+    def end(self) -> int:
+        return self.start + self.bytes
 
-class Head(NamedTuple):
+
+class Header(NamedTuple):
     metadata: dict[str, Any]
-    places: dict[str, Place]
-    stamp: tuple[int, int]  # changes when the file does
+    tensors: dict[str, TensorInfo]
+    fingerprint: tuple[int, int]  # size and modification time, to notice changes of the file
 
 
-def read_head(path: Path) -> Head:
+def read_header(path: Path) -> Header:
     try:
         if not path.is_file():
-            raise BundleError(f"{path} is not a file; give the path of a .gguf file")
+            raise BundleError(f"{path} is not a file; pass the path of a .gguf file")
         with os.fdopen(open_regular_file(path), "rb") as file:
-            facts = os.fstat(file.fileno())
-            cursor = Cursor(file, path, facts.st_size)
-            metadata, places = _read(cursor)
+            status = os.fstat(file.fileno())
+            metadata, tensors = _read(HeaderReader(file, path, status.st_size))
     except OSError as error:
         raise BundleError(f"cannot read {path}: {os_error_reason(error)}") from error
-    return Head(metadata, places, (facts.st_size, facts.st_mtime_ns))
+    return Header(metadata, tensors, (status.st_size, status.st_mtime_ns))
 
 
-def _read(cursor: Cursor) -> tuple[dict[str, Any], dict[str, Place]]:
-    _check_beginning(cursor)
-    tensors = cursor.count("tensors", 8 + 4 + 8 + 4 + 8)
+def _read(reader: HeaderReader) -> tuple[dict[str, Any], dict[str, TensorInfo]]:
+    _check_version(reader)
+    tensor_count = reader.count("tensors", MIN_TENSOR_BYTES)
     metadata: dict[str, Any] = {}
-    for _ in range(cursor.count("values", 8 + 4 + 1)):
-        key = cursor.text("a key")
+    for _ in range(reader.count("values", MIN_METADATA_BYTES)):
+        key = reader.string("a key")
         if key in metadata:
-            raise BundleError(f"{cursor.path} has the key {short_repr(key)} twice; it is damaged")
-        metadata[key] = cursor.value(key)
-    alignment = _alignment(cursor.path, metadata)
-    places: dict[str, Place] = {}
-    for _ in range(tensors):
-        name = cursor.text("the name of a tensor")
-        if name in places:
             raise BundleError(
-                f"{cursor.path} has the tensor {short_repr(name)} twice; it is damaged"
+                f"{reader.path} has the key {short_repr(key)} twice; the file is damaged"
             )
-        places[name] = _place(cursor, f"tensor {short_repr(name)}", alignment)
-    data = -(-cursor.at // alignment) * alignment
-    places = {name: place._replace(start=place.start + data) for name, place in places.items()}
-    _check_places(cursor, places)
-    return metadata, places
+        metadata[key] = reader.value(key)
+    alignment = _alignment(reader.path, metadata)
+    infos: dict[str, TensorInfo] = {}
+    for _ in range(tensor_count):
+        name = reader.string("the name of a tensor")
+        if name in infos:
+            raise BundleError(
+                f"{reader.path} has the tensor {short_repr(name)} twice; the file is damaged"
+            )
+        infos[name] = _read_tensor_info(reader, f"tensor {short_repr(name)}", alignment)
+    # Offsets count from the start of the data, which follows the header on an aligned byte.
+    data_start = -(-reader.offset // alignment) * alignment
+    tensors = {name: info._replace(start=info.start + data_start) for name, info in infos.items()}
+    _check_bounds(reader, tensors)
+    return metadata, tensors
 
 
-def _check_beginning(cursor: Cursor) -> None:
-    magic = cursor.take(min(len(MAGIC), cursor.size), "its first bytes")
+def _check_version(reader: HeaderReader) -> None:
+    magic = reader.read(min(len(MAGIC), reader.size), "its first bytes")
     if magic != MAGIC:
-        raise BundleError(f"{cursor.path} is no GGUF file: it begins with {magic!r}, not {MAGIC!r}")
-    version = cursor.u32("its version")
-    if version.to_bytes(4, "little")[:3] == b"\0\0\0":
-        raise BundleError(f"{cursor.path} is a big-endian GGUF file; only little-endian is read")
-    if version not in VERSIONS:
-        known = " and ".join(map(str, VERSIONS))
         raise BundleError(
-            f"{cursor.path} is GGUF version {version}, read are {known}; convert the model again"
+            f"{reader.path} is not a GGUF file: it begins with {magic!r}, not {MAGIC!r}"
+        )
+    version = reader.u32("its version")
+    # Read with the wrong byte order, a small version number has three zero bytes at the low end.
+    if version.to_bytes(4, "little")[:3] == b"\0\0\0":
+        raise BundleError(
+            f"{reader.path} is a big-endian GGUF file; only little-endian ones are supported"
+        )
+    if version not in VERSIONS:
+        supported = " and ".join(map(str, VERSIONS))
+        raise BundleError(
+            f"{reader.path} is GGUF version {version}, supported are {supported}; convert the "
+            "model again"
         )
 
 
 def _alignment(path: Path, metadata: dict[str, Any]) -> int:
-    alignment = metadata.get(ALIGNMENT, 32)
-    if type(alignment) is not int or alignment.bit_count() != 1 or not 8 <= alignment <= 2**20:
+    alignment = metadata.get(ALIGNMENT, DEFAULT_ALIGNMENT)
+    is_power_of_two = type(alignment) is int and alignment.bit_count() == 1
+    if not is_power_of_two or not 8 <= alignment <= MAX_ALIGNMENT:
         raise BundleError(
-            f"{path} aligns tensors to {short_repr(str(alignment))} bytes; expected a power of two "
-            f"from 8 to {2**20}"
+            f"{path}: {ALIGNMENT} is {short_repr(str(alignment))}; expected a power of two from 8 "
+            f"to {MAX_ALIGNMENT}"
         )
-    return alignment
+    return int(alignment)
 
 
-def _place(cursor: Cursor, what: str, alignment: int) -> Place:
-    axes = cursor.u32(what)
-    if not 1 <= axes <= MOST_AXES:
-        raise BundleError(f"{cursor.path}: {what} has {axes} axes; expected 1 to {MOST_AXES}")
-    shape = tuple(cursor.u64(what) for _ in range(axes))[::-1]
-    number = cursor.u32(what)
-    if number not in KINDS:
-        raise BundleError(f"{cursor.path}: {what} has kind {number}, which is not known here")
-    kind = KINDS[number]
-    if 0 in shape or shape[-1] % kind.numbers:
+def _read_tensor_info(reader: HeaderReader, what: str, alignment: int) -> TensorInfo:
+    """The entry of one tensor, with its offset from the start of the data."""
+    axes = reader.u32(what)
+    if not 1 <= axes <= MAX_AXES:
+        raise BundleError(f"{reader.path}: {what} has {axes} axes; expected 1 to {MAX_AXES}")
+    # GGUF lists the innermost axis first.
+    shape = tuple(reader.u64(what) for _ in range(axes))[::-1]
+    type_id = reader.u32(what)
+    if type_id not in GGML_TYPES:
+        raise BundleError(f"{reader.path}: {what} has the unknown ggml type {type_id}")
+    ggml_type = GGML_TYPES[type_id]
+    if 0 in shape or shape[-1] % ggml_type.block_size:
         raise BundleError(
-            f"{cursor.path}: {what} has shape {shape}; no axis may be empty and a row of "
-            f"{kind.name} is a multiple of {kind.numbers}"
+            f"{reader.path}: {what} has shape {shape}; axes must not be empty, and rows of "
+            f"{ggml_type.name} must be a multiple of {ggml_type.block_size}"
         )
-    offset = cursor.u64(what)
+    offset = reader.u64(what)
     if offset % alignment:
         raise BundleError(
-            f"{cursor.path}: {what} lies at byte {offset} of the data, which is no multiple of "
+            f"{reader.path}: {what} is at byte {offset} of the data, which is not a multiple of "
             f"the alignment {alignment}"
         )
-    return Place(kind, shape, offset, prod(shape) // kind.numbers * kind.bytes)
+    blocks = prod(shape) // ggml_type.block_size
+    return TensorInfo(ggml_type, shape, offset, blocks * ggml_type.block_bytes)
 
 
-def _check_places(cursor: Cursor, places: dict[str, Place]) -> None:
-    for name, place in places.items():
-        if place.start + place.bytes > cursor.size:
+def _check_bounds(reader: HeaderReader, tensors: dict[str, TensorInfo]) -> None:
+    for name, info in tensors.items():
+        if info.end > reader.size:
             raise BundleError(
-                f"{cursor.path}: tensor {short_repr(name)} of shape {place.shape} would end at "
-                "byte "
-                f"{place.start + place.bytes}, but the file has {cursor.size}; it is cut off or "
-                "damaged"
+                f"{reader.path}: tensor {short_repr(name)} of shape {info.shape} would end at byte "
+                f"{info.end}, but the file has {reader.size}; it is truncated or damaged"
             )
-    for (one, first), (other, second) in pairwise(sorted(places.items(), key=lambda it: it[1][2])):
-        if first.start + first.bytes > second.start:
+    in_order = sorted(tensors.items(), key=lambda item: item[1].start)
+    for (name, info), (next_name, next_info) in pairwise(in_order):
+        if info.end > next_info.start:
             raise BundleError(
-                f"{cursor.path}: tensors {short_repr(one)} and {short_repr(other)} lie over each "
-                "other; "
-                "it is damaged"
+                f"{reader.path}: tensors {short_repr(name)} and {short_repr(next_name)} overlap; "
+                "the file is damaged"
             )

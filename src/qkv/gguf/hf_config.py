@@ -1,4 +1,9 @@
-"""What Hugging Face would write into config.json for the model in a GGUF file."""
+"""The config.json that Hugging Face would have published for the model in a GGUF file.
+
+RoPE scaling of the kinds linear and YaRN is stored as such. That of Llama 3 is not: the file only
+holds the factor by which each frequency is divided, in rope_freqs.weight. The published parameters
+of Llama 3.1 to 3.3 are tried, and accepted if they give exactly these factors.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -8,189 +13,188 @@ from torch import Tensor
 
 from qkv.errors import BundleError
 from qkv.files import short_repr
-from qkv.gguf.metadata import Facts, File
-from qkv.gguf.vocabulary import mark_ids, token_count
+from qkv.gguf.metadata import GgufFile, Metadata
+from qkv.gguf.vocabulary import read_special_ids, token_count
 
-# FOLDED gguf/rope: How positions were stretched to read longer texts, as Hugging Face writes
-#   it.
-#
-#   Linear and YaRN stretching are written as they are. Llama 3's is not: its file holds only
-#   what
-#   each frequency is divided by, in rope_freqs.weight. The published numbers of Llama 3.1 to
-#   3.3 are
-#   tried, and taken if they give exactly these divisors.
+ROPE_FREQS = "rope_freqs.weight"
+SCALING_TYPES = ("none", "linear", "yarn")
+SCALING_KEYS = ("type", "factor", "original_context_length", "finetuned")
 
-DIVISORS = "rope_freqs.weight"
+# As published with Llama 3.1, 3.2 and 3.3.
+LOW_FREQ_FACTOR = 1.0
+HIGH_FREQ_FACTOR = 4.0
+TRAINED_LENGTH = 8192
 
-KNOWN = ("none", "linear", "yarn")
-
-SAID = ("type", "factor", "original_context_length", "finetuned")
-
-# what Llama 3.1, 3.2 and 3.3 were published with
-LOW = 1.0
-HIGH = 4.0
-BEFORE = 8192
-
-
-def rope_scaling(
-    file: File, facts: Facts, name: str, head: int, theta: float
-) -> dict[str, Any] | None:
-    """`rope_scaling` of config.json: none when positions are read as they are."""
-    scaling = f"{name}.rope.scaling"
-    old = facts.number(f"{name}.rope.scale_linear", 1.0)
-    factor = facts.number(f"{scaling}.factor", old)
-    kind = facts.text(f"{scaling}.type", "none" if factor == 1 else "linear")
-    if kind not in KNOWN:
-        raise BundleError(
-            f"{file.path} stretches positions by {short_repr(kind)}; read are {', '.join(KNOWN)} "
-            "and "
-            "the divisors of Llama 3"
-        )
-    if kind != "none":
-        _check_alone(file, facts, scaling)
-    if kind == "linear":
-        return {"rope_type": "linear", "factor": factor}
-    if kind == "yarn":
-        return {
-            "rope_type": "yarn",
-            "factor": factor,
-            "original_max_position_embeddings": facts.whole(f"{scaling}.original_context_length"),
-        }
-    if DIVISORS in file.names:
-        return _llama3(file, head, theta)
-    return None
-
-
-def _check_alone(file: File, facts: Facts, scaling: str) -> None:
-    """Refuse to leave out what would change the stretching."""
-    said = {f"{scaling}.{key}" for key in SAID}
-    beside = [key for key in facts if key.startswith(f"{scaling}.") and key not in said]
-    beside += [name for name in file.names if name == DIVISORS]
-    if beside:
-        raise BundleError(
-            f"{file.path} stretches positions with {short_repr(beside[0])}; read are "
-            f"{', '.join(SAID)} of {scaling}"
-        )
-
-
-def _llama3(file: File, head: int, theta: float) -> dict[str, Any] | None:
-    if file.shape(DIVISORS) != (head // 2,):
-        raise BundleError(
-            f"{file.path}: {DIVISORS} has shape {file.shape(DIVISORS)}; expected ({head // 2},)"
-        )
-    found = file.read(DIVISORS)
-    factor = float(found.max())
-    if bool((found == 1).all()):
-        return None
-    expected = llama3_divisors(head, theta, factor)
-    if math.isinf(factor) or not torch.allclose(found, expected, rtol=1e-5, atol=0):
-        raise BundleError(
-            f"{file.path}: {DIVISORS} divides the frequencies in a way that Llama 3 with factor "
-            f"{factor:g}, {LOW:g} to {HIGH:g} turns in {BEFORE} tokens does not; it is not read"
-        )
-    return {
-        "rope_type": "llama3",
-        "factor": factor,
-        "low_freq_factor": LOW,
-        "high_freq_factor": HIGH,
-        "original_max_position_embeddings": BEFORE,
-    }
-
-
-def llama3_divisors(head: int, theta: float, factor: float) -> Tensor:
-    """What each of head/2 frequencies is divided by: 1 for the fast, `factor` for the slow."""
-    frequencies = theta ** -(torch.arange(0, head, 2, dtype=torch.float64) / head)
-    turns = BEFORE * frequencies / (2 * math.pi)
-    smooth = ((turns - LOW) / (HIGH - LOW)).clamp(0, 1)
-    return (1 / ((1 - smooth) / factor + smooth)).float()
-
-
-BIASES = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_up.bias"}
+# config.json flags for biases, and a tensor that exists if the flag is set.
+BIAS_TENSORS = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_up.bias"}
 
 
 class Architecture(NamedTuple):
-    published: str  # the class Hugging Face builds
-    permuted: bool = False  # the rows of queries and keys, see weights.py
-    normed: bool = False  # queries and keys
-    biases: tuple[str, ...] = ()  # fields that say whether there are any; none: always the same
+    hf_class: str
+    permutes_qk: bool = False  # the rows of q and k are interleaved, see model.py
+    qk_norm: bool = False
+    bias_fields: tuple[str, ...] = ()  # flags of config.json; empty if biases are fixed
 
 
 ARCHITECTURES = {
-    "llama": Architecture("LlamaForCausalLM", permuted=True, biases=tuple(BIASES)),
+    "llama": Architecture("LlamaForCausalLM", permutes_qk=True, bias_fields=tuple(BIAS_TENSORS)),
     "qwen2": Architecture("Qwen2ForCausalLM"),
-    "qwen3": Architecture("Qwen3ForCausalLM", normed=True, biases=("attention_bias",)),
+    "qwen3": Architecture("Qwen3ForCausalLM", qk_norm=True, bias_fields=("attention_bias",)),
 }
 
 
-def architecture_of(file: File) -> str:
-    name = Facts(file.metadata, file.path).text("general.architecture")
+def architecture_name(file: GgufFile) -> str:
+    name = Metadata(file.metadata, file.path).string("general.architecture")
     if name not in ARCHITECTURES:
         raise BundleError(
-            f"{file.path} holds a {short_repr(name)} model; read are {', '.join(ARCHITECTURES)}"
+            f"{file.path} holds a {short_repr(name)} model; supported are "
+            f"{', '.join(ARCHITECTURES)}"
         )
     return name
 
 
-def config_of(file: File) -> dict[str, Any]:
-    """The fields of config.json; what the file leaves out is what llama.cpp takes instead."""
-    name = architecture_of(file)
-    facts = Facts(file.metadata, file.path)
-    width = facts.whole(f"{name}.embedding_length")
-    heads = facts.whole(f"{name}.attention.head_count")
-    head = facts.whole(f"{name}.attention.key_length", width // heads)
-    theta = facts.number(f"{name}.rope.freq_base", 10000.0)
-    _check(facts, name, head)
-    vocabulary = _vocabulary(file, facts, width)
-    marks = mark_ids(facts, vocabulary)
+def build_hf_config(file: GgufFile) -> dict[str, Any]:
+    """The fields of config.json; absent metadata has the defaults of llama.cpp."""
+    name = architecture_name(file)
+    metadata = Metadata(file.metadata, file.path)
+    width = metadata.integer(f"{name}.embedding_length")
+    heads = metadata.integer(f"{name}.attention.head_count")
+    head_width = metadata.integer(f"{name}.attention.key_length", width // heads)
+    theta = metadata.number(f"{name}.rope.freq_base", 10000.0)
+    _check_supported(metadata, name, head_width)
+    vocab_size = _vocab_size(file, metadata, width)
+    special_ids = read_special_ids(metadata, vocab_size)
     return {
-        "architectures": [ARCHITECTURES[name].published],
+        "architectures": [ARCHITECTURES[name].hf_class],
         "model_type": name,
         "hidden_size": width,
-        "intermediate_size": facts.whole(f"{name}.feed_forward_length"),
-        "num_hidden_layers": facts.whole(f"{name}.block_count"),
+        "intermediate_size": metadata.integer(f"{name}.feed_forward_length"),
+        "num_hidden_layers": metadata.integer(f"{name}.block_count"),
         "num_attention_heads": heads,
-        "num_key_value_heads": facts.whole(f"{name}.attention.head_count_kv", heads),
-        "head_dim": head,
-        "vocab_size": vocabulary,
-        "max_position_embeddings": facts.whole(f"{name}.context_length"),
-        "rms_norm_eps": facts.number(f"{name}.attention.layer_norm_rms_epsilon"),
+        "num_key_value_heads": metadata.integer(f"{name}.attention.head_count_kv", heads),
+        "head_dim": head_width,
+        "vocab_size": vocab_size,
+        "max_position_embeddings": metadata.integer(f"{name}.context_length"),
+        "rms_norm_eps": metadata.number(f"{name}.attention.layer_norm_rms_epsilon"),
         "rope_theta": theta,
-        "rope_scaling": rope_scaling(file, facts, name, head, theta),
+        "rope_scaling": rope_scaling(file, metadata, name, head_width, theta),
         "tie_word_embeddings": "output.weight" not in file.names,
         "hidden_act": "silu",
-        "bos_token_id": marks["bos"],
-        "eos_token_id": marks["eos"],
-        "pad_token_id": marks["pad"],
-        **{field: BIASES[field] in file.names for field in ARCHITECTURES[name].biases},
+        "bos_token_id": special_ids["bos"],
+        "eos_token_id": special_ids["eos"],
+        "pad_token_id": special_ids["pad"],
+        **{field: BIAS_TENSORS[field] in file.names for field in ARCHITECTURES[name].bias_fields},
     }
 
 
-def _vocabulary(file: File, facts: Facts, width: int) -> int:
-    """The rows of the embedding: other counts in the file may leave out unused ones."""
+def rope_scaling(
+    file: GgufFile, metadata: Metadata, name: str, head_width: int, theta: float
+) -> dict[str, Any] | None:
+    """The `rope_scaling` of config.json; None without scaling."""
+    prefix = f"{name}.rope.scaling"
+    factor = metadata.number(f"{prefix}.factor", metadata.number(f"{name}.rope.scale_linear", 1.0))
+    default_type = "none" if factor == 1 else "linear"
+    scaling_type = metadata.string(f"{prefix}.type", default_type)
+    if scaling_type not in SCALING_TYPES:
+        raise BundleError(
+            f"{file.path} has RoPE scaling of type {short_repr(scaling_type)}; supported are "
+            f"{', '.join(SCALING_TYPES)} and the frequency factors of Llama 3"
+        )
+    if scaling_type == "none":
+        if ROPE_FREQS in file.names:
+            return _llama3_scaling(file, head_width, theta)
+        return None
+    _check_scaling_keys(file, metadata, prefix)
+    if scaling_type == "linear":
+        return {"rope_type": "linear", "factor": factor}
+    return {
+        "rope_type": "yarn",
+        "factor": factor,
+        "original_max_position_embeddings": metadata.integer(f"{prefix}.original_context_length"),
+    }
+
+
+def _check_scaling_keys(file: GgufFile, metadata: Metadata, prefix: str) -> None:
+    """Refuses settings that would change the scaling and that config.json cannot express."""
+    supported = {f"{prefix}.{key}" for key in SCALING_KEYS}
+    unsupported = [key for key in metadata if key.startswith(f"{prefix}.") and key not in supported]
+    if ROPE_FREQS in file.names:
+        unsupported.append(ROPE_FREQS)
+    if unsupported:
+        raise BundleError(
+            f"{file.path} has RoPE scaling with {short_repr(unsupported[0])}, which is not "
+            f"supported; supported are {', '.join(SCALING_KEYS)} of {prefix}"
+        )
+
+
+def _llama3_scaling(file: GgufFile, head_width: int, theta: float) -> dict[str, Any] | None:
+    if file.shape(ROPE_FREQS) != (head_width // 2,):
+        raise BundleError(
+            f"{file.path}: {ROPE_FREQS} has shape {file.shape(ROPE_FREQS)}; expected "
+            f"({head_width // 2},)"
+        )
+    freq_factors = file.read(ROPE_FREQS)
+    if bool((freq_factors == 1).all()):
+        return None
+    factor = float(freq_factors.max())
+    expected = llama3_freq_factors(head_width, theta, factor)
+    if math.isinf(factor) or not torch.allclose(freq_factors, expected, rtol=1e-5, atol=0):
+        raise BundleError(
+            f"{file.path}: {ROPE_FREQS} does not match the scaling of Llama 3 with factor "
+            f"{factor:g}, low and high frequency factors {LOW_FREQ_FACTOR:g} and "
+            f"{HIGH_FREQ_FACTOR:g}, and original length {TRAINED_LENGTH}; it is not supported"
+        )
+    return {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": LOW_FREQ_FACTOR,
+        "high_freq_factor": HIGH_FREQ_FACTOR,
+        "original_max_position_embeddings": TRAINED_LENGTH,
+    }
+
+
+def llama3_freq_factors(head_width: int, theta: float, factor: float) -> Tensor:
+    """The divisors of the head_width / 2 frequencies: 1 for the highest, `factor` for the lowest.
+
+    In between, 1 / divisor is interpolated by how often the frequency rotates within the length
+    the model was first trained on.
+    """
+    frequencies = theta ** -(torch.arange(0, head_width, 2, dtype=torch.float64) / head_width)
+    rotations = TRAINED_LENGTH * frequencies / (2 * math.pi)
+    smooth = ((rotations - LOW_FREQ_FACTOR) / (HIGH_FREQ_FACTOR - LOW_FREQ_FACTOR)).clamp(0, 1)
+    return (1 / ((1 - smooth) / factor + smooth)).float()
+
+
+def _vocab_size(file: GgufFile, metadata: Metadata, width: int) -> int:
+    """The rows of the embedding; other counts in the file may leave out unused ones."""
     shape = file.shape("token_embd.weight")
     if len(shape) != 2 or shape[1] != width:
         raise BundleError(
             f"{file.path}: token_embd.weight has shape {shape}; expected (tokens, {width})"
         )
-    if token_count(facts) > shape[0]:
+    if token_count(metadata) > shape[0]:
         raise BundleError(
-            f"{file.path} lists {token_count(facts)} tokens but embeds {shape[0]}; it is damaged"
+            f"{file.path} lists {token_count(metadata)} tokens but embeds {shape[0]}; the file is "
+            "damaged"
         )
     return shape[0]
 
 
-def _check(facts: Facts, name: str, head: int) -> None:
-    """Refuse what config.json of these models cannot say."""
-    if head % 2:
-        raise BundleError(f"{facts.path}: the heads are {head} wide; expected an even number")
+def _check_supported(metadata: Metadata, name: str, head_width: int) -> None:
+    """Refuses what the config.json of these models cannot express."""
+    if head_width % 2:
+        raise BundleError(
+            f"{metadata.path}: the heads are {head_width} wide; expected an even number"
+        )
     for key in (f"{name}.attention.value_length", f"{name}.rope.dimension_count"):
-        if facts.whole(key, head) != head:
+        size = metadata.integer(key, head_width)
+        if size != head_width:
             raise BundleError(
-                f"{facts.path}: {key} is {facts.whole(key)}, but the heads are {head} wide; "
-                "only models where both are equal are read"
+                f"{metadata.path}: {key} is {size}, but the heads are {head_width} wide; only "
+                "models where both are equal are supported"
             )
-    experts = facts.whole(f"{name}.expert_count", 0, least=0)
+    experts = metadata.integer(f"{name}.expert_count", 0, minimum=0)
     if experts:
         raise BundleError(
-            f"{facts.path} is a mixture of {experts} experts; only models without are read"
+            f"{metadata.path} is a mixture of {experts} experts, which is not supported"
         )

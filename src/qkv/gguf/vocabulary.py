@@ -1,4 +1,15 @@
-"""A tokenizer made of what a GGUF file says of its vocabulary."""
+"""Builds a tokenizer from the vocabulary in a GGUF file.
+
+Two kinds of vocabulary are supported:
+
+- "gpt2": byte-level BPE. A text is split into words, whose bytes are merged. The file holds only
+  the name of the splitting rule; the regexes here are those published with each tokenizer. An
+  unknown name is an error, because a text split by another rule gives the model tokens that it has
+  rarely seen.
+- "llama": SentencePiece BPE. Pieces have scores, and bytes stand for what no piece spells. Pieces
+  are merged in the order of their scores, as in llama.cpp, and only the normal ones: a file may
+  list them in any order, along with others that never occur in a text.
+"""
 
 import math
 from collections import Counter
@@ -10,88 +21,18 @@ from tokenizers import Tokenizer as Backend
 
 from qkv.errors import BundleError
 from qkv.files import short_repr
-from qkv.gguf.metadata import Facts
+from qkv.gguf.metadata import Metadata
 from qkv.text.pretrained import merge_pairs
 from qkv.text.sentencepiece import BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, USER_DEFINED
 
-# FOLDED gguf/vocabulary: The vocabulary in a GGUF file: its tokens, their sorts, and those with
-#   a part to play.
-# FOLDED gguf/byte_level: Byte-level vocabularies ("gpt2"): a text is cut into words, and their
-#   bytes are joined.
-#
-#   How it is cut is not in the file, only the name of the way. The expressions are those
-#   published
-#   with each tokenizer; a name that is not known here is refused, because a text cut in
-#   another way
-#   gives the model tokens it has rarely seen.
-# FOLDED gguf/pieces: SentencePiece vocabularies ("llama"): pieces with scores, and bytes for
-#   what no piece spells.
-#
-#   They are joined in the order of their scores, as in llama.cpp, and only the normal ones: a
-#   file may
-#   list them in any order, and among others that a text never holds.
-
 PREFIX = "tokenizer.ggml"
+CHAT_TEMPLATE = "tokenizer.chat_template"
 
-# Our word for each mark, and the file's.
-MARKS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+# Our name for each special token, and the one in the file.
+SPECIAL_TOKENS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 
-# What llama.cpp takes for a SentencePiece vocabulary that does not say.
-UNSAID = {"unk": 0, "bos": 1, "eos": 2}
-
-
-class Vocabulary(NamedTuple):
-    tokens: list[str]
-    sorts: list[int]  # NORMAL … BYTE, as SentencePiece numbers them
-    marks: dict[str, int | None]
-
-    def of_sort(self, *sorts: int) -> list[str]:
-        pairs = zip(self.tokens, self.sorts, strict=True)
-        return [token for token, sort in pairs if sort in sorts]
-
-    def ids(self) -> dict[str, int]:
-        return {token: id for id, token in enumerate(self.tokens)}
-
-
-def read_vocabulary(facts: Facts) -> Vocabulary:
-    tokens = facts.each(f"{PREFIX}.tokens", str)
-    sorts = facts.each(f"{PREFIX}.token_type", int, [NORMAL] * len(tokens))
-    if not tokens or len(sorts) != len(tokens):
-        raise BundleError(
-            f"{facts.path} lists {len(tokens)} tokens and the sorts of {len(sorts)}; expected "
-            "the same number, and at least one"
-        )
-    if not set(sorts) <= set(range(NORMAL, BYTE + 1)):
-        wrong = next(sort for sort in sorts if not NORMAL <= sort <= BYTE)
-        raise BundleError(
-            f"{facts.path}: a token is of sort {wrong}; expected {NORMAL} to {BYTE}, it is damaged"
-        )
-    if len(set(tokens)) != len(tokens):
-        twice = Counter(tokens).most_common(1)[0][0]
-        raise BundleError(f"{facts.path} lists the token {short_repr(twice)} twice; it is damaged")
-    return Vocabulary(tokens, sorts, mark_ids(facts, len(tokens)))
-
-
-def token_count(facts: Facts) -> int:
-    return len(facts.each(f"{PREFIX}.tokens", str, []))
-
-
-def mark_ids(facts: Facts, tokens: int) -> dict[str, int | None]:
-    """The token that starts a text, ends it, stands for what is unknown, and fills up rows."""
-    if facts.text(f"{PREFIX}.model", "none") == "llama":
-        plain = UNSAID
-    else:
-        plain = {}
-    ids: dict[str, int | None] = {}
-    for mark, stored in MARKS.items():
-        key = f"{PREFIX}.{stored}_token_id"
-        ids[mark] = facts.whole(key, least=0) if key in facts else plain.get(mark)
-        if (ids[mark] or 0) >= tokens:
-            raise BundleError(
-                f"{facts.path}: {key} is {ids[mark]}, but the tokens are 0 to {tokens - 1}"
-            )
-    return ids
-
+# What llama.cpp assumes for a SentencePiece vocabulary that does not name them.
+DEFAULT_SPECIAL_IDS = {"unk": 0, "bos": 1, "eos": 2}
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -100,44 +41,156 @@ LLAMA3 = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-
-class Cut(NamedTuple):
-    """Each expression cuts what the ones before it left."""
-
-    words: tuple[str, ...]
-    whole: bool = False  # a word that is a token is taken without joining
-    starts: bool = False  # with the start token, unless the file says otherwise
-    composed: bool = False  # letters and their accents become one character first
+BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-CUTS = {
-    "default": Cut((r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
-    "gpt-2": Cut((GPT2,)),
-    "llama-bpe": Cut((LLAMA3,), whole=True, starts=True),
-    "qwen2": Cut((LLAMA3.replace("{1,3}", ""),), composed=True),
-    "smollm": Cut((r"\p{N}", GPT2)),
+class Vocabulary(NamedTuple):
+    tokens: list[str]
+    token_types: list[int]  # NORMAL … BYTE, with SentencePiece's numbers
+    special_ids: dict[str, int | None]
+
+    def of_type(self, *token_types: int) -> list[str]:
+        pairs = zip(self.tokens, self.token_types, strict=True)
+        return [token for token, token_type in pairs if token_type in token_types]
+
+    def ids(self) -> dict[str, int]:
+        return {token: id for id, token in enumerate(self.tokens)}
+
+
+class SplitRule(NamedTuple):
+    """How a byte-level tokenizer splits a text into words, and its other options.
+
+    regexes: each splits what the ones before it left.
+    ignore_merges: a word that is a token is taken as it is, without merging.
+    add_bos: put bos before a text, unless the file says otherwise.
+    nfc: normalize letters and their accents to one character first.
+    """
+
+    regexes: tuple[str, ...]
+    ignore_merges: bool = False
+    add_bos: bool = False
+    nfc: bool = False
+
+
+SPLIT_RULES = {
+    "default": SplitRule((r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
+    "gpt-2": SplitRule((GPT2,)),
+    "llama-bpe": SplitRule((LLAMA3,), ignore_merges=True, add_bos=True),
+    "qwen2": SplitRule((LLAMA3.replace("{1,3}", ""),), nfc=True),
+    "smollm": SplitRule((r"\p{N}", GPT2)),
 }
 
-ALIKE = {"llama3": "llama-bpe", "llama-v3": "llama-bpe"}
+SPLIT_RULE_ALIASES = {"llama3": "llama-bpe", "llama-v3": "llama-bpe"}
 
 
-def cut_of(facts: Facts) -> Cut:
-    name = facts.text(f"{PREFIX}.pre", "default")
-    if ALIKE.get(name, name) not in CUTS:
+def build_tokenizer(metadata: Metadata) -> Backend:
+    """A tokenizer of the `tokenizers` library with the model's ids.
+
+    Control tokens are special. With `add_special_tokens`, bos and eos are put around a text if the
+    file asks for them.
+    """
+    model = metadata.string(f"{PREFIX}.model")
+    if model not in BUILDERS:
         raise BundleError(
-            f"{facts.path} cuts text into words in the way {short_repr(name)}; known are "
-            f"{', '.join((*CUTS, *ALIKE))}"
+            f"{metadata.path} has a tokenizer of type {short_repr(model)}; supported are "
+            f"{', '.join(BUILDERS)}"
         )
-    return CUTS[ALIKE.get(name, name)]
+    vocabulary = read_vocabulary(metadata)
+    try:
+        backend = BUILDERS[model](metadata, vocabulary)
+        for token_types, special in (((UNKNOWN, CONTROL), True), ((USER_DEFINED,), False)):
+            tokens = [token for token in vocabulary.of_type(*token_types) if token]
+            backend.add_tokens(
+                [AddedToken(token, special=special, normalized=False) for token in tokens]
+            )
+        add_bos = model == "llama" or split_rule(metadata).add_bos
+        _add_post_processor(backend, metadata, vocabulary, add_bos)
+    except BundleError:
+        raise
+    except Exception as error:  # the library raises no narrower type
+        raise BundleError(
+            f"{metadata.path}: no tokenizer can be built from its vocabulary: "
+            f"{short_repr(str(error))}"
+        ) from error
+    return backend
 
 
-def byte_backend(facts: Facts, vocabulary: Vocabulary) -> Backend:
-    cut = cut_of(facts)
-    backend = Backend(models.BPE(vocabulary.ids(), _merges(facts), ignore_merges=cut.whole))
-    if cut.composed:
+def read_special_tokens(metadata: Metadata) -> dict[str, str | None]:
+    """`bos`, `eos`, `unk`, `pad` and `chat_template`; None where the file has none."""
+    vocabulary = read_vocabulary(metadata)
+    special_tokens: dict[str, str | None] = {}
+    for role, id in vocabulary.special_ids.items():
+        special_tokens[role] = None if id is None else vocabulary.tokens[id]
+    special_tokens["chat_template"] = None
+    if CHAT_TEMPLATE in metadata:
+        special_tokens["chat_template"] = metadata.string(CHAT_TEMPLATE)
+    return special_tokens
+
+
+def read_vocabulary(metadata: Metadata) -> Vocabulary:
+    tokens = metadata.list_of(f"{PREFIX}.tokens", str)
+    token_types = metadata.list_of(f"{PREFIX}.token_type", int, [NORMAL] * len(tokens))
+    if not tokens or len(token_types) != len(tokens):
+        raise BundleError(
+            f"{metadata.path} lists {len(tokens)} tokens and {len(token_types)} token types; "
+            "expected the same number, and at least one"
+        )
+    for token_type in token_types:
+        if not NORMAL <= token_type <= BYTE:
+            raise BundleError(
+                f"{metadata.path}: a token has type {token_type}; expected {NORMAL} to {BYTE}, the "
+                "file is damaged"
+            )
+    if len(set(tokens)) != len(tokens):
+        duplicate = Counter(tokens).most_common(1)[0][0]
+        raise BundleError(
+            f"{metadata.path} lists the token {short_repr(duplicate)} twice; the file is damaged"
+        )
+    return Vocabulary(tokens, token_types, read_special_ids(metadata, len(tokens)))
+
+
+def token_count(metadata: Metadata) -> int:
+    return len(metadata.list_of(f"{PREFIX}.tokens", str, []))
+
+
+def read_special_ids(metadata: Metadata, vocab_size: int) -> dict[str, int | None]:
+    """The ids of `bos`, `eos`, `unk` and `pad`; None where the file has none."""
+    defaults: dict[str, int] = {}
+    if metadata.string(f"{PREFIX}.model", "none") == "llama":
+        defaults = DEFAULT_SPECIAL_IDS
+    ids: dict[str, int | None] = {}
+    for role, name in SPECIAL_TOKENS.items():
+        key = f"{PREFIX}.{name}_token_id"
+        id = defaults.get(role)
+        if key in metadata:
+            id = metadata.integer(key, minimum=0)
+        if id is not None and id >= vocab_size:
+            raise BundleError(
+                f"{metadata.path}: {key} is {id}, but the token ids are 0 to {vocab_size - 1}"
+            )
+        ids[role] = id
+    return ids
+
+
+def split_rule(metadata: Metadata) -> SplitRule:
+    name = metadata.string(f"{PREFIX}.pre", "default")
+    rule = SPLIT_RULES.get(SPLIT_RULE_ALIASES.get(name, name))
+    if rule is None:
+        raise BundleError(
+            f"{metadata.path} splits text by the unknown rule {short_repr(name)}; supported are "
+            f"{', '.join((*SPLIT_RULES, *SPLIT_RULE_ALIASES))}"
+        )
+    return rule
+
+
+def _byte_level_bpe(metadata: Metadata, vocabulary: Vocabulary) -> Backend:
+    rule = split_rule(metadata)
+    model = models.BPE(vocabulary.ids(), _read_merges(metadata), ignore_merges=rule.ignore_merges)
+    backend = Backend(model)
+    if rule.nfc:
         backend.normalizer = normalizers.NFC()
     steps: list[pre_tokenizers.PreTokenizer] = [
-        pre_tokenizers.Split(Regex(words), "isolated") for words in cut.words
+        pre_tokenizers.Split(Regex(regex), "isolated") for regex in rule.regexes
     ]
     steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
     backend.pre_tokenizer = pre_tokenizers.Sequence(steps)
@@ -145,124 +198,88 @@ def byte_backend(facts: Facts, vocabulary: Vocabulary) -> Backend:
     return backend
 
 
-def _merges(facts: Facts) -> list[tuple[str, str]]:
+def _read_merges(metadata: Metadata) -> list[tuple[str, str]]:
     merges = []
-    for merge in facts.each(f"{PREFIX}.merges", str):
-        cut = merge.find(" ", 1)  # a token may itself begin with a space
-        left = merge[: max(cut, 0)]
-        right = merge[cut + 1 :]
-        if not (left and right):
+    for merge in metadata.list_of(f"{PREFIX}.merges", str):
+        space = merge.find(" ", 1)  # the first token may itself begin with a space
+        first = merge[: max(space, 0)]
+        second = merge[space + 1 :]
+        if not (first and second):
             raise BundleError(
-                f"{facts.path}: the merge {short_repr(merge)} is no two tokens with a space between"
+                f"{metadata.path}: the merge {short_repr(merge)} must be two tokens separated by a "
+                "space"
             )
-        merges.append((left, right))
+        merges.append((first, second))
     return merges
 
 
-BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
-
-
-def piece_backend(facts: Facts, vocabulary: Vocabulary) -> Backend:
-    """Spaces are pieces of their own kind, "▁"; a text is read as if a space came before it."""
+def _sentencepiece_bpe(metadata: Metadata, vocabulary: Vocabulary) -> Backend:
+    """Spaces are written as "▁", and a text is read as if a space came before it."""
     ids = vocabulary.ids()
-    unknown = vocabulary.marks["unk"]
+    unk_id = vocabulary.special_ids["unk"]
     model = models.BPE(
         ids,
-        _joins(facts, vocabulary),
-        unk_token=None if unknown is None else vocabulary.tokens[unknown],
+        _merges_by_score(metadata, vocabulary),
+        unk_token=None if unk_id is None else vocabulary.tokens[unk_id],
         fuse_unk=True,
-        byte_fallback=all(byte in ids for byte in BYTES),
+        byte_fallback=all(token in ids for token in BYTE_TOKENS),
     )
     backend = Backend(model)
-    spaces: list[normalizers.Normalizer] = [normalizers.Replace(" ", SPACE)]
-    words: list[decoders.Decoder] = [
+    normalize: list[normalizers.Normalizer] = [normalizers.Replace(" ", SPACE)]
+    decode: list[decoders.Decoder] = [
         decoders.Replace(SPACE, " "),
         decoders.ByteFallback(),
         decoders.Fuse(),
     ]
-    if facts.flag(f"{PREFIX}.add_space_prefix", True):
-        spaces.insert(0, normalizers.Prepend(SPACE))
-        words.append(decoders.Strip(" ", 1, 0))
-    backend.normalizer = normalizers.Sequence(spaces)
-    backend.decoder = decoders.Sequence(words)
+    if metadata.flag(f"{PREFIX}.add_space_prefix", True):
+        normalize.insert(0, normalizers.Prepend(SPACE))
+        decode.append(decoders.Strip(" ", 1, 0))
+    backend.normalizer = normalizers.Sequence(normalize)
+    backend.decoder = decoders.Sequence(decode)
     return backend
 
 
-def _joins(facts: Facts, vocabulary: Vocabulary) -> list[tuple[str, str]]:
-    scores = facts.each(f"{PREFIX}.scores", float)
+def _merges_by_score(metadata: Metadata, vocabulary: Vocabulary) -> list[tuple[str, str]]:
+    scores = metadata.list_of(f"{PREFIX}.scores", float)
     if len(scores) != len(vocabulary.tokens) or not all(map(math.isfinite, scores)):
         raise BundleError(
-            f"{facts.path} has {len(vocabulary.tokens)} tokens and {len(scores)} scores; expected "
-            "one finite score for each"
+            f"{metadata.path} has {len(vocabulary.tokens)} tokens and {len(scores)} scores; "
+            "expected one finite score for each"
         )
-    score = dict(zip(vocabulary.tokens, scores, strict=True))
-    normal = {token: score[token] for token in vocabulary.of_sort(NORMAL)}
-    ranked = sorted(normal, key=lambda token: -normal[token])
-    return merge_pairs(facts.path, ranked, normal, BundleError)
+    score_of = dict(zip(vocabulary.tokens, scores, strict=True))
+    normal = {token: score_of[token] for token in vocabulary.of_type(NORMAL)}
+    by_score = sorted(normal, key=lambda token: -normal[token])
+    return merge_pairs(metadata.path, by_score, normal, BundleError)
 
 
-MODELS: dict[str, Callable[[Facts, Vocabulary], Backend]] = {
-    "llama": piece_backend,
-    "gpt2": byte_backend,
+BUILDERS: dict[str, Callable[[Metadata, Vocabulary], Backend]] = {
+    "llama": _sentencepiece_bpe,
+    "gpt2": _byte_level_bpe,
 }
 
 
-def tokenizer_of(facts: Facts) -> Backend:
-    """A tokenizer of the library, whose ids are the model's.
-
-    Control tokens are special; with `add_special_tokens` the start and end tokens the file asks
-    for are put around a text.
-    """
-    model = facts.text(f"{PREFIX}.model")
-    if model not in MODELS:
-        raise BundleError(
-            f"{facts.path} has a tokenizer of the sort {short_repr(model)}; read are "
-            f"{', '.join(MODELS)}"
-        )
-    vocabulary = read_vocabulary(facts)
-    try:
-        backend = MODELS[model](facts, vocabulary)
-        for sorts, special in ((UNKNOWN, CONTROL), True), ((USER_DEFINED,), False):
-            tokens = vocabulary.of_sort(*sorts)
-            backend.add_tokens(
-                [AddedToken(token, special=special, normalized=False) for token in tokens if token]
-            )
-        _add_marks(backend, facts, vocabulary, starts=model == "llama" or cut_of(facts).starts)
-    except BundleError:
-        raise
-    except Exception as error:  # the library knows no narrower one
-        raise BundleError(
-            f"{facts.path}: its vocabulary makes no tokenizer: {short_repr(str(error))}"
-        ) from error
-    return backend
-
-
-def marks_of(facts: Facts) -> dict[str, str | None]:
-    """The tokens that start, end, are unknown and pad, and the chat template; None if unsaid."""
-    vocabulary = read_vocabulary(facts)
-    marks: dict[str, str | None] = {
-        mark: None if id is None else vocabulary.tokens[id] for mark, id in vocabulary.marks.items()
+def _add_post_processor(
+    backend: Backend, metadata: Metadata, vocabulary: Vocabulary, add_bos: bool
+) -> None:
+    """Adds bos and eos around a text, and around each text of a pair."""
+    flags = {
+        "bos": metadata.flag(f"{PREFIX}.add_bos_token", add_bos),
+        "eos": metadata.flag(f"{PREFIX}.add_eos_token", False),
     }
-    chat = "tokenizer.chat_template"
-    return {**marks, "chat_template": facts.text(chat) if chat in facts else None}
-
-
-def _add_marks(backend: Backend, facts: Facts, vocabulary: Vocabulary, starts: bool) -> None:
-    wanted = {
-        "bos": facts.flag(f"{PREFIX}.add_bos_token", starts),
-        "eos": facts.flag(f"{PREFIX}.add_eos_token", False),
-    }
-    one = ["$A:0"]
-    two = ["$B:1"]
-    found = []
-    for mark in (mark for mark in wanted if wanted[mark]):
-        id = vocabulary.marks[mark]
+    single = ["$A:0"]
+    second = ["$B:1"]
+    special_tokens = []
+    for role in (role for role, flag in flags.items() if flag):
+        id = vocabulary.special_ids[role]
         if id is None:
-            raise BundleError(f"{facts.path} wants a {mark} token at each text but names none")
-        # The template calls it by our word: a token may hold what a template would read as more.
-        found.append({"id": mark, "ids": [id], "tokens": [vocabulary.tokens[id]]})
-        at = 0 if mark == "bos" else len(one)
-        one.insert(at, f"{mark}:0")
-        two.insert(at, f"{mark}:1")
-    if found:
-        backend.post_processor = processors.TemplateProcessing(one, one + two, found)
+            raise BundleError(f"{metadata.path} wants a {role} token around texts but has none")
+        # The template refers to the token by its role: the token itself may contain characters
+        # that have a meaning in templates.
+        special_tokens.append({"id": role, "ids": [id], "tokens": [vocabulary.tokens[id]]})
+        index = 0 if role == "bos" else len(single)
+        single.insert(index, f"{role}:0")
+        second.insert(index, f"{role}:1")
+    if special_tokens:
+        backend.post_processor = processors.TemplateProcessing(
+            single, single + second, special_tokens
+        )
