@@ -18,11 +18,9 @@ from qkv.text import Tokenizer
 def a_small_llama() -> Path:
     """Untrained, in the layout that other programs read."""
     tokenizer = Tokenizer.train("bytes", ["a"], 300)
-    config = qkv.preset("llama-15m")
-    table = config.embedding.model_copy(update={"vocabulary": tokenizer.vocab_size})
-    model = qkv.build(config.model_copy(update={"embedding": table}))
+    model = qkv.build(qkv.preset("llama-15m"), tokenizer)
     path = Path(tempfile.mkdtemp()) / "llama"
-    export_checkpoint(qkv.Bundle(model, tokenizer), path)
+    export_checkpoint(model.bundle, path)
     return path
 
 
