@@ -91,8 +91,13 @@ class Bundle:
             raise ConfigError(f"{directory / CONFIG}: {error}") from None
         with open_weights(directory / WEIGHTS) as weights:
             _load_weights(model, weights, directory / WEIGHTS)
-        tokenizer = Tokenizer.load(directory / TOKENIZER) if TOKENIZER in files else None
-        card = _read_card(directory / CARD) if CARD in files else None
+        # The manifest decides: a file that it does not list was not verified and is not read.
+        tokenizer = None
+        if TOKENIZER in files:
+            tokenizer = Tokenizer.load(directory / TOKENIZER)
+        card = None
+        if CARD in files:
+            card = _read_card(directory / CARD)
         return cls(model.to(device).eval(), tokenizer, card)
 
     def _write(self, staging: Path) -> None:
@@ -161,7 +166,9 @@ def export_checkpoint(bundle: Bundle, directory: Path) -> ExportResult:
     """Write a public checkpoint that other programs read; returns its format."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise BundleError(f"{directory} exists and is not an empty directory; choose another path")
-    preferred = None if bundle.card is None else bundle.card.layout
+    preferred = None
+    if bundle.card is not None:  # an imported model goes back to the format it came from
+        preferred = bundle.card.layout
     results: list[ExportResult] = []
 
     def write(staging: Path) -> None:

@@ -155,7 +155,10 @@ def _check_replaceable(target: Path, own_names: set[str]) -> None:
 def _flush_all(staging: Path) -> None:
     """Give every file the usual permissions, and wait until all are on the disk."""
     for path in staging.rglob("*"):
-        path.chmod(0o755 if path.is_dir() else 0o644)
+        mode = 0o644
+        if path.is_dir():
+            mode = 0o755
+        path.chmod(mode)
         _flush(path)
     _flush(staging)
 
@@ -175,6 +178,8 @@ def _write_manifest(staging: Path) -> None:
 
 
 def _swap(staging: Path, target: Path, moves: Collection[str]) -> None:
+    # Two renames, because no portable call exchanges directories. After a crash between them the
+    # backup is complete, and `recover` puts it back.
     backup = _backup_path(target)
     if target.exists():
         target.rename(backup)
@@ -192,12 +197,14 @@ def _swap(staging: Path, target: Path, moves: Collection[str]) -> None:
 
 def _verify_file(directory: Path, name: str, expected: Any) -> None:
     path = directory / name
+    # A name with a slash could point outside the directory.
     if Path(name).name != name or not isinstance(expected, dict):
         raise BundleError(
             f"{directory / MANIFEST} names {short_repr(name)}, which is not a file of a bundle"
         )
     if not path.is_file():
         raise BundleError(f"{path} is missing; the bundle is incomplete")
+    # The size comes first: it shows a truncated file without reading all of it.
     size = path.stat().st_size
     if size != expected.get("bytes"):
         raise BundleError(
@@ -236,10 +243,10 @@ def _staging_prefix(target: Path) -> str:
 
 def _is_running(process: str) -> bool:
     try:
-        os.kill(int(process), 0)
+        os.kill(int(process), 0)  # signal 0 is not delivered, only the process is looked up
     except (ProcessLookupError, ValueError):
         return False
-    except PermissionError:
+    except PermissionError:  # it runs, as another user
         return True
     return True
 
@@ -327,7 +334,9 @@ def _directory_message(directory: Path) -> str:
         )
     models = [name for name in names if _is_model(directory / name)]
     if models:
-        others = f" or {len(models) - 1} others in it" if len(models) > 1 else ""
+        others = ""
+        if len(models) > 1:
+            others = f" or {len(models) - 1} others in it"
         return f"{directory} is not a model but holds some; give {directory / models[0]}{others}"
     weights = [name for name in names if Path(name).suffix.lower() in WEIGHT_SUFFIXES]
     if weights and CONFIG not in names:

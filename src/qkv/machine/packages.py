@@ -51,8 +51,11 @@ def _parse_requirement(line: str) -> tuple[str, str, str | None]:
     requirement, _, condition = line.partition(";")
     match = re.match(r"\s*([\w.-]+)\s*(?:\[[^]]*\])?\s*(.*)", requirement)
     assert match is not None
-    extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", condition)
-    return match[1], match[2].strip(), extra[1] if extra else None
+    extra = None
+    extra_match = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", condition)
+    if extra_match is not None:
+        extra = extra_match[1]
+    return match[1], match[2].strip(), extra
 
 
 def _find_package(name: str, specifier: str, extra: str | None) -> Package:

@@ -57,7 +57,9 @@ def _cgroups(root: Path, controller: str) -> Iterator[Path]:
         if controllers and controller not in controllers.split(","):
             continue
         # v1 has a hierarchy for each controller, v2 (no controllers listed) one for all.
-        top = cgroup_root / controller if controllers else cgroup_root
+        top = cgroup_root
+        if controllers:
+            top = cgroup_root / controller
         group = top / name.strip("/")
         # A container often sees its own group as the top one, whatever it is called outside.
         for path in (group, *group.parents):
@@ -69,7 +71,9 @@ def _cpu_quota(group: Path) -> float | None:
     """CPU time per scheduling period, in cores."""
     try:
         quota, period = (group / "cpu.max").read_text("utf-8").split()
-        return None if quota == "max" else int(quota) / int(period)
+        if quota == "max":
+            return None
+        return int(quota) / int(period)
     except (OSError, ValueError):  # no cgroup v2, so try v1
         pass
     quota_us = _read_int(group / "cpu.cfs_quota_us")
@@ -137,6 +141,8 @@ def cpu(root: Path = ROOT) -> Cpu:
     except (ImportError, OSError, AttributeError):
         capabilities = dict.fromkeys(info.get("flags", "").split(), True)
     physical = capabilities.get("num_physical_cores")
+    if not isinstance(physical, int):
+        physical = None
     features = {
         name: any(bool(capabilities.get(alias)) for alias in aliases)
         for name, aliases in FEATURES.items()
@@ -144,7 +150,7 @@ def cpu(root: Path = ROOT) -> Cpu:
     return Cpu(
         name=info.get("model name") or _macos_cpu_name() or platform.processor() or "unknown",
         architecture=platform.machine(),
-        physical=physical if isinstance(physical, int) else None,
+        physical=physical,
         features=features,
     )
 
@@ -229,7 +235,9 @@ COMPILERS = ("c++", "g++", "clang++")
 def find_compiler() -> list[str] | None:
     """The C++ compiler command: that of CXX, or the first there is."""
     command = shlex.split(os.environ.get("CXX", ""))
-    candidates = [command] if command else [[name] for name in COMPILERS]
+    candidates = [[name] for name in COMPILERS]
+    if command:
+        candidates = [command]
     for name, *arguments in candidates:
         path = shutil.which(name)
         if path is not None:

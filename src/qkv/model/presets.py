@@ -85,13 +85,13 @@ def _gpt2() -> DecoderOnly:
 def _t5_small() -> EncoderDecoder:
     """Raffel et al. 2020: no attention scale, relative buckets, logits times 1/√D."""
 
-    def stack(both_ways: bool) -> Stack:
+    def stack(bidirectional: bool) -> Stack:
         return Stack(
             layers=6,
             width=512,
             attention=MultiHead(heads=8, bias=False, output_bias=False, scale=1.0),
             feed_forward=ReLU(width=2048, bias=False),
-            position=RelativeBuckets(bidirectional=both_ways),
+            position=RelativeBuckets(bidirectional=bidirectional),
             norm=RMSNorm(eps=1e-6),
             norm_placement=PreNorm(),
             dropout=0.1,
@@ -100,16 +100,21 @@ def _t5_small() -> EncoderDecoder:
     return EncoderDecoder(
         length=512,
         embedding=Embedding(vocabulary=32_128),
-        encoder=stack(both_ways=True),
-        decoder=stack(both_ways=False),
+        encoder=stack(bidirectional=True),
+        decoder=stack(bidirectional=False),
         output=NextToken(multiplier=512**-0.5),
     )
 
 
 def _llama(
-    layers: int, width: int, heads: int, kv_heads: int, feed_forward: int, vocabulary: int,
+    layers: int,
+    width: int,
+    heads: int,
+    kv_heads: int,
+    feed_forward: int,
+    vocabulary: int,
     length: int,
-) -> DecoderOnly:  # fmt: skip
+) -> DecoderOnly:
     """Touvron et al. 2023, small: rotary halves, grouped heads, SwiGLU, no biases, tied."""
     return DecoderOnly(
         length=length,
