@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from qkv.attention import AttentionSteps
-from qkv.checkpoints.tensor_names import Split, TensorMap, resolve
+from qkv.checkpoints.tensor_names import SplitRows, TensorMap, resolve
 from qkv.engine.beam.search import beam_search
 from qkv.model import (
     Embedding,
@@ -57,12 +57,12 @@ def side(name: str) -> TensorMap:
     cross = f"{theirs}.attention"
     feed_forward = f"{theirs}.ffn"
     return {
-        tuple(f"{ours}.attention.{part}" for part in ("query", "key", "value")): Split(
+        tuple(f"{ours}.attention.{part}" for part in ("query", "key", "value")): SplitRows(
             f"{self_attention}.linear_0"
         ),
         f"{ours}.attention.output": f"{self_attention}.linear_1",
         f"{ours}.cross.query": f"{cross}.linear_0",
-        (f"{ours}.cross.key", f"{ours}.cross.value"): Split(f"{cross}.linear_1"),
+        (f"{ours}.cross.key", f"{ours}.cross.value"): SplitRows(f"{cross}.linear_1"),
         f"{ours}.cross.output": f"{cross}.linear_2",
         f"{ours}.feed_forward.up": f"{feed_forward}.linear_0",
         f"{ours}.feed_forward.down": f"{feed_forward}.linear_1",

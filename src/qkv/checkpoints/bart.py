@@ -120,10 +120,11 @@ class Bart(CheckpointFormat):
         )
 
     def position(self) -> Any:
-        return Learned(offset=2)  # fairseq reserved two rows for special tokens
+        return Learned(offset=2)  # as in fairseq: one more than the padding id, which is 1
 
     def hf_config(self, config: ModelConfig) -> dict[str, Any]:
         config = require_encoder_decoder(config)
+        # The two differ in norm placement only, so that decides which one it is.
         model_type = "bart"
         class_prefix = "Bart"
         if config.encoder.norm_placement.kind == "pre_norm":

@@ -68,7 +68,7 @@ class Bert(CheckpointFormat):
     head_prefixes = ("cls.", "classifier.")
     obsolete_tensors: ClassVar[tuple[str, ...]] = (
         r"embeddings\.position_ids",
-        r"cls\.seq_relationship\.(weight|bias)",
+        r"cls\.seq_relationship\.(weight|bias)",  # next-sentence prediction, only for pretraining
     )
     class_suffixes: ClassVar[tuple[str, ...]] = (
         "Model",

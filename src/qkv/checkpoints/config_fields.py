@@ -126,7 +126,7 @@ def _scaling_fields(scaling: RopeScaling) -> dict[str, Any]:
 
 
 def _read_scaling(scaling: ConfigReader, reader: ConfigReader) -> RopeScaling:
-    # `type` is the name that `rope_type` had before transformers 4.43.
+    # `type` is the older name of `rope_type`.
     rope_type = scaling.string("rope_type", scaling.string("type", "default"))
     if rope_type == "default":
         return NoScaling()

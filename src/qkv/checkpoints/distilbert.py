@@ -44,6 +44,7 @@ BODY: TensorMap = {
     "encoder.{i}.feed_forward.down": "transformer.layer.{i}.ffn.lin2",
     "encoder.{i}.feed_forward_out": "transformer.layer.{i}.output_layer_norm",
 }
+# Heads have tensors at the top level, without a common prefix.
 MASKED: TensorMap = {
     "output.change.0": "vocab_transform",
     "output.change.2": "vocab_layer_norm",

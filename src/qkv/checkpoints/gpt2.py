@@ -10,7 +10,7 @@ from qkv.checkpoints.config_fields import activation_name, read_feed_forward
 from qkv.checkpoints.config_reader import ConfigReader
 from qkv.checkpoints.families import is_tied, lm_head_alias
 from qkv.checkpoints.format import CheckpointFormat, attention_dropout_note, require_decoder
-from qkv.checkpoints.tensor_names import Split, TensorMap, Transpose
+from qkv.checkpoints.tensor_names import SplitRows, TensorMap, Transpose
 from qkv.model import (
     DecoderOnly,
     Embedding,
@@ -23,6 +23,7 @@ from qkv.model import (
 )
 from qkv.model.build import ModelConfig
 
+# c_attn holds q, k and v next to each other in its outputs.
 TENSOR_MAP: TensorMap = {
     "embedding.weight": "wte.weight",
     "decoder.position.weight": "wpe.weight",
@@ -31,7 +32,7 @@ TENSOR_MAP: TensorMap = {
         "decoder.{i}.attention.query",
         "decoder.{i}.attention.key",
         "decoder.{i}.attention.value",
-    ): Split("h.{i}.attn.c_attn", transposed=True),
+    ): SplitRows("h.{i}.attn.c_attn", transposed=True),
     "decoder.{i}.attention.output": Transpose("h.{i}.attn.c_proj"),
     "decoder.{i}.feed_forward_in": "h.{i}.ln_2",
     "decoder.{i}.feed_forward.up": Transpose("h.{i}.mlp.c_fc"),

@@ -22,7 +22,7 @@ from qkv.checkpoints.format import (
     require_multi_head,
     require_rope,
 )
-from qkv.checkpoints.tensor_names import Split, TensorMap
+from qkv.checkpoints.tensor_names import SplitRows, TensorMap
 from qkv.model import (
     DecoderOnly,
     Embedding,
@@ -60,6 +60,7 @@ class GptNeoX(CheckpointFormat):
     class_prefixes = ("GPTNeoX",)
     prefix = "gpt_neox."
     head_prefixes = ("embed_out.", "lm_head.")
+    # Causal masks and RoPE frequencies of old files.
     obsolete_tensors = (r"layers\.\d+\.attention\.((masked_)?bias|rotary_emb\.inv_freq)",)
     class_suffixes = ("ForCausalLM", "Model")
 
@@ -116,9 +117,10 @@ class GptNeoX(CheckpointFormat):
 
     def tensor_map(self, config: ModelConfig) -> TensorMap:
         heads = require_decoder(config).decoder.attention.heads
-        fused = Split("layers.{i}.attention.query_key_value", heads=heads)
+        fused = SplitRows("layers.{i}.attention.query_key_value", heads=heads)
         return TENSOR_MAP | {QKV: fused}
 
+    # The LM head occurs in files as embed_out and as lm_head.
     def aliases(self, config: ModelConfig) -> Mapping[str, str]:
         if is_tied(config):
             return dict.fromkeys(("embed_out.weight", "lm_head.weight"), "embed_in.weight")

@@ -97,6 +97,7 @@ def describe_config(config: ModelConfig) -> dict[str, Any]:
         if isinstance(stack, Stack):
             for part, description in _describe_stack(stack).items():
                 facts[f"{name}_{part}"] = description
+    # A sentence encoder may be limited to fewer tokens than it has positions for.
     if isinstance(config, EncoderOnly) and config.context_length < config.length:
         facts["reads"] = config.context_length
     facts["output"] = _describe_output(config.output)
@@ -119,8 +120,10 @@ def _describe_output(output: Output) -> str:
     """What the model computes; unlike other parts, defaults are spelled out too."""
     match output:
         case TextVector():
-            length = "of length 1" if output.normalize else "of any length"
-            text = f"text vector {length}, from the {output.pooling.kind}"
+            length = "any length"
+            if output.normalize:
+                length = "length 1"
+            text = f"text vector of {length}, from the {output.pooling.kind}"
             if output.dense:
                 text += ", through the pooler"
             return text
@@ -130,8 +133,10 @@ def _describe_output(output: Output) -> str:
                 text += " …"
             return text
         case _:
-            tied = "tied" if output.tied else "with a matrix of its own"
-            return f"{_describe_part(output)}, {tied}"
+            text = _describe_part(output)
+            if output.tied:
+                return f"{text}, tied"
+            return f"{text}, with a matrix of its own"
 
 
 def _describe_part(part: Config) -> str:
@@ -141,7 +146,9 @@ def _describe_part(part: Config) -> str:
         value = getattr(part, name)
         if name == "kind" or value == field.default:
             continue
-        text = f"({_describe_part(value)})" if isinstance(value, Config) else _short(value)
+        text = _short(value)
+        if isinstance(value, Config):
+            text = f"({_describe_part(value)})"
         settings.append(f"{name.replace('_', ' ')} {text}")
     kind = str(getattr(part, "kind", "")).replace("_", " ")
     if settings:
@@ -150,8 +157,10 @@ def _describe_part(part: Config) -> str:
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    if value is True:
+        return "yes"
+    if value is False:
+        return "no"
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, tuple):

@@ -67,6 +67,7 @@ class Llama(CheckpointFormat):
     class_prefixes = ("Llama", "Mistral", "Qwen2", "Qwen3")
     prefix = "model."
     head_prefixes = ("lm_head.",)
+    # RoPE frequencies, which old versions of transformers stored and newer ones compute.
     obsolete_tensors = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
     class_suffixes = ("ForCausalLM", "Model")
 

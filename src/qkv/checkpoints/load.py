@@ -190,6 +190,7 @@ def _build_checkpoint(
     try:
         report = load_weights(model, fmt, weights, names)
     except BundleError as error:
+        # Errors of the weights reader already name the file.
         message = str(error)
         if not message.startswith(str(path)):
             message = f"{path} {message}"
@@ -219,6 +220,7 @@ def read_model_config(
     try:
         return fmt.read_config(reader, tensors)
     except ConfigError as error:
+        # Errors from combining fields (heads that do not divide the width) do not know the file.
         message = str(error)
         if reader.location not in message:
             message = f"{reader.location}: {message}"

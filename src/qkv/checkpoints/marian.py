@@ -14,6 +14,7 @@ class Marian(Bart):
     model_types = ("marian",)
     title = "Marian, OPUS-MT"
     class_prefixes = ("Marian",)
+    # Sinusoids, computed here.
     obsolete_tensors = (r"(encoder|decoder)\.embed_positions\.weight",)
     class_suffixes = ("MTModel", "Model")
     input_norm: ClassVar[bool] = False

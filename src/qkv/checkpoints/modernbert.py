@@ -35,7 +35,7 @@ from qkv.checkpoints.format import (
     require_multi_head,
     require_rope,
 )
-from qkv.checkpoints.tensor_names import Split, TensorMap
+from qkv.checkpoints.tensor_names import SplitRows, TensorMap
 from qkv.model import (
     Classify,
     Embedding,
@@ -62,10 +62,13 @@ BODY: TensorMap = {
         "encoder.{i}.attention.query",
         "encoder.{i}.attention.key",
         "encoder.{i}.attention.value",
-    ): Split("layers.{i}.attn.Wqkv"),
+    ): SplitRows("layers.{i}.attn.Wqkv"),
     "encoder.{i}.attention.output": "layers.{i}.attn.Wo",
     "encoder.{i}.feed_forward_in": "layers.{i}.mlp_norm",
-    ("encoder.{i}.feed_forward.gate", "encoder.{i}.feed_forward.up"): Split("layers.{i}.mlp.Wi"),
+    # Wi holds the activated half first, then the linear one.
+    ("encoder.{i}.feed_forward.gate", "encoder.{i}.feed_forward.up"): SplitRows(
+        "layers.{i}.mlp.Wi"
+    ),
     "encoder.{i}.feed_forward.down": "layers.{i}.mlp.Wo",
     "encoder.norm_out": "final_norm",
 }
@@ -78,6 +81,7 @@ HEADS: TensorMap = {
 # The older field for the RoPE base of each type of layer, and its default.
 ROPE_BASES = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}
 ROPE_FIELDS = ("rope_parameters", "rope_scaling", "max_position_embeddings")
+# The pooling of the classifier.
 POOLINGS: dict[str, Pooling] = {"cls": First(), "mean": Mean()}
 TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
 
@@ -109,6 +113,7 @@ class ModernBert(CheckpointFormat):
             ),
             position=_read_rope(reader, FULL),
             norm=norm,
+            # The norm on the embeddings stands in for that of the first attention.
             norm_placement=PreNorm(skip_first_norm=True),
             input_norm=norm,
             local=_read_window(reader),
@@ -240,6 +245,7 @@ def _position_fields(stack: Stack) -> dict[str, Any]:
     rope_parameters = {FULL: rope_fields(position)}
     fields: dict[str, Any] = {"layer_types": layer_types(stack)}
     if stack.local is not None:
+        # The whole window; 1 is halved to a radius of 0 on reading.
         fields["local_attention"] = 2 * stack.local.before or 1
         rope_parameters[SLIDING] = rope_fields(stack.local.position or position)
     fields["rope_parameters"] = rope_parameters

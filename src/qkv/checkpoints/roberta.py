@@ -22,7 +22,7 @@ HEADS = EncoderHeads(
     pooler={"output.change.0": "pooler.dense"},
     labels={"output.change.0": "classifier.dense", "output.output.1": "classifier.out_proj"},
 )
-DEFAULT_PAD_ID = 1
+DEFAULT_PAD_ID = 1  # "<pad>" of fairseq
 
 
 class Roberta(Bert):

@@ -45,6 +45,7 @@ class Mismatch(NamedTuple):
 def choose_format(config: ModelConfig, preferred: str | None = None) -> CheckpointFormat:
     """The first format that represents this config exactly, trying `preferred` first."""
     mismatches = []
+    # sorted() is stable: the preferred format first, the others in the order of the registry.
     for fmt in sorted(FORMATS, key=lambda fmt: fmt.model_types[0] != preferred):
         model_type = fmt.model_types[0]
         try:
@@ -166,6 +167,7 @@ def _tensors(fmt: CheckpointFormat, model: Model) -> dict[str, Tensor]:
     tensors = {}
     for conversion in resolve(fmt.tensor_map(config), weights):
         name = conversion.public
+        # str.startswith takes a tuple of prefixes.
         if not name.startswith(fmt.head_prefixes):
             name = prefix + name
         tensors[name] = conversion.to_public(weights).contiguous()

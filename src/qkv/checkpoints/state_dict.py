@@ -25,6 +25,7 @@ from qkv.model.build import Model, ModelConfig
 TENSORFLOW_NORM = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")
 TENSORFLOW_NAMES = {"gamma": "weight", "beta": "bias"}
 
+# Two texts of different lengths, so that one of them is padded.
 TEST_LENGTHS = (9, 4)
 TOLERANCE = 1e-3
 
@@ -79,6 +80,7 @@ def load_weights(
     _check_shapes(conversions, sources, sizes, weights)
     ignored = _superfluous(fmt, config, conversions, names)
     _check_aliases(fmt, config, names, weights)
+    # assign=True keeps memory-mapped tensors instead of copying them into allocated ones.
     state_dict = _state_dict(conversions, sources, sizes, weights)
     model.load_state_dict(state_dict, strict=True, assign=True)
     tied = [names[alias] for alias in fmt.aliases(config) if alias in names]
@@ -200,7 +202,7 @@ def self_test(model: Model) -> float:
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(config.embedding.vocabulary, (2, max(lengths)), generator=generator)
     if isinstance(model, Translator) and model.config.source is not None:
-        ids = ids % model.config.source.vocabulary
+        ids = ids % model.config.source.vocabulary  # the source may have a smaller vocabulary
     ids = ids.to(model.embedding.weight.device)
     batched = _outputs(model, ids, torch.tensor(lengths))
     with _reference_attention(model):

@@ -46,6 +46,7 @@ class T5(CheckpointFormat):
     title = "T5, Flan-T5, mT5"
     class_prefixes = ("T5", "MT5")
     head_prefixes = ("lm_head.",)
+    # Cross-attention has no position bias; some old files store one nevertheless.
     obsolete_tensors = (
         r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
     )
@@ -130,7 +131,7 @@ def _read_stack(reader: ConfigReader, layers: int, bidirectional: bool) -> Stack
             head_width=None if head_width * heads == width else head_width,
             bias=False,
             output_bias=False,
-            scale=1.0,
+            scale=1.0,  # not 1 / √head_width, see the docstring of this module
         ),
         feed_forward=_read_feed_forward(reader),
         position=RelativeBuckets(

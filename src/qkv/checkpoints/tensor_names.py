@@ -4,8 +4,8 @@
 
 An entry names a parameter, or a module whose weight and bias are mapped alike; {i} is the layer.
 Where the two sides are stored differently, the right side is a conversion: `Transpose` for matrices
-stored inputs first, `Squeeze` for vectors stored as a (1, n) matrix, `Split` for one public tensor
-that holds several of our parameters, such as a fused QKV matrix.
+stored inputs first, `Squeeze` for vectors stored as a (1, n) matrix, `SplitRows` for one public
+tensor that holds several of our parameters, such as a fused QKV matrix.
 """
 
 import re
@@ -80,7 +80,7 @@ class Squeeze(Copy):
 
 
 @dataclass(frozen=True)
-class Split(Copy):
+class SplitRows(Copy):
     """Several parameters concatenated along their rows in one public tensor.
 
     heads: GPT-NeoX interleaves by head: q₁ k₁ v₁ q₂ k₂ v₂ …, so rows are grouped into this many.

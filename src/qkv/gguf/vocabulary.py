@@ -44,7 +44,7 @@ LLAMA3 = (
 BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-class Vocabulary(NamedTuple):
+class GgufVocabulary(NamedTuple):
     tokens: list[str]
     token_types: list[int]  # NORMAL … BYTE, with SentencePiece's numbers
     special_ids: dict[str, int | None]
@@ -127,7 +127,7 @@ def read_special_tokens(metadata: Metadata) -> dict[str, str | None]:
     return special_tokens
 
 
-def read_vocabulary(metadata: Metadata) -> Vocabulary:
+def read_vocabulary(metadata: Metadata) -> GgufVocabulary:
     tokens = metadata.list_of(f"{PREFIX}.tokens", str)
     token_types = metadata.list_of(f"{PREFIX}.token_type", int, [NORMAL] * len(tokens))
     if not tokens or len(token_types) != len(tokens):
@@ -146,7 +146,7 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
         raise BundleError(
             f"{metadata.path} lists the token {short_repr(duplicate)} twice; the file is damaged"
         )
-    return Vocabulary(tokens, token_types, read_special_ids(metadata, len(tokens)))
+    return GgufVocabulary(tokens, token_types, read_special_ids(metadata, len(tokens)))
 
 
 def token_count(metadata: Metadata) -> int:
@@ -183,7 +183,7 @@ def split_rule(metadata: Metadata) -> SplitRule:
     return rule
 
 
-def _byte_level_bpe(metadata: Metadata, vocabulary: Vocabulary) -> Backend:
+def _byte_level_bpe(metadata: Metadata, vocabulary: GgufVocabulary) -> Backend:
     rule = split_rule(metadata)
     model = models.BPE(vocabulary.ids(), _read_merges(metadata), ignore_merges=rule.ignore_merges)
     backend = Backend(model)
@@ -213,7 +213,7 @@ def _read_merges(metadata: Metadata) -> list[tuple[str, str]]:
     return merges
 
 
-def _sentencepiece_bpe(metadata: Metadata, vocabulary: Vocabulary) -> Backend:
+def _sentencepiece_bpe(metadata: Metadata, vocabulary: GgufVocabulary) -> Backend:
     """Spaces are written as "▁", and a text is read as if a space came before it."""
     ids = vocabulary.ids()
     unk_id = vocabulary.special_ids["unk"]
@@ -239,7 +239,7 @@ def _sentencepiece_bpe(metadata: Metadata, vocabulary: Vocabulary) -> Backend:
     return backend
 
 
-def _merges_by_score(metadata: Metadata, vocabulary: Vocabulary) -> list[tuple[str, str]]:
+def _merges_by_score(metadata: Metadata, vocabulary: GgufVocabulary) -> list[tuple[str, str]]:
     scores = metadata.list_of(f"{PREFIX}.scores", float)
     if len(scores) != len(vocabulary.tokens) or not all(map(math.isfinite, scores)):
         raise BundleError(
@@ -252,14 +252,14 @@ def _merges_by_score(metadata: Metadata, vocabulary: Vocabulary) -> list[tuple[s
     return merge_pairs(metadata.path, by_score, normal, BundleError)
 
 
-BUILDERS: dict[str, Callable[[Metadata, Vocabulary], Backend]] = {
+BUILDERS: dict[str, Callable[[Metadata, GgufVocabulary], Backend]] = {
     "llama": _sentencepiece_bpe,
     "gpt2": _byte_level_bpe,
 }
 
 
 def _add_post_processor(
-    backend: Backend, metadata: Metadata, vocabulary: Vocabulary, add_bos: bool
+    backend: Backend, metadata: Metadata, vocabulary: GgufVocabulary, add_bos: bool
 ) -> None:
     """Adds bos and eos around a text, and around each text of a pair."""
     flags = {
