@@ -20,7 +20,11 @@ from qkv.attention import (
 )
 from qkv.errors import CacheError
 
-LAYERS, K, CAPACITY, E, VALUE = 2, 3, 11, 5, 7
+LAYERS = 2
+K = 3
+CAPACITY = 11
+E = 5
+VALUE = 7
 
 
 def numbers(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -55,19 +59,20 @@ class Columns:
 def assert_holds(cache: KVCache, columns: Columns) -> None:
     length = len(columns.rows[0])
     assert cache.length == length
-    for layer, slot in enumerate(cache.layers):
-        assert slot.length == length
+    for layer, layer_cache in enumerate(cache.layers):
+        assert layer_cache.length == length
         for b, row in enumerate(columns.rows):
             for t, (k, v) in enumerate(row):
-                assert torch.equal(slot.k[b, :, t], k + layer)
-                assert torch.equal(slot.v[b, :, t], v - layer)
+                assert torch.equal(layer_cache.k[b, :, t], k + layer)
+                assert torch.equal(layer_cache.v[b, :, t], v - layer)
 
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_cache_is_a_list_of_columns_whatever_is_done_to_it(data: st.DataObject) -> None:
     batch = data.draw(st.integers(1, 3), label="batch")
-    cache, columns = empty(batch), Columns([[] for _ in range(batch)])
+    cache = empty(batch)
+    columns = Columns([[] for _ in range(batch)])
     others: list[tuple[KVCache, Columns]] = []
     actions = st.sampled_from(["append", "append", "truncate", "reorder", "fork"])
     for step, action in enumerate(data.draw(st.lists(actions, max_size=9), label="actions")):
@@ -77,11 +82,11 @@ def test_a_cache_is_a_list_of_columns_whatever_is_done_to_it(data: st.DataObject
             k = numbers(batch, K, T, E, seed=step)
             v = numbers(batch, K, T, VALUE, seed=step + 100)
             columns.append(k, v)
-            for layer, slot in enumerate(cache.layers):
-                all_k, all_v = slot.append(k + layer, v - layer)
-                assert all_k.shape == (batch, K, slot.length, E)
-                assert all_v.shape == (batch, K, slot.length, VALUE)
-                assert torch.equal(all_k[:, :, slot.length - T :], k + layer)
+            for layer, layer_cache in enumerate(cache.layers):
+                all_k, all_v = layer_cache.append(k + layer, v - layer)
+                assert all_k.shape == (batch, K, layer_cache.length, E)
+                assert all_v.shape == (batch, K, layer_cache.length, VALUE)
+                assert torch.equal(all_k[:, :, layer_cache.length - T :], k + layer)
         elif action == "truncate":
             length = data.draw(st.integers(0, cache.length), label="length")
             cache.truncate(length)
@@ -94,36 +99,37 @@ def test_a_cache_is_a_list_of_columns_whatever_is_done_to_it(data: st.DataObject
         else:
             others.append((cache, columns))
             copies = data.draw(st.integers(1, 2 if batch < 5 else 1), label="copies")
-            cache, columns = cache.fork(copies), columns.fork(copies)
+            cache = cache.fork(copies)
+            columns = columns.fork(copies)
         assert_holds(cache, columns)
     for other, then in others:  # what was done to a fork changed nothing here
         assert_holds(other, then)
 
 
 def test_an_append_returns_views_and_copies_nothing() -> None:
-    slot = empty().layers[0]
-    k, v = slot.append(numbers(2, K, 3, E), numbers(2, K, 3, VALUE))
-    assert k.data_ptr() == slot.k.data_ptr()
-    assert v.data_ptr() == slot.v.data_ptr()
+    layer_cache = empty().layers[0]
+    k, v = layer_cache.append(numbers(2, K, 3, E), numbers(2, K, 3, VALUE))
+    assert k.data_ptr() == layer_cache.k.data_ptr()
+    assert v.data_ptr() == layer_cache.v.data_ptr()
 
 
 def test_one_layer_advances_without_the_others() -> None:
     cache = empty()
     cache.layers[1].append(numbers(2, K, 3, E), numbers(2, K, 3, VALUE))
-    assert [slot.length for slot in cache.layers] == [0, 3]
+    assert [layer_cache.length for layer_cache in cache.layers] == [0, 3]
 
 
 def test_more_than_fits_is_an_error_with_the_numbers_and_changes_nothing() -> None:
     cache = empty()
-    slot = cache.layers[0]
-    slot.append(numbers(2, K, 8, E), numbers(2, K, 8, VALUE))
-    before = slot.k.clone()
+    layer_cache = cache.layers[0]
+    layer_cache.append(numbers(2, K, 8, E), numbers(2, K, 8, VALUE))
+    before = layer_cache.k.clone()
     with pytest.raises(CacheError, match=r"holds 8 of at most 11 positions; 4 more do not fit"):
-        slot.append(numbers(2, K, 4, E), numbers(2, K, 4, VALUE))
-    assert slot.length == 8
-    assert torch.equal(slot.k, before)
-    slot.append(numbers(2, K, 3, E), numbers(2, K, 3, VALUE))
-    assert slot.length == slot.capacity == 11
+        layer_cache.append(numbers(2, K, 4, E), numbers(2, K, 4, VALUE))
+    assert layer_cache.length == 8
+    assert torch.equal(layer_cache.k, before)
+    layer_cache.append(numbers(2, K, 3, E), numbers(2, K, 3, VALUE))
+    assert layer_cache.length == layer_cache.capacity == 11
 
 
 @pytest.mark.parametrize(("batch", "heads"), [(1, K), (3, K), (2, 1), (2, 4)])
@@ -139,23 +145,28 @@ def test_another_batch_or_number_of_heads_is_an_error_with_both_numbers(
 def test_another_head_width_is_an_error_with_both_numbers(head: int, value: int) -> None:
     with pytest.raises(CacheError) as caught:
         empty().layers[0].append(numbers(2, K, 4, head), numbers(2, K, 4, value))
-    given, made = (head, E) if head != E else (value, VALUE)
-    assert str(given) in str(caught.value)
-    assert str(made) in str(caught.value)
+    actual = value
+    expected = VALUE
+    if head != E:
+        actual = head
+        expected = E
+    assert str(actual) in str(caught.value)
+    assert str(expected) in str(caught.value)
 
 
 @pytest.mark.parametrize("length", [-1, 4])
 def test_truncating_to_what_is_not_held_is_an_error_with_both_numbers(length: int) -> None:
     cache = empty()
-    for slot in cache.layers:
-        slot.append(numbers(2, K, 3, E), numbers(2, K, 3, VALUE))
+    for layer_cache in cache.layers:
+        layer_cache.append(numbers(2, K, 3, E), numbers(2, K, 3, VALUE))
     with pytest.raises(CacheError, match=f"cannot truncate to {length}: the cache holds 3"):
         cache.truncate(length)
 
 
 def test_a_row_may_be_followed_twice_and_another_dropped() -> None:
     cache = empty(batch=3)
-    k, v = numbers(3, K, 2, E), numbers(3, K, 2, VALUE)
+    k = numbers(3, K, 2, E)
+    v = numbers(3, K, 2, VALUE)
     cache.layers[0].append(k, v)
     cache.reorder(torch.tensor([2, 0, 2]))
     assert torch.equal(cache.layers[0].k[:, :, :2], k[[2, 0, 2]])
@@ -174,7 +185,8 @@ def test_an_order_for_another_number_of_rows_is_an_error_with_both_numbers(rows:
 
 def test_a_fork_repeats_each_row_beside_itself() -> None:
     cache = empty()
-    k, v = numbers(2, K, 3, E), numbers(2, K, 3, VALUE)
+    k = numbers(2, K, 3, E)
+    v = numbers(2, K, 3, VALUE)
     cache.layers[0].append(k, v)
     forked = cache.fork(3)
     assert torch.equal(forked.layers[0].k[:, :, :3], k[[0, 0, 0, 1, 1, 1]])
@@ -197,7 +209,9 @@ class Computed:
     """Keys and values of a memory, and how often they were asked for."""
 
     def __init__(self, batch: int = 2) -> None:
-        self.k, self.v, self.times = numbers(batch, K, 4, E), numbers(batch, K, 4, VALUE), 0
+        self.k = numbers(batch, K, 4, E)
+        self.v = numbers(batch, K, 4, VALUE)
+        self.times = 0
         self.source = numbers(batch, 4, 13)
 
     def __call__(self, source: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,26 +220,27 @@ class Computed:
         return self.k, self.v
 
 
-def test_a_cross_slot_computes_once() -> None:
-    compute, slot = Computed(), CrossLayerCache()
-    first, second = (
-        slot.get_or_compute(compute.source, compute),
-        slot.get_or_compute(compute.source, compute),
-    )
+def test_a_cross_cache_computes_once() -> None:
+    compute = Computed()
+    layer_cache = CrossLayerCache()
+    first = layer_cache.get_or_compute(compute.source, compute)
+    second = layer_cache.get_or_compute(compute.source, compute)
     assert compute.times == 1
     assert first is second
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 13), (3, 4, 13)])
 def test_a_cache_is_not_used_for_another_source(shape: tuple[int, ...]) -> None:
-    compute, slot = Computed(), CrossLayerCache()
-    slot.get_or_compute(compute.source, compute)
+    compute = Computed()
+    layer_cache = CrossLayerCache()
+    layer_cache.get_or_compute(compute.source, compute)
     with pytest.raises(CacheError, match=r"a source of B=2, S=4 but this one has B=\d, S=\d"):
-        slot.get_or_compute(numbers(*shape), compute)
+        layer_cache.get_or_compute(numbers(*shape), compute)
 
 
 def test_a_cache_refuses_to_be_trained_through() -> None:
-    k, v = numbers(2, K, 1, E).requires_grad_(), numbers(2, K, 1, VALUE)
+    k = numbers(2, K, 1, E).requires_grad_()
+    v = numbers(2, K, 1, VALUE)
     with pytest.raises(CacheError, match="not for training"):
         empty().layers[0].append(k, v)
     with torch.no_grad():
@@ -233,30 +248,34 @@ def test_a_cache_refuses_to_be_trained_through() -> None:
 
 
 def test_without_a_cache_everything_is_computed_every_time() -> None:
-    compute, slot = Computed(), NoLayerCache()
-    slot.get_or_compute(compute.source, compute)
-    slot.get_or_compute(compute.source, compute)
+    compute = Computed()
+    layer_cache = NoLayerCache()
+    layer_cache.get_or_compute(compute.source, compute)
+    layer_cache.get_or_compute(compute.source, compute)
     assert compute.times == 2
-    k, v = numbers(2, K, 3, E), numbers(2, K, 3, VALUE)
-    assert slot.append(k, v) == (k, v)
+    k = numbers(2, K, 3, E)
+    v = numbers(2, K, 3, VALUE)
+    assert layer_cache.append(k, v) == (k, v)
 
 
 def test_cross_slots_are_reordered_and_forked_with_the_cache() -> None:
-    compute, cache = Computed(), empty()
+    compute = Computed()
+    cache = empty()
     cache.cross[0].get_or_compute(compute.source, compute)
     cache.reorder(torch.tensor([1, 0]))
     forked = cache.fork(2)
     forked_source = compute.source[[1, 1, 0, 0]]
-    kept_both = forked.cross[0].get_or_compute(forked_source, compute)
-    for kept, mine in zip(kept_both, (compute.k, compute.v), strict=True):
-        assert torch.equal(kept, mine[[1, 1, 0, 0]])
+    entry = forked.cross[0].get_or_compute(forked_source, compute)
+    for cached, mine in zip(entry, (compute.k, compute.v), strict=True):
+        assert torch.equal(cached, mine[[1, 1, 0, 0]])
     assert compute.times == 1
 
 
 def test_an_empty_cross_slot_stays_empty_when_reordered_and_forked() -> None:
     cache = empty()
     cache.reorder(torch.tensor([1, 0]))
-    forked, compute = cache.fork(2), Computed(batch=4)
+    forked = cache.fork(2)
+    compute = Computed(batch=4)
     assert torch.equal(forked.cross[1].get_or_compute(compute.source, compute)[0], compute.k)
     assert compute.times == 1
     assert cache.cross[1].entry is None
@@ -284,30 +303,37 @@ MASKS = {
 @settings(max_examples=20, deadline=None)
 @given(chunks=st.lists(st.integers(1, 5), min_size=1, max_size=5))
 def test_cached_attention_equals_uncached_for_any_chunks(name: str, chunks: list[int]) -> None:
-    B, H, T = 2, 6, sum(chunks)
-    q, k, v = numbers(B, H, T, E), numbers(B, K, T, E, seed=1), numbers(B, K, T, VALUE, seed=2)
+    B = 2
+    H = 6
+    T = sum(chunks)
+    q = numbers(B, H, T, E)
+    k = numbers(B, K, T, E, seed=1)
+    v = numbers(B, K, T, VALUE, seed=2)
     cache = KVCache.empty(
         layers=1, batch=B, kv_heads=K, capacity=T, head_width=E, value_width=VALUE
     )
-    pieces, start = [], 0
+    outputs = []
+    start = 0
     for chunk in chunks:
         now = slice(start, start + chunk)
-        seen = cache.layers[0].append(k[:, :, now], v[:, :, now])
-        pieces.append(attend(q[:, :, now], *seen, MASKS[name]))
+        keys_and_values = cache.layers[0].append(k[:, :, now], v[:, :, now])
+        outputs.append(attend(q[:, :, now], *keys_and_values, MASKS[name]))
         start += chunk
-    whole = attend(q, k, v, MASKS[name])
-    torch.testing.assert_close(torch.cat(pieces, dim=2), whole, rtol=1e-6, atol=1e-6)
+    uncached = attend(q, k, v, MASKS[name])
+    torch.testing.assert_close(torch.cat(outputs, dim=2), uncached, rtol=1e-6, atol=1e-6)
 
 
 def test_what_was_truncated_is_no_longer_attended_to() -> None:
-    q, k, v = numbers(1, K, 5, E), numbers(1, K, 5, E, seed=1), numbers(1, K, 5, E, seed=2)
-    slot = LayerCache(torch.zeros(1, K, 9, E), torch.zeros(1, K, 9, E))
-    slot.append(k[:, :, :3], v[:, :, :3])
-    slot.append(numbers(1, K, 4, E, seed=8), numbers(1, K, 4, E, seed=9))
-    slot.truncate(3)
-    out = attend(q[:, :, 3:], *slot.append(k[:, :, 3:], v[:, :, 3:]), Mask.causal())
-    whole = attend(q, k, v, Mask.causal())
-    torch.testing.assert_close(out, whole[:, :, 3:], rtol=1e-6, atol=1e-6)
+    q = numbers(1, K, 5, E)
+    k = numbers(1, K, 5, E, seed=1)
+    v = numbers(1, K, 5, E, seed=2)
+    layer_cache = LayerCache(torch.zeros(1, K, 9, E), torch.zeros(1, K, 9, E))
+    layer_cache.append(k[:, :, :3], v[:, :, :3])
+    layer_cache.append(numbers(1, K, 4, E, seed=8), numbers(1, K, 4, E, seed=9))
+    layer_cache.truncate(3)
+    out = attend(q[:, :, 3:], *layer_cache.append(k[:, :, 3:], v[:, :, 3:]), Mask.causal())
+    uncached = attend(q, k, v, Mask.causal())
+    torch.testing.assert_close(out, uncached[:, :, 3:], rtol=1e-6, atol=1e-6)
 
 
 def test_rows_that_are_not_there_and_no_copies_are_refused() -> None:

@@ -6,7 +6,11 @@ import torch
 from qkv.attention import join_heads, project_block_diagonal, project_low_rank, split_heads
 from qkv.errors import ShapeError
 
-B, H, T, E, D = 2, 3, 5, 7, 21
+B = 2
+H = 3
+T = 5
+E = 7
+D = 21
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -48,7 +52,8 @@ def test_splitting_works_on_a_tensor_that_is_not_contiguous() -> None:
 
 
 def test_project_slices_equals_a_loop_over_heads() -> None:
-    x, weight = numbers(B, T, D), numbers(H, D // H, 11, seed=1)
+    x = numbers(B, T, D)
+    weight = numbers(H, D // H, 11, seed=1)
     each = [x[:, :, 7 * h : 7 * h + 7] @ weight[h] for h in range(H)]
     projected = project_block_diagonal(x, weight)
     assert projected.shape == (B, H, T, 11)
@@ -56,7 +61,9 @@ def test_project_slices_equals_a_loop_over_heads() -> None:
 
 
 def test_project_factored_equals_the_product_of_its_factors() -> None:
-    x, down, up = numbers(B, T, D), numbers(D, 4, seed=1), numbers(4, 13, seed=2)
+    x = numbers(B, T, D)
+    down = numbers(D, 4, seed=1)
+    up = numbers(4, 13, seed=2)
     projected = project_low_rank(x, down, up)
     assert projected.shape == (B, T, 13)
     torch.testing.assert_close(projected, x @ (down @ up))

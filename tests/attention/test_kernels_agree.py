@@ -32,7 +32,8 @@ class Problem:
 def problems(draw: st.DrawFn, dtype: torch.dtype, kind: str | None = None) -> Problem:
     """Random sizes, few enough to be fast: grouped heads, T ≠ S both ways, any value width."""
     B, K, group = draw(st.sampled_from([(2, 3, 2), (1, 1, 5), (3, 2, 1), (2, 1, 1)]), label="B K G")
-    T, S = draw(st.integers(1, 11), label="T"), draw(st.integers(1, 11), label="S")
+    T = draw(st.integers(1, 11), label="T")
+    S = draw(st.integers(1, 11), label="S")
     E = draw(st.sampled_from([1, 5, 8]), label="E")
     width = draw(st.sampled_from([1, 5, 13]), label="value width")
     H = K * group
@@ -122,7 +123,9 @@ LONG = {
 
 @pytest.mark.parametrize("name", LONG)
 def test_fused_equals_reference_where_the_real_strips_end(name: str) -> None:
-    T, E = 523, 3  # two whole strips and a short one
+    # Two full chunks and a short one.
+    T = 523
+    E = 3
     q, k, v = numbers((1, 2, T, E), (1, 1, T, E), (1, 1, T, 5), dtype=torch.float32)
     assert_agree(Problem(q, k, v, LONG[name], None))
 
@@ -179,12 +182,17 @@ def test_packed_texts_of_another_total_are_refused() -> None:
 
 
 def test_attend_gives_a_learning_bias_its_gradient() -> None:
-    B, H, T, S, E = 2, 3, 5, 7, 11
+    B = 2
+    H = 3
+    T = 5
+    S = 7
+    E = 11
     q, k, v, pull = numbers(
         (B, H, T, E), (B, H, S, E), (B, H, S, E), (B, H, T, E), dtype=torch.float64
     )
     (table,) = numbers((1, H, T, S), dtype=torch.float64, seed=5)
-    ours, plain = table.clone().requires_grad_(), table.clone().requires_grad_()
+    ours = table.clone().requires_grad_()
+    plain = table.clone().requires_grad_()
 
     attend(q, k, v, Mask.bias(ours)).backward(pull)
     ((q @ k.mT / E**0.5 + plain).softmax(-1) @ v).backward(pull)
@@ -193,12 +201,17 @@ def test_attend_gives_a_learning_bias_its_gradient() -> None:
 
 
 def test_attend_gives_learned_distance_buckets_their_gradient() -> None:
-    B, H, T, S, E = 2, 3, 5, 7, 11
+    B = 2
+    H = 3
+    T = 5
+    S = 7
+    E = 11
     q, k, v, pull = numbers(
         (B, H, T, E), (B, H, S, E), (B, H, S, E), (B, H, T, E), dtype=torch.float64
     )
     (start,) = numbers((8, H), dtype=torch.float64, seed=5)
-    ours, plain = start.clone().requires_grad_(), start.clone().requires_grad_()
+    ours = start.clone().requires_grad_()
+    plain = start.clone().requires_grad_()
 
     attend(q, k, v, Mask((BucketMask(ours, max_distance=9, bidirectional=True),))).backward(pull)
     # query t stands at key t + 2; 4 buckets a side, of which 0 and 1 hold one distance each
@@ -227,7 +240,9 @@ def test_a_learning_bias_without_gradients_gives_the_same_output() -> None:
 
 @pytest.mark.parametrize(("T", "S"), [(0, 3), (3, 0)])
 def test_no_queries_or_no_keys_give_what_the_reference_gives(T: int, S: int) -> None:
-    q, k, v = torch.ones(2, 3, T, 5), torch.ones(2, 3, S, 5), torch.ones(2, 3, S, 7)
+    q = torch.ones(2, 3, T, 5)
+    k = torch.ones(2, 3, S, 5)
+    v = torch.ones(2, 3, S, 7)
     for mask in (Mask.full(), Mask.causal(), Mask.window(1)):
         assert torch.equal(fused(q, k, v, mask), reference(q, k, v, mask).output)
 
@@ -241,15 +256,17 @@ def test_no_queries_or_no_keys_give_what_the_reference_gives(T: int, S: int) -> 
 def test_the_capped_kernel_agrees_for_every_mask_in_strips_and_whole(
     kind: str, dtype: torch.dtype, size: int, data: st.DataObject
 ) -> None:
-    problem, cap = data.draw(problems(dtype, kind)), 0.8
+    problem = data.draw(problems(dtype, kind))
+    cap = 0.8
     module = importlib.import_module("qkv.attention.attend")
-    usual, module.CHUNK = module.CHUNK, size
+    usual = module.CHUNK
+    module.CHUNK = size
     try:
-        expected = backward(problem, lambda *given: reference(*given, cap).output)
-        found = backward(problem, lambda *given: attend(*given, cap))
+        expected = backward(problem, lambda *args: reference(*args, cap).output)
+        actual = backward(problem, lambda *args: attend(*args, cap))
     finally:
         module.CHUNK = usual
-    for got, want in zip(found, expected, strict=True):
+    for got, want in zip(actual, expected, strict=True):
         torch.testing.assert_close(got, want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 

@@ -126,7 +126,8 @@ def test_documents_do_not_see_each_other() -> None:
 
 
 def test_documents_of_queries_and_keys_may_be_numbered_apart() -> None:
-    ids, key_ids = torch.tensor([[7, 8], [8, 9]]), torch.tensor([[8, 7, 7], [7, 7, 7]])
+    ids = torch.tensor([[7, 8], [8, 9]])
+    key_ids = torch.tensor([[8, 7, 7], [7, 7, 7]])
     grid = [
         [[[0, 1, 1], [1, 0, 0]]],
         [[[0, 0, 0], [0, 0, 0]]],
@@ -188,45 +189,56 @@ def test_a_mask_without_a_bias_adds_nothing() -> None:
     assert Mask.causal().bias_in(Tile.full(3, 5, CPU)) is None
 
 
-@pytest.mark.parametrize("kernel", [fused, attend, lambda *given: reference(*given).output])
+@pytest.mark.parametrize("kernel", [fused, attend, lambda *args: reference(*args).output])
 def test_true_means_may_attend(kernel: object) -> None:
-    q, k, v = torch.zeros(1, 1, 2, 1), torch.zeros(1, 1, 3, 1), torch.tensor([1.0, 10.0, 100.0])
-    seen = torch.tensor([[1, 0, 0], [0, 1, 1]], dtype=torch.bool)
-    out = kernel(q, k, v.view(1, 1, 3, 1), Mask.explicit(seen))
+    q = torch.zeros(1, 1, 2, 1)
+    k = torch.zeros(1, 1, 3, 1)
+    v = torch.tensor([1.0, 10.0, 100.0])
+    allowed = torch.tensor([[1, 0, 0], [0, 1, 1]], dtype=torch.bool)
+    out = kernel(q, k, v.view(1, 1, 3, 1), Mask.explicit(allowed))
     torch.testing.assert_close(out.flatten(), torch.tensor([1.0, 55.0]))
 
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_a_tile_is_the_cut_of_the_whole(data: st.DataObject) -> None:
-    B, H = 2, 3
-    T, S = data.draw(st.integers(1, 9), label="T"), data.draw(st.integers(1, 9), label="S")
+def test_a_tile_is_a_crop_of_the_dense_mask(data: st.DataObject) -> None:
+    B = 2
+    H = 3
+    T = data.draw(st.integers(1, 9), label="T")
+    S = data.draw(st.integers(1, 9), label="S")
     mask = data.draw(st.composite(composed)(B, H, T, S))
-    queries, keys = data.draw(runs(T), label="queries"), data.draw(runs(S), label="keys")
+    queries = data.draw(runs(T), label="queries")
+    keys = data.draw(runs(S), label="keys")
     tile = Tile(queries, keys, S - T, CPU)
 
-    def cut(whole: Tensor) -> Tensor:
-        part = whole.expand(B, H, T, S)[..., queries.start : queries.stop, :]
+    def crop(full: Tensor) -> Tensor:
+        part = full.expand(B, H, T, S)[..., queries.start : queries.stop, :]
         return part[..., keys.start : keys.stop]
 
     shape = (B, H, len(queries), len(keys))
-    seen = mask.allowed_in(tile)
-    seen = torch.ones(shape, dtype=torch.bool) if seen is None else seen.expand(shape)
-    assert torch.equal(seen, cut(mask.dense(T, S)))
+    allowed = mask.allowed_in(tile)
+    if allowed is None:
+        allowed = torch.ones(shape, dtype=torch.bool)
+    allowed = allowed.expand(shape)
+    assert torch.equal(allowed, crop(mask.dense(T, S)))
 
-    whole_bias, bias = mask.bias_in(Tile.full(T, S, CPU)), mask.bias_in(tile)
-    assert (whole_bias is None) == (bias is None)
+    full_bias = mask.bias_in(Tile.full(T, S, CPU))
+    bias = mask.bias_in(tile)
+    assert (full_bias is None) == (bias is None)
     if bias is not None:
-        assert torch.equal(bias.expand(shape), cut(whole_bias))
+        assert torch.equal(bias.expand(shape), crop(full_bias))
 
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_every_key_out_of_reach_is_unseen(data: st.DataObject) -> None:
-    B, H = 2, 3
-    T, S = data.draw(st.integers(1, 9), label="T"), data.draw(st.integers(1, 9), label="S")
+    B = 2
+    H = 3
+    T = data.draw(st.integers(1, 9), label="T")
+    S = data.draw(st.integers(1, 9), label="S")
     mask = data.draw(st.composite(composed)(B, H, T, S))
-    queries, keys = data.draw(runs(T), label="queries"), data.draw(runs(S), label="keys")
+    queries = data.draw(runs(T), label="queries")
+    keys = data.draw(runs(S), label="keys")
     reach = mask.key_range(Tile(queries, keys, S - T, CPU))
 
     dense = mask.dense(T, S).expand(B, H, T, S)[..., queries.start : queries.stop, :]
@@ -286,7 +298,7 @@ def zeros(*shape: int) -> Tensor:
 
 @pytest.mark.parametrize("kernel", [fused, reference, attend])
 @pytest.mark.parametrize(
-    ("mask", "given", "needed"),
+    ("mask", "actual", "needed"),
     [
         (Mask.padding(zeros(3)), "(3,)", "(B) = (2,)"),
         (Mask.padding(zeros(2, 1)), "(2, 1)", "(B) = (2,)"),
@@ -302,19 +314,21 @@ def zeros(*shape: int) -> Tensor:
     ],
 )
 def test_a_mask_made_for_other_sizes_names_both_shapes(
-    kernel: object, mask: Mask, given: str, needed: str
+    kernel: object, mask: Mask, actual: str, needed: str
 ) -> None:
-    q, k = torch.zeros(2, 6, 5, 11), torch.zeros(2, 3, 7, 11)
+    q = torch.zeros(2, 6, 5, 11)
+    k = torch.zeros(2, 3, 7, 11)
     with pytest.raises(MaskError) as caught:
         kernel(q, k, k, Mask.causal() & mask)
-    assert re.search(f"{re.escape(given)} but .* needs {re.escape(needed)}", str(caught.value))
+    assert re.search(f"{re.escape(actual)} but .* needs {re.escape(needed)}", str(caught.value))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kernel", [fused, reference])
 @pytest.mark.parametrize("mask", [Mask.padding(zeros(0)), Mask.documents(zeros(0, 5), zeros(0, 7))])
 def test_a_mask_for_no_rows_at_all_does_not_fit_one_row(kernel: object, mask: Mask) -> None:
-    q, k = torch.zeros(1, 6, 5, 11), torch.zeros(1, 3, 7, 11)
+    q = torch.zeros(1, 6, 5, 11)
+    k = torch.zeros(1, 3, 7, 11)
     with pytest.raises(MaskError):
         kernel(q, k, k, mask)
 
@@ -327,13 +341,15 @@ def test_a_mask_for_no_rows_at_all_does_not_fit_one_row(kernel: object, mask: Ma
 def test_relative_positions_made_for_other_heads_are_a_mask_error(
     kernel: object, part: object
 ) -> None:
-    q, k = torch.zeros(2, 6, 5, 11), torch.zeros(2, 3, 7, 11)
+    q = torch.zeros(2, 6, 5, 11)
+    k = torch.zeros(2, 3, 7, 11)
     with pytest.raises(MaskError, match=r"5.*6"):
         kernel(q, k, k, Mask((part,)))
 
 
 def test_joining_masks_leaves_both_as_they_were() -> None:
-    causal, window = Mask.causal(), Mask.window(2)
+    causal = Mask.causal()
+    window = Mask.window(2)
     both = causal & window
     assert (len(causal.parts), len(window.parts), len(both.parts)) == (1, 1, 2)
     assert causal == Mask.causal()
@@ -348,8 +364,10 @@ def test_a_mask_cannot_be_changed() -> None:
 
 
 def test_using_a_mask_leaves_its_tensors_as_they_were() -> None:
-    lengths, ids = torch.tensor([3, 5]), torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]])
-    grid, values = torch.eye(5, dtype=torch.bool), torch.randn(5, 5)
+    lengths = torch.tensor([3, 5])
+    ids = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]])
+    grid = torch.eye(5, dtype=torch.bool)
+    values = torch.randn(5, 5)
     before = [t.clone() for t in (lengths, ids, grid, values)]
     mask = Mask.padding(lengths) & Mask.documents(ids) & Mask.explicit(grid) & Mask.bias(values)
 

@@ -13,7 +13,10 @@ from torch.utils._pytree import tree_leaves
 from qkv.attention import AlibiMask, BucketMask, Mask, attend, fused, reference
 
 CHUNK = importlib.import_module("qkv.attention.attend").CHUNK
-B, H, LENGTH, E = 1, 2, 2048, 8
+B = 1
+H = 2
+LENGTH = 2048
+E = 8
 LIMIT = LENGTH * LENGTH // 2
 
 FLASH = "aten::_scaled_dot_product_flash_attention_for_cpu"
@@ -38,7 +41,8 @@ class Watch(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls: Counter[str] = Counter()
-        self.largest, self.made_by = 0, ""
+        self.largest = 0
+        self.made_by = ""
 
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -50,7 +54,8 @@ class Watch(TorchDispatchMode):
             if isinstance(t, Tensor) and t.untyped_storage().nbytes() > 0:
                 size = min(t.numel(), t.untyped_storage().nbytes() // t.element_size())
                 if size > self.largest:
-                    self.largest, self.made_by = size, name
+                    self.largest = size
+                    self.made_by = name
         return out
 
 
@@ -122,7 +127,7 @@ def test_attend_takes_the_fused_kernel_for_a_learned_bias_once_nothing_learns() 
 
 
 def test_the_watch_would_notice_the_reference() -> None:
-    watch = watched(lambda *given: reference(*given).output, Mask.causal())
+    watch = watched(lambda *args: reference(*args).output, Mask.causal())
     assert watch.largest >= LENGTH * LENGTH
     assert FLASH not in watch.calls
     assert BY_HAND & watch.calls.keys()

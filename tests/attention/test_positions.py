@@ -41,7 +41,8 @@ def test_sinusoids_of_width_four_are_the_papers() -> None:
 
 
 def test_sinusoids_follow_the_papers_formula_feature_by_feature() -> None:
-    positions, width = [0, 1, 7, 103], 10
+    positions = [0, 1, 7, 103]
+    width = 10
     waves = sinusoids(torch.tensor(positions), width, dtype=DOUBLE)
     for row, position in enumerate(positions):
         for i in range(width // 2):
@@ -52,12 +53,14 @@ def test_sinusoids_follow_the_papers_formula_feature_by_feature() -> None:
 
 def test_concatenated_sinusoids_have_all_sines_first() -> None:
     positions = torch.arange(7)
-    waves, neighbours = sinusoids(positions, 6, interleaved=False), sinusoids(positions, 6)
+    waves = sinusoids(positions, 6, interleaved=False)
+    neighbours = sinusoids(positions, 6)
     assert torch.equal(waves, neighbours[:, [0, 2, 4, 1, 3, 5]])
 
 
 def test_with_endpoint_the_last_wavelength_is_exactly_the_base() -> None:
-    base, width = 50.0, 8
+    base = 50.0
+    width = 8
     waves = sinusoids(torch.tensor([1]), width, base=base, endpoint=True, dtype=DOUBLE)[0]
     rates = torch.tensor([1.0, base ** (-1 / 3), base ** (-2 / 3), 1 / base], dtype=DOUBLE)
     torch.testing.assert_close(waves[0::2], rates.sin())
@@ -103,21 +106,21 @@ def test_frequencies_fall_from_one_towards_one_over_the_base() -> None:
 
 
 def test_a_quarter_turn_by_hand_with_neighbours_paired() -> None:
-    turn = rope_rotation(
+    rotation = rope_rotation(
         torch.tensor([0, 1]), torch.tensor([math.pi / 2, math.pi]), interleaved=True
     )
     x = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]]])
     expected = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [-2.0, 1.0, -3.0, -4.0]]]])
-    torch.testing.assert_close(turn.rotate(x), expected)
+    torch.testing.assert_close(rotation.rotate(x), expected)
 
 
 def test_a_quarter_turn_by_hand_with_halves_paired() -> None:
-    turn = rope_rotation(
+    rotation = rope_rotation(
         torch.tensor([0, 1]), torch.tensor([math.pi / 2, math.pi]), interleaved=False
     )
     x = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]]])
     expected = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [-3.0, -2.0, 1.0, -4.0]]]])
-    torch.testing.assert_close(turn.rotate(x), expected)
+    torch.testing.assert_close(rotation.rotate(x), expected)
 
 
 @BOTH_PAIRINGS
@@ -131,25 +134,27 @@ def test_a_quarter_turn_by_hand_with_halves_paired() -> None:
 def test_the_dot_product_depends_only_on_the_distance(
     interleaved: bool, first: int, distance: int, shift: int, seed: int
 ) -> None:
-    q, k = normal(1, 1, 1, 10, seed=seed), normal(1, 1, 1, 10, seed=seed + 1000)
+    q = normal(1, 1, 1, 10, seed=seed)
+    k = normal(1, 1, 1, 10, seed=seed + 1000)
     rates = frequencies(10, dtype=DOUBLE)
 
     def product(at_q: int, at_k: int) -> torch.Tensor:
-        turn_q, turn_k = (
+        rotation_q, rotation_k = (
             rope_rotation(torch.tensor([at]), rates, interleaved) for at in (at_q, at_k)
         )
-        return (turn_q.rotate(q) * turn_k.rotate(k)).sum()
+        return (rotation_q.rotate(q) * rotation_k.rotate(k)).sum()
 
-    here, there = product(first, first + distance), product(first + shift, first + distance + shift)
+    here = product(first, first + distance)
+    there = product(first + shift, first + distance + shift)
     torch.testing.assert_close(here, there, rtol=1e-9, atol=1e-9)
 
 
 @BOTH_PAIRINGS
 def test_a_rotation_keeps_the_length(interleaved: bool) -> None:
     x = normal(2, 3, 7, 10)
-    turned = rope_rotation(torch.arange(7), frequencies(10, dtype=DOUBLE), interleaved).rotate(x)
-    torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
-    assert not torch.allclose(turned[:, :, 1:], x[:, :, 1:])
+    rotated = rope_rotation(torch.arange(7), frequencies(10, dtype=DOUBLE), interleaved).rotate(x)
+    torch.testing.assert_close(rotated.norm(dim=-1), x.norm(dim=-1))
+    assert not torch.allclose(rotated[:, :, 1:], x[:, :, 1:])
 
 
 @BOTH_PAIRINGS
@@ -159,7 +164,8 @@ def test_position_zero_is_not_turned(interleaved: bool) -> None:
 
 
 def test_both_pairings_are_the_same_up_to_the_order_of_features() -> None:
-    x, rates = normal(2, 3, 7, 10), frequencies(10, dtype=DOUBLE)
+    x = normal(2, 3, 7, 10)
+    rates = frequencies(10, dtype=DOUBLE)
     order = torch.tensor([0, 2, 4, 6, 8, 1, 3, 5, 7, 9])  # first of each pair, then second
     neighbours = rope_rotation(torch.arange(7), rates, interleaved=True).rotate(x)
     halves = rope_rotation(torch.arange(7), rates, interleaved=False).rotate(x[..., order])
@@ -169,15 +175,16 @@ def test_both_pairings_are_the_same_up_to_the_order_of_features() -> None:
 @BOTH_PAIRINGS
 def test_a_partial_rotation_leaves_the_rest_alone(interleaved: bool) -> None:
     x = normal(2, 3, 7, 11)
-    turn = rope_rotation(torch.arange(7), frequencies(6, dtype=DOUBLE), interleaved)
-    turned = turn.rotate(x)
-    assert torch.equal(turned[..., 6:], x[..., 6:])
-    torch.testing.assert_close(turned[..., :6], turn.rotate(x[..., :6]))
+    rotation = rope_rotation(torch.arange(7), frequencies(6, dtype=DOUBLE), interleaved)
+    rotated = rotation.rotate(x)
+    assert torch.equal(rotated[..., 6:], x[..., 6:])
+    torch.testing.assert_close(rotated[..., :6], rotation.rotate(x[..., :6]))
 
 
 @BOTH_PAIRINGS
 def test_a_batch_of_positions_equals_turning_row_by_row(interleaved: bool) -> None:
-    x, rates = normal(3, 2, 5, 6), frequencies(6, dtype=DOUBLE)
+    x = normal(3, 2, 5, 6)
+    rates = frequencies(6, dtype=DOUBLE)
     positions = torch.tensor([[0, 1, 2, 3, 4], [7, 8, 9, 10, 11], [0, 1, 0, 1, 2]])
     together = rope_rotation(positions, rates, interleaved).rotate(x)
     apart = [
@@ -198,7 +205,8 @@ def test_unturned_gives_back_what_it_got() -> None:
 
 
 def test_stretching_linearly_equals_dividing_the_positions() -> None:
-    x, rates = normal(1, 2, 9, 6), frequencies(6, dtype=DOUBLE)
+    x = normal(1, 2, 9, 6)
+    rates = frequencies(6, dtype=DOUBLE)
     squeezed = rope_rotation(torch.arange(9, dtype=DOUBLE) / 4, rates).rotate(x)
     torch.testing.assert_close(
         rope_rotation(torch.arange(9), scale_linear(rates, 4)).rotate(x), squeezed
@@ -206,7 +214,9 @@ def test_stretching_linearly_equals_dividing_the_positions() -> None:
 
 
 def test_stretching_the_base_slows_the_slowest_pair_by_the_factor_and_keeps_the_fastest() -> None:
-    width, base, factor = 10, 10_000.0, 7.0
+    width = 10
+    base = 10_000.0
+    factor = 7.0
     before = frequencies(width, base, dtype=DOUBLE)
     after = frequencies(width, ntk_base(base, factor, width), dtype=DOUBLE)
     assert after[0] == before[0] == 1.0
@@ -214,13 +224,16 @@ def test_stretching_the_base_slows_the_slowest_pair_by_the_factor_and_keeps_the_
 
 
 def test_stretching_by_wavelength_keeps_fast_pairs_and_divides_slow_ones() -> None:
-    trained, factor, low, high = 1000, 8.0, 1.0, 4.0
+    trained = 1000
+    factor = 8.0
+    low = 1.0
+    high = 4.0
     turns = torch.tensor([100.0, 4.0, 2.5, 1.0, 0.3], dtype=DOUBLE)  # within the trained length
     rates = turns * 2 * math.pi / trained
-    share = scale_llama3(rates, factor, low, high, trained) / rates
+    ratio = scale_llama3(rates, factor, low, high, trained) / rates
     between = 0.5 * 1.0 + 0.5 / 8.0  # 2.5 turns lie halfway between 1 and 4
     expected = torch.tensor([1.0, 1.0, between, 1 / 8, 1 / 8], dtype=DOUBLE)
-    torch.testing.assert_close(share, expected)
+    torch.testing.assert_close(ratio, expected)
 
 
 def test_slopes_of_eight_heads_are_the_papers() -> None:

@@ -12,10 +12,16 @@ from torch import Tensor
 from qkv.attention import Mask, attend, fused, reference, softmax
 from qkv.errors import MaskError, ShapeError
 
-B, H, K, T, S, E, VALUE = 2, 6, 3, 5, 7, 11, 13
+B = 2
+H = 6
+K = 3
+T = 5
+S = 7
+E = 11
+VALUE = 13
 
 BOTH_KERNELS = pytest.mark.parametrize(
-    "kernel", [fused, lambda *given: reference(*given).output], ids=["fused", "reference"]
+    "kernel", [fused, lambda *args: reference(*args).output], ids=["fused", "reference"]
 )
 Kernel = Callable[..., Tensor]
 
@@ -171,7 +177,9 @@ def test_a_key_that_nobody_sees_gets_no_gradient(kernel: Kernel) -> None:
 @pytest.mark.parametrize("keys", [1, 5, 7, 17])
 @pytest.mark.parametrize("mask", [Mask.full(), Mask.causal(), Mask.window(3)], ids=lambda m: str(m))
 def test_a_real_nan_still_shows(kernel: Kernel, mask: Mask, keys: int) -> None:
-    q, k, v = numbers(B, H, 5, E), numbers(B, K, keys, E), numbers(B, K, keys, VALUE)
+    q = numbers(B, H, 5, E)
+    k = numbers(B, K, keys, E)
+    v = numbers(B, K, keys, VALUE)
     q[1, 2, 4, 3] = math.nan
     out = kernel(q, k, v, mask, None)
     assert out[1, 2, 4].isnan().all()
@@ -310,13 +318,13 @@ def test_what_is_no_mask_is_refused_with_the_way_to_make_one(mask: object) -> No
 
 
 def test_what_is_no_tensor_of_floats_is_refused() -> None:
-    whole = torch.zeros(1, 1, 5, 3, dtype=torch.long)
+    integers = torch.zeros(1, 1, 5, 3, dtype=torch.long)
     with pytest.raises(ShapeError, match=r"q holds torch.int64"):
-        attend(whole, whole, whole)
+        attend(integers, integers, integers)
     with pytest.raises(ShapeError, match="q is a list, but a torch tensor is needed"):
-        attend([[1.0]], whole, whole)
+        attend([[1.0]], integers, integers)
     with pytest.raises(ShapeError, match=r"torch.float32, torch.float64 and torch.float32"):
-        attend(whole.float(), whole.double(), whole.float())
+        attend(integers.float(), integers.double(), integers.float())
 
 
 def test_a_mask_composes_only_with_a_mask() -> None:
