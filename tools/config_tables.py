@@ -1,7 +1,6 @@
-"""Every choice of a recipe as a section: what it is, its fields, what they take, their defaults.
+"""Every config of a recipe as a section: its docstring, its fields, their types and defaults.
 
-What stands here is read from the classes: their docstrings, their schema, and the remarks beside
-their fields.
+Everything is read from the classes: docstrings, JSON schema, and the comments next to the fields.
 """
 
 import ast
@@ -20,24 +19,24 @@ Schema = dict[str, Any]
 def config_tables() -> str:
     from qkv.training.recipe import Recipe
 
-    return "\n\n".join(_section(choice) for choice in _reachable(Recipe))
+    return "\n\n".join(_section(config) for config in _reachable(Recipe))
 
 
 def _reachable(root: type[BaseModel]) -> list[type[BaseModel]]:
-    """The root and every choice its fields may hold, in the order one meets them."""
-    found: list[type[BaseModel]] = []
-    waiting = [root]
-    while waiting:
-        choice = waiting.pop(0)
-        if choice in found:
+    """The root and every config its fields may hold, breadth first."""
+    configs: list[type[BaseModel]] = []
+    queue = [root]
+    while queue:
+        config = queue.pop(0)
+        if config in configs:
             continue
-        found.append(choice)
-        for field in choice.model_fields.values():
-            waiting += _choices_in(field.annotation)
-    return found
+        configs.append(config)
+        for field in config.model_fields.values():
+            queue += _configs_in(field.annotation)
+    return configs
 
 
-def _choices_in(annotation: Any) -> list[type[BaseModel]]:
+def _configs_in(annotation: Any) -> list[type[BaseModel]]:
     from qkv.model import PartConfig
 
     if inspect.isclass(annotation) and issubclass(annotation, PartConfig):
@@ -46,18 +45,18 @@ def _choices_in(annotation: Any) -> list[type[BaseModel]]:
         )
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [choice for part in getattr(annotation, "__args__", ()) for choice in _choices_in(part)]
+    return [config for part in getattr(annotation, "__args__", ()) for config in _configs_in(part)]
 
 
-def _section(choice: type[BaseModel]) -> str:
-    schema = choice.model_json_schema()
+def _section(config: type[BaseModel]) -> str:
+    schema = config.model_json_schema()
     kind = schema["properties"].get("kind", {}).get("const")
-    lines = [f"## {choice.__name__}", "", _prose(choice), ""]
+    lines = [f"## {config.__name__}", "", _prose(config), ""]
     if kind:
         lines += [f'`kind = "{kind}"`', ""]
-    rows = [_row(choice, name, schema) for name in choice.model_fields if not _is_kind(name, kind)]
+    rows = [_row(config, name, schema) for name in config.model_fields if not _is_kind(name, kind)]
     if rows:
-        lines += ["| field | takes | if not given | |", "|---|---|---|---|", *rows]
+        lines += ["| field | type | default | |", "|---|---|---|---|", *rows]
     else:
         lines += ["No fields."]
     return "\n".join(lines).rstrip()
@@ -67,17 +66,17 @@ def _is_kind(name: str, kind: str | None) -> bool:
     return name == "kind" and kind is not None
 
 
-def _prose(choice: type[BaseModel]) -> str:
-    """The docstring; its wrapped lines as paragraphs."""
-    said = inspect.cleandoc(choice.__dict__.get("__doc__") or "")
-    return "\n\n".join(" ".join(part.split()) for part in said.split("\n\n"))
+def _prose(config: type[BaseModel]) -> str:
+    """The docstring, each paragraph as one line."""
+    text = inspect.cleandoc(config.__dict__.get("__doc__") or "")
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
-def _row(choice: type[BaseModel], name: str, schema: Schema) -> str:
-    field = choice.model_fields[name]
+def _row(config: type[BaseModel], name: str, schema: Schema) -> str:
+    field = config.model_fields[name]
     default = "–" if field.default is PydanticUndefined else _default(field.default)
-    takes = _takes(schema["properties"][name])
-    return f"| `{name}` | {takes} | {default} | {_remarks(choice).get(name, '')} |"
+    type_ = _type(schema["properties"][name])
+    return f"| `{name}` | {type_} | {default} | {_comments(config).get(name, '')} |"
 
 
 def _default(value: Any) -> str:
@@ -86,12 +85,12 @@ def _default(value: Any) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in changed.items())
         return f"`{type(value).__name__}({inside})`"
     if value is None:
-        return "nothing"
+        return "none"
     return f"`{json.dumps(value)}`"
 
 
-def _takes(schema: Schema) -> str:
-    """A type in words; choices as links to their sections."""
+def _type(schema: Schema) -> str:
+    """A type in words; configs as links to their sections."""
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[1]
         return f"[{name}](#{name.lower()})"
@@ -101,31 +100,30 @@ def _takes(schema: Schema) -> str:
         return f"`{schema['const']}`"
     options = schema.get("oneOf") or schema.get("anyOf") or schema.get("allOf")
     if options:
-        said = [_takes(option) for option in options if option.get("type") != "null"]
-        return " or ".join((", ".join(said[:-1]), said[-1])) if len(said) > 1 else said[0]
+        types = [_type(option) for option in options if option.get("type") != "null"]
+        return " or ".join((", ".join(types[:-1]), types[-1])) if len(types) > 1 else types[0]
     if schema.get("type") == "array":
-        return "a list of texts" if schema.get("items") == {"type": "string"} else "a list"
-    words = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`"}
-    return " ".join(filter(None, (words.get(schema.get("type", ""), "text"), _bounds(schema))))
+        return "list of strings" if schema.get("items") == {"type": "string"} else "list"
+    words = {"integer": "integer", "number": "number", "boolean": "boolean"}
+    return " ".join(filter(None, (words.get(schema.get("type", ""), "string"), _bounds(schema))))
 
 
 def _bounds(schema: Schema) -> str:
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    said = [f"{sign} {schema[name]:g}" for name, sign in signs.items() if name in schema]
-    return ", ".join(said)
+    return ", ".join(f"{sign} {schema[name]:g}" for name, sign in signs.items() if name in schema)
 
 
-def _remarks(choice: type[BaseModel]) -> dict[str, str]:
-    """What stands as a comment beside a field, here or in a class it comes from."""
-    found: dict[str, str] = {}
-    for parent in reversed(choice.__mro__):
+def _comments(config: type[BaseModel]) -> dict[str, str]:
+    """The comment next to each field, in this class or the one it inherits from."""
+    comments: dict[str, str] = {}
+    for parent in reversed(config.__mro__):
         if not issubclass(parent, BaseModel) or parent is BaseModel:
             continue
         code = textwrap.dedent(inspect.getsource(parent))
         lines = code.splitlines()
         for node in ast.parse(code).body[0].body:  # type: ignore[attr-defined]
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                remark = re.search(r"  # (.*)$", lines[node.lineno - 1])
-                if remark:
-                    found[node.target.id] = remark[1]
-    return found
+                comment = re.search(r"  # (.*)$", lines[node.lineno - 1])
+                if comment:
+                    comments[node.target.id] = comment[1]
+    return comments
