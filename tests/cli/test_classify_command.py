@@ -24,7 +24,7 @@ from qkv.text import Tokenizer
 
 Qkv = Callable[..., tuple[int, str, str]]
 LABELS = ("bad", "splendid", "none of these")
-READER = Tokenizer.train("bytes", ["a"], 300)
+TOKENIZER = Tokenizer.train("bytes", ["a"], 300)
 TEXTS = [
     "what a film",
     "",
@@ -37,7 +37,7 @@ TEXTS = [
 LONG = "many more letters than thirty-one, which is too long"
 
 
-def bundle(place: Path, output: object) -> Path:
+def bundle(path: Path, output: object) -> Path:
     stack = Stack(
         layers=1,
         width=12,
@@ -45,12 +45,12 @@ def bundle(place: Path, output: object) -> Path:
         feed_forward=ReLU(width=17),
         position=Rope(),
     )
-    table = Embedding(vocabulary=READER.vocab_size)
+    table = Embedding(vocabulary=TOKENIZER.vocab_size)
     model = build(EncoderOnly(length=31, embedding=table, encoder=stack, output=output))
     with torch.no_grad():
         model.embedding.weight.mul_(90.0)  # opinions
-    Bundle(model, READER).save(place)
-    return place
+    Bundle(model, TOKENIZER).save(path)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +61,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_people_see_label_probability_and_text(qkv: Qkv, model: Path) -> None:
     code, out, err = qkv("classify", model, "what a film", "\x1b[31mred\x07")
     assert (code, err) == (0, "")
-    answers = Engine.load(model).classify(["what a film", "\x1b[31mred\x07"])
+    results = Engine.load(model).classify(["what a film", "\x1b[31mred\x07"])
     first, second = out.split("\n")[:-1]
-    share = answers[0].probabilities[answers[0].label]
-    assert first == f"{answers[0].label:<13} {share:.3f}  what a film"
+    probability = results[0].probabilities[results[0].label]
+    assert first == f"{results[0].label:<13} {probability:.3f}  what a film"
     assert second.endswith(r"  \x1b[31mred\x07")
 
 
@@ -75,11 +75,11 @@ def test_json_gives_the_labels_by_probability(qkv: Qkv, model: Path, top: int | 
     code, out, err = qkv("classify", model, "--json", *texts, *option)
     assert (code, err) == (0, "")
     rows = [json.loads(line) for line in out.split("\n")[:-1]]
-    for row, answer in zip(rows, Engine.load(model).classify(texts), strict=True):
+    for row, result in zip(rows, Engine.load(model).classify(texts), strict=True):
         assert row.keys() == {"text", "label", "probabilities"}
-        assert (row["text"], row["label"]) == (answer.text, answer.label)
-        shares = list(answer.probabilities.items())[:top]
-        assert list(row["probabilities"].items()) == shares
+        assert (row["text"], row["label"]) == (result.text, result.label)
+        probabilities = list(result.probabilities.items())[:top]
+        assert list(row["probabilities"].items()) == probabilities
 
 
 def test_a_file_is_answered_in_portions_and_in_order(
@@ -95,8 +95,8 @@ def test_a_file_is_answered_in_portions_and_in_order(
 def test_the_top_labels_stand_side_by_side(qkv: Qkv, model: Path) -> None:
     code, out, _ = qkv("classify", model, "what a film", "--top", 2)
     assert code == 0
-    (answer,) = Engine.load(model).classify(["what a film"])
-    names = list(answer.probabilities)
+    (result,) = Engine.load(model).classify(["what a film"])
+    names = list(result.probabilities)
     assert out.index(names[0]) < out.index(names[1]) < out.index("what a film")
     assert names[2] not in out
 
@@ -105,8 +105,8 @@ def test_long_texts_are_refused_or_told_of(qkv: Qkv, model: Path) -> None:
     code, out, err = qkv("classify", model, "short", LONG)
     assert (code, out) == (2, "")
     assert err.startswith("qkv: text 2 has 52 tokens but the model reads at most 31;")
-    for way in ("truncate", "average"):
-        code, out, err = qkv("classify", model, "short", LONG, "--long", way)
+    for mode in ("truncate", "average"):
+        code, out, err = qkv("classify", model, "short", LONG, "--long", mode)
         assert (code, out.count("\n")) == (0, 2)
         assert err.startswith("note: 1 of 2 texts exceed the model's context; ")
 

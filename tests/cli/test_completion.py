@@ -14,18 +14,18 @@ QKV = Path(sys.executable).with_name("qkv")
 PATH = f"{QKV.parent}{os.pathsep}{os.environ['PATH']}"
 
 
-def completed(line: str) -> list[str]:
+def completions(line: str) -> list[str]:
     """What bash is offered for the last word of the line, which may be empty."""
-    asked = {"_QKV_COMPLETE": "complete_bash", "COMP_WORDS": line}
-    place = {"COMP_CWORD": str(len(line.split(" ")) - 1)}
-    ran = subprocess.run(
-        [QKV], capture_output=True, text=True, env={**os.environ, **asked, **place}
+    variables = {"_QKV_COMPLETE": "complete_bash", "COMP_WORDS": line}
+    position = {"COMP_CWORD": str(len(line.split(" ")) - 1)}
+    process = subprocess.run(
+        [QKV], capture_output=True, text=True, env={**os.environ, **variables, **position}
     )
-    assert ran.stderr == ""
-    return ran.stdout.split()
+    assert process.stderr == ""
+    return process.stdout.split()
 
 
-OFFERED = {
+COMPLETIONS = {
     "qkv tra": ["train", "translate"],
     "qkv train ": list(names.JOBS),
     "qkv train c": ["classify"],
@@ -48,13 +48,13 @@ OFFERED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", OFFERED)
+@pytest.mark.parametrize("line", COMPLETIONS)
 def test_bash_is_offered_what_fits(line: str) -> None:
-    assert completed(line) == OFFERED[line]
+    assert completions(line) == COMPLETIONS[line]
 
 
 def test_no_name_fits_a_file_so_the_shell_offers_its_own() -> None:
-    assert completed("qkv train language some") == []
+    assert completions("qkv train language some") == []
 
 
 def test_a_real_bash_completes_a_job() -> None:
@@ -64,40 +64,40 @@ def test_a_real_bash_completes_a_job() -> None:
     _qkv_completion qkv
     echo "${COMPREPLY[@]}"
     """
-    ran = subprocess.run(
+    process = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, env={**os.environ, "PATH": PATH}
     )
-    assert (ran.stdout, ran.stderr) == ("masked\n", "")
+    assert (process.stdout, process.stderr) == ("masked\n", "")
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_are_offered_the_same(shell: str) -> None:
-    asked = {
+    variables = {
         "_QKV_COMPLETE": f"complete_{shell}",
         "_TYPER_COMPLETE_ARGS": "qkv train m",
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
-    ran = subprocess.run([QKV], capture_output=True, text=True, env={**os.environ, **asked})
-    assert "masked" in ran.stdout
-    assert "language" not in ran.stdout
+    process = subprocess.run([QKV], capture_output=True, text=True, env={**os.environ, **variables})
+    assert "masked" in process.stdout
+    assert "language" not in process.stdout
 
 
 def test_it_takes_no_time_and_no_torch() -> None:
     """Time on a core, which others who wait for the same cores do not lengthen."""
 
-    def spent() -> float:
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return used.ru_utime + used.ru_stime
+    def cpu_seconds() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
 
     def once() -> float:
-        before = spent()
-        completed("qkv train language --preset ")
-        return spent() - before
+        before = cpu_seconds()
+        completions("qkv train language --preset ")
+        return cpu_seconds() - before
 
     assert min(once() for _ in range(5)) < 0.4
-    look = "import sys, qkv.cli.app; print({'torch', 'numpy'} & sys.modules.keys())"
-    ran = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True)
-    assert ran.stdout == "set()\n"
+    code = "import sys, qkv.cli.app; print({'torch', 'numpy'} & sys.modules.keys())"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.stdout == "set()\n"
 
 
 def test_the_names_are_those_of_what_they_name() -> None:

@@ -21,51 +21,51 @@ ALONE = "import sys; from qkv.cli.doctor import doctor; sys.exit(doctor(json=Tru
 
 
 @pytest.fixture(scope="module")
-def found() -> MachineReport:
+def report() -> MachineReport:
     return examine()
 
 
 def test_people_read_what_there_is_and_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor(json=False) == 0
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     for title in ("CPU", "cores", "instructions", "memory", "cache", "Python", "torch", "float32"):
-        assert f"\n{title} " in f"\n{said.out}"
-    assert said.out.split("\n")[-2].startswith("qkv works here")
-    assert "measuring" in said.err
+        assert f"\n{title} " in f"\n{captured.out}"
+    assert captured.out.split("\n")[-2].startswith("qkv works here")
+    assert "measuring" in captured.err
 
 
 def test_json_is_one_object_with_the_same_facts(capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor(json=True) == 0
     out = capsys.readouterr().out
     assert out.count("\n") == 1
-    told = json.loads(out)
-    assert told["ok"] is True
-    assert told["broken"] == []
-    assert told["torch"]["version"] == torch.__version__
-    assert told["torch"]["threads"] == torch.get_num_threads()
-    assert told["cache"].startswith(os.environ["QKV_CACHE"])
-    assert told["speed"]["float32_gflops"] > 0.1
+    diagnosis = json.loads(out)
+    assert diagnosis["ok"] is True
+    assert diagnosis["broken"] == []
+    assert diagnosis["torch"]["version"] == torch.__version__
+    assert diagnosis["torch"]["threads"] == torch.get_num_threads()
+    assert diagnosis["cache"].startswith(os.environ["QKV_CACHE"])
+    assert diagnosis["speed"]["float32_gflops"] > 0.1
 
 
-def test_eight_bits_are_measured_where_they_work(found: MachineReport) -> None:
+def test_eight_bits_are_measured_where_they_work(report: MachineReport) -> None:
     from qkv.engine.optimized import int8_supported
 
-    assert found.speed is not None
-    assert (found.speed.int8_gops is not None) == int8_supported()
+    assert report.speed is not None
+    assert (report.speed.int8_gops is not None) == int8_supported()
     narrow = bool(torch.cpu.get_capabilities().get("avx_vnni"))  # too narrow for torch's products
-    assert found.cpu.features["VNNI"] == (torch.cpu._is_vnni_supported() or narrow)
+    assert report.cpu.features["VNNI"] == (torch.cpu._is_vnni_supported() or narrow)
 
 
 def test_a_broken_torch_is_named_with_the_command_that_mends_it(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text('raise ImportError("libtorch_cpu.so: no such file")\n')
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", ALONE],
         capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
-    assert ran.returncode == 1, ran.stderr
-    told = json.loads(ran.stdout)
-    assert (told["ok"], told["torch"], told["speed"]) == (False, None, None)
-    (line,) = told["broken"]
+    assert process.returncode == 1, process.stderr
+    diagnosis = json.loads(process.stdout)
+    assert (diagnosis["ok"], diagnosis["torch"], diagnosis["speed"]) == (False, None, None)
+    (line,) = diagnosis["broken"]
     assert line.startswith("torch: importing it fails: libtorch_cpu.so: no such file; run: ")
     assert "-m pip install 'torch>=2.13'" in line
 
@@ -80,27 +80,29 @@ def test_a_package_that_is_absent_or_too_old_says_so() -> None:
     assert good.problem is None
 
 
-def test_a_missing_extra_breaks_nothing_and_tells_how_to_get_it(found: MachineReport) -> None:
+def test_a_missing_extra_breaks_nothing_and_tells_how_to_get_it(report: MachineReport) -> None:
     lines = ['no-such-arrow>=15; extra == "parquet"', 'no-such-test; extra == "test"']
-    told = diagnose(replace(found, packages=tuple(find_packages(lines)), executable="/a b/python"))
-    assert told.broken == []
-    assert told.missing == [
+    diagnosis = diagnose(
+        replace(report, packages=tuple(find_packages(lines)), executable="/a b/python")
+    )
+    assert diagnosis.broken == []
+    assert diagnosis.missing == [
         "no-such-arrow, for .parquet files; run: '/a b/python' -m pip install 'no-such-arrow>=15'"
     ]
-    assert "only the above is missing" in told.verdict
+    assert "only the above is missing" in diagnosis.verdict
 
 
 def test_every_extra_of_the_package_is_told_what_for() -> None:
-    told = metadata.metadata("qkv").get_all("Provides-Extra")
-    assert {*EXTRAS, *DEVELOPMENT_EXTRAS} == set(told or ())
+    extras = metadata.metadata("qkv").get_all("Provides-Extra")
+    assert {*EXTRAS, *DEVELOPMENT_EXTRAS} == set(extras or ())
 
 
-def test_what_is_scarce_or_slow_is_noted(found: MachineReport) -> None:
-    assert found.torch is not None
+def test_what_is_scarce_or_slow_is_noted(report: MachineReport) -> None:
+    assert report.torch is not None
     poor = replace(
-        found,
+        report,
         cores=Cores(logical=7, affinity=5, quota=1.5),
-        torch=replace(found.torch, threads=5),
+        torch=replace(report.torch, threads=5),
         memory=Capacity(3_000_000_000, 70_000_000),
         encoding="latin-1",
         shows_signs=False,
@@ -111,10 +113,10 @@ def test_what_is_scarce_or_slow_is_noted(found: MachineReport) -> None:
     assert "latin-1" in notes
 
 
-def test_running_without_being_installed_is_told(found: MachineReport) -> None:
-    told = diagnose(replace(found, packages=(), installed=False))
-    assert "without being installed" in told.broken[0]
-    assert told.verdict.startswith("qkv cannot work here")
+def test_running_without_being_installed_is_told(report: MachineReport) -> None:
+    diagnosis = diagnose(replace(report, packages=(), installed=False))
+    assert "without being installed" in diagnosis.broken[0]
+    assert diagnosis.verdict.startswith("qkv cannot work here")
 
 
 def write(system: Path, files: dict[str, str]) -> Path:
@@ -165,6 +167,6 @@ def test_the_disk_of_a_folder_not_yet_made_is_that_of_the_folder_around_it(tmp_p
     assert disk(tmp_path / "not" / "yet").total == shutil.disk_usage(tmp_path).total
 
 
-@pytest.mark.parametrize(("share", "usable"), [(None, 5), (0.5, 1), (2.0, 2), (2.5, 3), (9.0, 5)])
-def test_a_share_of_time_bounds_the_threads(share: float | None, usable: int) -> None:
-    assert Cores(logical=7, affinity=5, quota=share).usable == usable
+@pytest.mark.parametrize(("quota", "usable"), [(None, 5), (0.5, 1), (2.0, 2), (2.5, 3), (9.0, 5)])
+def test_a_quota_bounds_the_threads(quota: float | None, usable: int) -> None:
+    assert Cores(logical=7, affinity=5, quota=quota).usable == usable

@@ -28,12 +28,12 @@ from qkv.model import (
 from qkv.text import Tokenizer
 
 Qkv = Callable[..., tuple[int, str, str]]
-READER = Tokenizer.train("bytes", ["a"], 300)
+TOKENIZER = Tokenizer.train("bytes", ["a"], 300)
 TEXTS = ["a dog runs", "", "ein Hund läuft", "tab\tand \u2028 line", "🐕‍🦺 שלום", "\x1b[31mred\x07"]
 LONG = "many more letters than thirty-one, which is too long"
 
 
-def bundle(place: Path, output: object) -> Path:
+def bundle(path: Path, output: object) -> Path:
     stack = Stack(
         layers=1,
         width=12,
@@ -41,10 +41,10 @@ def bundle(place: Path, output: object) -> Path:
         feed_forward=ReLU(width=17),
         position=Rope(),
     )
-    table = Embedding(vocabulary=READER.vocab_size)
+    table = Embedding(vocabulary=TOKENIZER.vocab_size)
     config = EncoderOnly(length=31, embedding=table, encoder=stack, output=output)
-    Bundle(build(config), READER).save(place)
-    return place
+    Bundle(build(config), TOKENIZER).save(path)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bundle(tmp_path_factory.mktemp("models") / "vectors", TextVector())
 
 
-def wanted(model: Path, texts: list[str], **options: object) -> np.ndarray:
+def expected_vectors(model: Path, texts: list[str], **options: object) -> np.ndarray:
     return Engine.load(model).embed(texts, **options)
 
 
@@ -61,10 +61,10 @@ def test_people_see_the_first_numbers_the_size_and_the_text(qkv: Qkv, model: Pat
     assert (code, err) == (0, "")
     lines = out.split("\n")[:-1]
     assert len(lines) == len(TEXTS)
-    numbers = wanted(model, TEXTS)
+    numbers = expected_vectors(model, TEXTS)
     for line, text, row in zip(lines, TEXTS, numbers, strict=True):
-        shown = " ".join(f"{number:+.4f}" for number in row[:4])
-        assert line.startswith(f"{shown} … (12)  ")
+        numbers_text = " ".join(f"{number:+.4f}" for number in row[:4])
+        assert line.startswith(f"{numbers_text} … (12)  ")
         assert len(line) < 120, text
         assert line.isprintable()
     assert lines[1].endswith("''")
@@ -78,7 +78,7 @@ def test_json_gives_the_text_and_the_numbers_to_the_last_bit(qkv: Qkv, model: Pa
     assert [row["text"] for row in rows] == TEXTS
     assert all(row.keys() == {"text", "vector"} for row in rows)
     vectors = np.array([row["vector"] for row in rows], dtype=np.float32)
-    assert np.array_equal(vectors, wanted(model, TEXTS))
+    assert np.array_equal(vectors, expected_vectors(model, TEXTS))
 
 
 def test_a_file_and_standard_input_give_the_same_as_arguments(
@@ -86,10 +86,10 @@ def test_a_file_and_standard_input_give_the_same_as_arguments(
 ) -> None:
     content = "".join(f"{text}\n" for text in TEXTS).encode()
     (tmp_path / "texts.txt").write_bytes(content)
-    _, said, _ = qkv("embed", model, "--json", *TEXTS)
-    assert qkv("embed", model, "--json", "--file", tmp_path / "texts.txt") == (0, said, "")
+    _, expected, _ = qkv("embed", model, "--json", *TEXTS)
+    assert qkv("embed", model, "--json", "--file", tmp_path / "texts.txt") == (0, expected, "")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-    assert qkv("embed", model, "--json") == (0, said, "")
+    assert qkv("embed", model, "--json") == (0, expected, "")
 
 
 @needs_int8
@@ -98,7 +98,7 @@ def test_in_8_bits_vectors_are_nearly_the_same_and_not_mixed_with_others(
 ) -> None:
     monkeypatch.setattr("qkv.engine.embed.embedder.BATCH_TEXTS", 2)
     assert qkv("embed", model, *TEXTS, "--int8", "-o", tmp_path / "a.npy")[0] == 0
-    cosines = (np.load(tmp_path / "a.npy") * wanted(model, TEXTS)).sum(axis=1)
+    cosines = (np.load(tmp_path / "a.npy") * expected_vectors(model, TEXTS)).sum(axis=1)
     assert cosines[[0, 2, 3, 4, 5]].min() > 0.99
     qkv("embed", model, "one", "two", LONG, "-o", tmp_path / "b.npy")
     code, _, err = qkv(
@@ -114,7 +114,7 @@ def test_a_file_of_vectors(qkv: Qkv, model: Path, tmp_path: Path, raw: bool) -> 
     code, out, err = qkv("embed", model, *TEXTS, "-o", tmp_path / "a.npy", *option)
     assert (code, out) == (0, "")
     assert err == f"wrote 6 vectors of 12 numbers to {tmp_path / 'a.npy'}\n"
-    assert np.array_equal(np.load(tmp_path / "a.npy"), wanted(model, TEXTS, raw=raw))
+    assert np.array_equal(np.load(tmp_path / "a.npy"), expected_vectors(model, TEXTS, raw=raw))
 
 
 def test_interrupted_it_says_how_to_go_on_and_goes_on(
@@ -125,13 +125,13 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(
     texts.write_text("one\ntwo\nthree\nfour\n" + LONG + "\n")
     code, out, err = qkv("embed", model, "--file", texts, "-o", path)
     assert (code, out) == (2, "")
-    kept, error = err.split("\n")[:-1]
-    assert kept == f"{path}: 4 rows are saved; continue with --resume"
+    saved, error = err.split("\n")[:-1]
+    assert saved == f"{path}: 4 rows are saved; continue with --resume"
     assert error.startswith("qkv: text 5 has 52 tokens but the model reads at most 31;")
     assert not path.exists()
-    again = qkv("embed", model, "--file", texts, "-o", path, "--resume", "--long", "truncate")
-    assert again[0] == 0
-    assert again[2].split("\n")[0] == ("note: 1 of 5 texts exceed the model's context; truncated")
+    resumed = qkv("embed", model, "--file", texts, "-o", path, "--resume", "--long", "truncate")
+    assert resumed[0] == 0
+    assert resumed[2].split("\n")[0] == ("note: 1 of 5 texts exceed the model's context; truncated")
     assert np.load(path).shape == (5, 12)
     assert [p.name for p in tmp_path.glob("a.npy*")] == ["a.npy"]
 
@@ -148,9 +148,9 @@ def test_another_model_does_not_go_on_with_it(
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("way", ["truncate", "average"])
-def test_long_texts_are_always_told_of(qkv: Qkv, model: Path, way: str) -> None:
-    code, out, err = qkv("embed", model, "short", LONG, "--long", way)
+@pytest.mark.parametrize("mode", ["truncate", "average"])
+def test_long_texts_are_always_told_of(qkv: Qkv, model: Path, mode: str) -> None:
+    code, out, err = qkv("embed", model, "short", LONG, "--long", mode)
     assert code == 0
     assert out.count("\n") == 2
     assert err.startswith("note: 1 of 2 texts exceed the model's context; ")
@@ -207,9 +207,9 @@ def test_a_file_that_is_not_utf_8_is_one_line(
 
 def test_a_model_of_another_family_is_told_for_what_it_is(qkv: Qkv, tmp_path: Path) -> None:
     config = preset("language-tiny")
-    table = config.embedding.model_copy(update={"vocabulary": READER.vocab_size})
+    table = config.embedding.model_copy(update={"vocabulary": TOKENIZER.vocab_size})
     writer = build(config.model_copy(update={"embedding": table}))
-    Bundle(writer, READER).save(tmp_path / "writer")
+    Bundle(writer, TOKENIZER).save(tmp_path / "writer")
     code, out, err = qkv("embed", tmp_path / "writer", "a")
     assert (code, out) == (2, "")
     assert err == (
@@ -230,10 +230,10 @@ def test_the_pace_is_told_on_plain_lines_only_now_and_then(
 ) -> None:
     clock = iter([100.0, 101.0, 112.0, 113.0, 124.0])
     monkeypatch.setattr("qkv.cli.progress.time.perf_counter", lambda: next(clock))
-    pace = TextProgress(5000)
+    progress = TextProgress(5000)
     for done in (1000, 1100, 2200, 2300, 3400):  # 1,000 were done before
-        pace(done)
-    pace.end()
+        progress(done)
+    progress.end()
     assert capsys.readouterr().err == (
         "2,200 of 5,000 texts  100 texts/s\n3,400 of 5,000 texts  100 texts/s\n"
     )

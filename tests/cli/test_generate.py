@@ -30,9 +30,9 @@ LETTERS = "abcdefghijklmnopqrstuvwx"
 
 
 @pytest.fixture(scope="module")
-def writers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two models with the same 29 tokens: `large`, and `small`, which is no copy of it."""
-    place = tmp_path_factory.mktemp("writers")
+    folder = tmp_path_factory.mktemp("writers")
     tokenizer = Tokenizer.train("characters", [LETTERS], 29)
     for seed, name in enumerate(("large", "small")):
         stack = Stack(
@@ -47,149 +47,147 @@ def writers(tmp_path_factory: pytest.TempPathFactory) -> Path:
             model.output.weight.mul_(30.0)
             model.output.bias[:] = 0.0
             model.output.bias[:5] = -99.0  # no marks: every answer has its full length
-        Bundle(model.eval(), tokenizer).save(place / name)
-    return place
+        Bundle(model.eval(), tokenizer).save(folder / name)
+    return folder
 
 
-def test_the_text_and_nothing_else_is_on_standard_output(qkv, writers: Path) -> None:
-    code, out, err = qkv("generate", writers / "large", "cab", "--seed", 5, "--max-tokens", 9)
+def test_the_text_and_nothing_else_is_on_standard_output(qkv, models: Path) -> None:
+    code, out, err = qkv("generate", models / "large", "cab", "--seed", 5, "--max-tokens", 9)
     assert (code, err) == (0, "")
     assert len(out) == 10
     assert set(out[:-1]) <= set(LETTERS)
-    assert qkv("generate", writers / "large", "cab", "--seed", 5, "--max-tokens", 9)[1] == out
+    assert qkv("generate", models / "large", "cab", "--seed", 5, "--max-tokens", 9)[1] == out
 
 
 def test_the_text_appears_as_it_is_written(
-    qkv, writers: Path, monkeypatch: pytest.MonkeyPatch
+    qkv, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Seen(io.StringIO):
-        shown: ClassVar[list[str]] = []
+    class RecordingStdout(io.StringIO):
+        flushes: ClassVar[list[str]] = []
 
         def flush(self) -> None:
-            self.shown.append(self.getvalue())
+            self.flushes.append(self.getvalue())
 
-    monkeypatch.setattr(sys, "stdout", Seen())
-    qkv("generate", writers / "large", "cab", "--seed", 5, "--max-tokens", 9)
-    assert [len(text) for text in Seen.shown[:9]] == list(range(1, 10))
+    monkeypatch.setattr(sys, "stdout", RecordingStdout())
+    qkv("generate", models / "large", "cab", "--seed", 5, "--max-tokens", 9)
+    assert [len(text) for text in RecordingStdout.flushes[:9]] == list(range(1, 10))
 
 
-def test_a_random_seed_is_told_and_gives_the_text_again(qkv, writers: Path) -> None:
-    _, out, err = qkv("generate", writers / "large", "cab", "--max-tokens", 30)
+def test_a_random_seed_is_told_and_gives_the_text_again(qkv, models: Path) -> None:
+    _, out, err = qkv("generate", models / "large", "cab", "--max-tokens", 30)
     assert err.startswith("seed ")
     seed = int(err.split()[1])
-    again = qkv("generate", writers / "large", "cab", "--max-tokens", 30, "--seed", seed)
+    again = qkv("generate", models / "large", "cab", "--max-tokens", 30, "--seed", seed)
     assert again == (0, out, "")
-    assert qkv("generate", writers / "large", "cab", "--temperature", 0)[2] == ""
+    assert qkv("generate", models / "large", "cab", "--temperature", 0)[2] == ""
 
 
 @pytest.mark.slow
 @needs_compiler
-def test_compiled_loops_write_the_same(qkv, writers: Path) -> None:
-    asked = ("generate", writers / "large", "abc", "--seed", "3", "--max-tokens", "6")
-    assert qkv(*asked, "--compile") == qkv(*asked)
+def test_compiled_loops_write_the_same(qkv, models: Path) -> None:
+    arguments = ("generate", models / "large", "abc", "--seed", "3", "--max-tokens", "6")
+    assert qkv(*arguments, "--compile") == qkv(*arguments)
 
 
 def test_without_a_compiler_it_says_so_before_anything_is_read(
-    qkv, writers: Path, monkeypatch: pytest.MonkeyPatch
+    qkv, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setenv("QKV_CACHE", str(writers / "empty"))
+    monkeypatch.setenv("QKV_CACHE", str(models / "empty"))
     inference_kernels.cache_clear()
-    code, out, err = qkv("generate", writers / "not there", "abc", "--compile")
+    code, out, err = qkv("generate", models / "not there", "abc", "--compile")
     assert (code, out) == (2, "")
     assert "needs a C++ compiler" in err
     assert err.count("\n") == 1
 
 
-def test_json_has_the_agreed_fields(qkv, writers: Path) -> None:
-    _, out, _ = qkv("generate", writers / "large", "cab", "--json", "--seed", 1, "--max-tokens", 7)
-    found = json.loads(out)
-    assert list(found) == ["text", "tokens", "logprobs", "stop_reason"]
-    assert len(found["tokens"]) == len(found["logprobs"]) == len(found["text"]) == 7
-    assert max(found["logprobs"]) <= 0
-    assert found["stop_reason"] == "length"
+def test_json_has_the_agreed_fields(qkv, models: Path) -> None:
+    _, out, _ = qkv("generate", models / "large", "cab", "--json", "--seed", 1, "--max-tokens", 7)
+    result = json.loads(out)
+    assert list(result) == ["text", "tokens", "logprobs", "stop_reason"]
+    assert len(result["tokens"]) == len(result["logprobs"]) == len(result["text"]) == 7
+    assert max(result["logprobs"]) <= 0
+    assert result["stop_reason"] == "length"
 
 
-def test_lines_of_a_file_are_answered_in_their_order(qkv, writers: Path, tmp_path: Path) -> None:
+def test_lines_of_a_file_are_answered_in_their_order(qkv, models: Path, tmp_path: Path) -> None:
     lines = ["abc", "x", LETTERS, "", "bcd"]
     (tmp_path / "prompts.txt").write_text("\n".join(lines) + "\n", "utf-8")
-    given = ("generate", writers / "large", "--seed", 3, "--max-tokens", 6)
-    code, out, err = qkv(*given, "--file", tmp_path / "prompts.txt", "--json")
+    arguments = ("generate", models / "large", "--seed", 3, "--max-tokens", 6)
+    code, out, err = qkv(*arguments, "--file", tmp_path / "prompts.txt", "--json")
     assert (code, err) == (0, "")
-    found = [json.loads(line) for line in out.splitlines()]
-    assert [answer["prompt"] for answer in found] == lines
-    for answer in found:
-        alone = json.loads(qkv(*given, answer["prompt"], "--json")[1])
+    result = [json.loads(line) for line in out.splitlines()]
+    assert [answer["prompt"] for answer in result] == lines
+    for answer in result:
+        alone = json.loads(qkv(*arguments, answer["prompt"], "--json")[1])
         assert alone["text"] == answer["text"]
         assert alone["logprobs"] == pytest.approx(answer["logprobs"], abs=1e-4)
-    people = qkv(*given, "abc", "x")[1]
-    assert people == f"{found[0]['text']}\n\n{found[1]['text']}\n"
+    people = qkv(*arguments, "abc", "x")[1]
+    assert people == f"{result[0]['text']}\n\n{result[1]['text']}\n"
 
 
 def test_prompts_come_from_standard_input(
-    qkv, writers: Path, monkeypatch: pytest.MonkeyPatch
+    qkv, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = ("generate", writers / "large", "--temperature", 0, "--max-tokens", 5)
-    expected = qkv(*given, "abc")[1]
+    arguments = ("generate", models / "large", "--temperature", 0, "--max-tokens", 5)
+    expected = qkv(*arguments, "abc")[1]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc\n")))
-    assert qkv(*given) == (0, expected, "")
+    assert qkv(*arguments) == (0, expected, "")
 
 
 def test_one_bad_line_is_told_and_the_others_are_answered(
-    qkv, writers: Path, tmp_path: Path
+    qkv, models: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "prompts.txt").write_text(f"abc\n{LETTERS * 3}\nbcd\n", "utf-8")
-    given = ("generate", writers / "large", "--temperature", 0, "--max-tokens", 4)
-    code, out, err = qkv(*given, "--file", tmp_path / "prompts.txt", "--json")
+    arguments = ("generate", models / "large", "--temperature", 0, "--max-tokens", 4)
+    code, out, err = qkv(*arguments, "--file", tmp_path / "prompts.txt", "--json")
     assert code == 2
     assert err == (
         "qkv: prompt 2: prompt has 72 tokens but the model reads at most 61; "
         "shorten it or pass --truncate left\n"
     )
-    found = [json.loads(line) for line in out.splitlines()]
-    assert [list(answer)[1] for answer in found] == ["text", "error", "text"]
-    cut = qkv(*given, "--file", tmp_path / "prompts.txt", "--truncate", "left", "--json")
-    assert (cut[0], len(cut[1].splitlines())) == (0, 3)
+    result = [json.loads(line) for line in out.splitlines()]
+    assert [list(answer)[1] for answer in result] == ["text", "error", "text"]
+    truncated = qkv(*arguments, "--file", tmp_path / "prompts.txt", "--truncate", "left", "--json")
+    assert (truncated[0], len(truncated[1].splitlines())) == (0, 3)
 
 
-def test_several_answers_differ_and_come_again(qkv, writers: Path) -> None:
-    given = ("generate", writers / "large", "abc", "--n", 3, "--seed", 2, "--temperature", 2,
+def test_several_answers_differ_and_come_again(qkv, models: Path) -> None:
+    arguments = ("generate", models / "large", "abc", "--n", 3, "--seed", 2, "--temperature", 2,
              "--max-tokens", 20)  # fmt: skip
-    code, out, _ = qkv(*given)
+    code, out, _ = qkv(*arguments)
     answers = out.rstrip("\n").split("\n\n")
     assert code == 0
     assert len(set(answers)) == 3
-    assert qkv(*given)[1] == out
-    first = qkv("generate", writers / "large", "abc", *given[5:])[1]
+    assert qkv(*arguments)[1] == out
+    first = qkv("generate", models / "large", "abc", *arguments[5:])[1]
     assert first.rstrip("\n") == answers[0]
 
 
-def test_text_ends_before_a_stop_text(qkv, writers: Path) -> None:
-    given = ("generate", writers / "large", "abc", "--temperature", 0, "--max-tokens", 30)
-    whole = qkv(*given)[1].rstrip("\n")
-    stop = whole[11:13]
-    _, out, _ = qkv(*given, "--stop", "zzz", "--stop", stop, "--json")
-    found = json.loads(out)
-    assert found["stop_reason"] == "stop"
-    assert found["text"] == whole[: whole.index(stop)]
+def test_text_ends_before_a_stop_text(qkv, models: Path) -> None:
+    arguments = ("generate", models / "large", "abc", "--temperature", 0, "--max-tokens", 30)
+    full_text = qkv(*arguments)[1].rstrip("\n")
+    stop = full_text[11:13]
+    _, out, _ = qkv(*arguments, "--stop", "zzz", "--stop", stop, "--json")
+    result = json.loads(out)
+    assert result["stop_reason"] == "stop"
+    assert result["text"] == full_text[: full_text.index(stop)]
 
 
-def test_log_probabilities_are_shown_token_by_token(qkv, writers: Path) -> None:
-    given = ("generate", writers / "large", "abc", "--temperature", 0, "--max-tokens", 6)
-    rows = [line.split() for line in qkv(*given, "--logprobs")[1].splitlines()]
-    found = json.loads(qkv(*given, "--json")[1])
-    assert "".join(row[1] for row in rows) == found["text"]
-    assert [float(row[0]) for row in rows] == pytest.approx(found["logprobs"], abs=1e-4)
+def test_log_probabilities_are_shown_token_by_token(qkv, models: Path) -> None:
+    arguments = ("generate", models / "large", "abc", "--temperature", 0, "--max-tokens", 6)
+    rows = [line.split() for line in qkv(*arguments, "--logprobs")[1].splitlines()]
+    result = json.loads(qkv(*arguments, "--json")[1])
+    assert "".join(row[1] for row in rows) == result["text"]
+    assert [float(row[0]) for row in rows] == pytest.approx(result["logprobs"], abs=1e-4)
 
 
 @pytest.mark.parametrize("draft", ["ngram", "small", "large"])
-def test_a_draft_changes_no_text_and_its_guesses_are_counted(
-    qkv, writers: Path, draft: str
-) -> None:
-    given = ("generate", writers / "large", "abcabc", "--temperature", 0, "--max-tokens", 40)
-    name = draft if draft == "ngram" else writers / draft
-    code, out, err = qkv(*given, "--draft", name)
-    assert (code, out) == (0, qkv(*given)[1])
+def test_a_draft_changes_no_text_and_its_guesses_are_counted(qkv, models: Path, draft: str) -> None:
+    arguments = ("generate", models / "large", "abcabc", "--temperature", 0, "--max-tokens", 40)
+    name = draft if draft == "ngram" else models / draft
+    code, out, err = qkv(*arguments, "--draft", name)
+    assert (code, out) == (0, qkv(*arguments)[1])
     assert err.startswith("draft: ")
     if draft == "large":
         assert err.endswith("100%\n")
@@ -197,10 +195,10 @@ def test_a_draft_changes_no_text_and_its_guesses_are_counted(
 
 def test_a_story_from_published_weights(qkv, shared: Path) -> None:
     story = shared / "models" / "stories260K"
-    told = json.loads((story / "stories260K_greedy.json").read_text("utf-8"))
+    expected = json.loads((story / "stories260K_greedy.json").read_text("utf-8"))
     code, out, _ = qkv("generate", story, "", "--temperature", 0, "--max-tokens", 200)
     assert code == 0
-    assert out == told["text"].removeprefix(" ") + "\n"
+    assert out == expected["text"].removeprefix(" ") + "\n"
 
 
 MISTAKES = {
@@ -222,19 +220,19 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("arguments", MISTAKES, ids=lambda given: " ".join(given)[:30])
-def test_a_mistake_is_one_line(qkv, writers: Path, arguments: tuple[str, ...]) -> None:
-    code, out, err = qkv("generate", writers / "large", *arguments)
+@pytest.mark.parametrize("arguments", MISTAKES, ids=lambda arguments: " ".join(arguments)[:30])
+def test_a_mistake_is_one_line(qkv, models: Path, arguments: tuple[str, ...]) -> None:
+    code, out, err = qkv("generate", models / "large", *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("qkv: ")
     assert err.count("\n") == 1
     assert MISTAKES[arguments] in err
 
 
-def test_a_draft_with_other_tokens_is_refused(qkv, writers: Path, tmp_path: Path) -> None:
-    other = Bundle.load(writers / "small")
+def test_a_draft_with_other_tokens_is_refused(qkv, models: Path, tmp_path: Path) -> None:
+    other = Bundle.load(models / "small")
     Bundle(other.model, Tokenizer.train("characters", [LETTERS.upper()], 29)).save(tmp_path / "b")
-    code, _, err = qkv("generate", writers / "large", "cab", "--seed", 1, "--draft", tmp_path / "b")
+    code, _, err = qkv("generate", models / "large", "cab", "--seed", 1, "--draft", tmp_path / "b")
     assert code == 2
     assert "a draft must share its tokenizer" in err
 

@@ -16,8 +16,8 @@ COMMANDS = {**typer.main.get_command(app).commands, "doctor": typer.main.get_com
 
 def examples(name: str) -> list[str]:
     page = COMMANDS[name].help or ""
-    _, _, shown = page.partition("Examples:\n")
-    lines = [line.strip() for line in shown.split("\n")]
+    _, _, section = page.partition("Examples:\n")
+    lines = [line.strip() for line in section.split("\n")]
     return [line[line.index("qkv ") :] for line in lines if "qkv " in line]
 
 

@@ -24,7 +24,7 @@ from qkv.model import (
 from qkv.text import Tokenizer
 
 Qkv = Callable[..., tuple[int, str, str]]
-READER = Tokenizer.train("bytes", ["a"], 300)
+TOKENIZER = Tokenizer.train("bytes", ["a"], 300)
 LONG = "many more letters than thirty-one, which is too long"
 
 FILES: dict[str, bytes] = {
@@ -66,41 +66,41 @@ def save(name: Path, kind: object, **options: object) -> None:
         feed_forward=ReLU(width=17),
         position=Rope(),
     )
-    table = Embedding(vocabulary=READER.vocab_size)
+    table = Embedding(vocabulary=TOKENIZER.vocab_size)
     sides = {
         EncoderOnly: {"encoder": stack},
         DecoderOnly: {"decoder": stack},
         EncoderDecoder: {"encoder": stack, "decoder": stack},
     }
     model = build(kind(length=31, embedding=table, **sides[kind], **options))  # type: ignore
-    Bundle(model, None if name.name == "mute" else READER).save(name)
+    Bundle(model, None if name.name == "mute" else TOKENIZER).save(name)
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a small model for each job, and with files in every bad state."""
-    place = tmp_path_factory.mktemp("desk")
+    path = tmp_path_factory.mktemp("desk")
     for name, content in FILES.items():
-        (place / name).parent.mkdir(exist_ok=True)
-        (place / name).write_bytes(content)
-    (place / "hollow").mkdir()
-    save(place / "runs/labels", EncoderOnly, output=Classify(labels=("bad", "good")))
-    save(place / "runs/vectors", EncoderOnly, output=TextVector())
-    save(place / "runs/masked", EncoderOnly, output=MaskedToken())
-    save(place / "runs/writer", DecoderOnly)
-    save(place / "runs/translator", EncoderDecoder)
-    save(place / "runs/mute", DecoderOnly)
-    return place
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_bytes(content)
+    (path / "hollow").mkdir()
+    save(path / "runs/labels", EncoderOnly, output=Classify(labels=("bad", "good")))
+    save(path / "runs/vectors", EncoderOnly, output=TextVector())
+    save(path / "runs/masked", EncoderOnly, output=MaskedToken())
+    save(path / "runs/writer", DecoderOnly)
+    save(path / "runs/translator", EncoderDecoder)
+    save(path / "runs/mute", DecoderOnly)
+    return path
 
 
 @pytest.fixture(autouse=True)
-def at_the_desk(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(desk)
+def in_workspace(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workspace)
 
 
-def refused(said: tuple[int, str, str]) -> str:
+def error_line(output: tuple[int, str, str]) -> str:
     """The one line of an answer that refuses."""
-    code, out, err = said
+    code, out, err = output
     assert (code, out) == (2, ""), err
     assert err.startswith("qkv: ")
     assert err.count("\n") == 1
@@ -130,12 +130,12 @@ NO_MODEL = {
 }
 
 
-@pytest.mark.parametrize("place", NO_MODEL)
-def test_a_place_without_a_model_is_told_for_what_it_is(qkv: Qkv, place: str) -> None:
-    assert NO_MODEL[place] in refused(qkv("inspect", place))
+@pytest.mark.parametrize("path", NO_MODEL)
+def test_a_place_without_a_model_is_told_for_what_it_is(qkv: Qkv, path: str) -> None:
+    assert NO_MODEL[path] in error_line(qkv("inspect", path))
 
 
-OPENING = {
+MODEL_COMMANDS = {
     "evaluate": ("good.txt",),
     "generate": ("a",),
     "classify": ("a",),
@@ -148,10 +148,10 @@ OPENING = {
 }
 
 
-@pytest.mark.parametrize("command", OPENING)
+@pytest.mark.parametrize("command", MODEL_COMMANDS)
 def test_every_command_that_opens_a_model_says_the_same(qkv: Qkv, command: str) -> None:
-    answer = refused(qkv(command, "runs/vectrs", *OPENING[command]))
-    assert 'did you mean "runs/vectors"?' in answer
+    message = error_line(qkv(command, "runs/vectrs", *MODEL_COMMANDS[command]))
+    assert 'did you mean "runs/vectors"?' in message
 
 
 # What is asked of a model of another job, and the command that suits it.
@@ -176,13 +176,15 @@ OTHER_JOB = {
 }
 
 
-@pytest.mark.parametrize("asked", OTHER_JOB, ids=" ".join)
-def test_a_model_of_another_job_is_sent_to_its_command(qkv: Qkv, asked: tuple[str, str]) -> None:
-    assert OTHER_JOB[asked] in refused(qkv(*asked, "a"))
+@pytest.mark.parametrize("arguments", OTHER_JOB, ids=" ".join)
+def test_a_model_of_another_job_is_sent_to_its_command(
+    qkv: Qkv, arguments: tuple[str, str]
+) -> None:
+    assert OTHER_JOB[arguments] in error_line(qkv(*arguments, "a"))
 
 
 def test_a_model_without_vectors_makes_no_clusters(qkv: Qkv) -> None:
-    assert "use qkv generate" in refused(qkv("cluster", "runs/writer", "good.txt"))
+    assert "use qkv generate" in error_line(qkv("cluster", "runs/writer", "good.txt"))
 
 
 # Data for training; the words that come before are those of the job.
@@ -239,12 +241,12 @@ TRAINING = {
 @pytest.mark.parametrize("line", TRAINING)
 @pytest.mark.parametrize("command", ["train", "plan"])
 def test_data_that_cannot_be_learnt_from_is_told_why(qkv: Qkv, command: str, line: str) -> None:
-    place = ["-o", "new"] if command == "train" else []
-    assert TRAINING[line] in refused(qkv(command, *line.split(), *place))
+    path = ["-o", "new"] if command == "train" else []
+    assert TRAINING[line] in error_line(qkv(command, *line.split(), *path))
     assert not Path("new").exists()
 
 
-ASKED = {
+INVALID_ARGUMENTS = {
     ("generate", "runs/writer", LONG): "prompt has 52 tokens but the model reads at most 31; short",
     ("generate", "runs/writer", "a", "--truncate", "right"): 'only "left" is known',
     ("generate", "runs/writer", "a", "--temperature", "-1"): "must be 0 (greedy) or above",
@@ -309,9 +311,9 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("arguments", ASKED, ids=" ".join)
+@pytest.mark.parametrize("arguments", INVALID_ARGUMENTS, ids=" ".join)
 def test_what_cannot_be_done_is_told_with_what_can(qkv: Qkv, arguments: tuple[str, ...]) -> None:
-    assert ASKED[arguments] in refused(qkv(*arguments))
+    assert INVALID_ARGUMENTS[arguments] in error_line(qkv(*arguments))
 
 
 def test_files_that_were_in_the_way_are_as_they_were() -> None:
@@ -326,7 +328,7 @@ def test_nothing_to_answer_is_no_error_but_is_said(qkv: Qkv, command: str) -> No
 
 
 # What typer cannot understand, said by us; see `usage_error_message`.
-TYPED = {
+USAGE_ERRORS = {
     "train": "as in: qkv train language book.txt -o runs/book",
     "train language": "as in: qkv train language book.txt",
     "data": "as in: qkv data language -o python.txt",
@@ -345,11 +347,11 @@ TYPED = {
 }
 
 
-@pytest.mark.parametrize("line", TYPED)
+@pytest.mark.parametrize("line", USAGE_ERRORS)
 def test_a_line_that_cannot_be_understood_is_answered_with_what_could(line: str) -> None:
     with pytest.raises(ClickException) as error:
         app(line.split(), standalone_mode=False)
-    said = usage_error_message(error.value, line.split())
-    assert TYPED[line] in said
-    assert "\n" not in said
-    assert "Input should" not in said
+    output = usage_error_message(error.value, line.split())
+    assert USAGE_ERRORS[line] in output
+    assert "\n" not in output
+    assert "Input should" not in output

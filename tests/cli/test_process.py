@@ -32,46 +32,48 @@ def test_importing_the_package_is_cheap() -> None:
 
 @pytest.mark.parametrize("code", ["import qkv", "import qkv.cli.app", "import qkv; dir(qkv)"])
 def test_torch_is_not_imported_before_it_is_needed(code: str) -> None:
-    look = f"{code}; import sys; print({{'torch', 'numpy', 'pydantic'}} & sys.modules.keys())"
-    ran = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "set()"
+    script = f"{code}; import sys; print({{'torch', 'numpy', 'pydantic'}} & sys.modules.keys())"
+    process = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == "set()"
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"'{QKV}' explain | head -n 1"
-    ran = subprocess.run(
+    process = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True
     )
-    assert ran.returncode == 0
-    assert ran.stderr == ""
+    assert process.returncode == 0
+    assert process.stderr == ""
 
 
 def test_a_terminal_without_unicode_still_gets_an_answer() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    ran = subprocess.run(
+    process = subprocess.run(
         [QKV, "explain", "--steps", "scores"], capture_output=True, env=environment
     )
-    assert ran.returncode == 0
-    assert b"write matches" in ran.stdout.replace(b"*", b"")
+    assert process.returncode == 0
+    assert b"write matches" in process.stdout.replace(b"*", b"")
 
 
 def test_a_terminal_without_a_minus_sign_gets_a_hyphen() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
     command = [QKV, "explain", "--steps", "scores"]
-    ran = subprocess.run(command, capture_output=True, env=environment)
-    assert b"-0.0939   0.0619  -0.6198" in ran.stdout
-    assert b"?" not in ran.stdout
+    process = subprocess.run(command, capture_output=True, env=environment)
+    assert b"-0.0939   0.0619  -0.6198" in process.stdout
+    assert b"?" not in process.stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_is_one_clear_line() -> None:
     with Path("/dev/full").open("w") as full:
-        ran = subprocess.run([QKV, "explain"], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert ran.returncode == 2
-    assert ran.stderr == "qkv: cannot write the output: No space left on device\n"
+        process = subprocess.run([QKV, "explain"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert process.returncode == 2
+    assert process.stderr == "qkv: cannot write the output: No space left on device\n"
 
 
-def _hear_interrupts() -> None:
+def _reset_sigint() -> None:
     """A shell's background job ignores them, and its children would too."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -79,12 +81,10 @@ def _hear_interrupts() -> None:
 def test_an_interrupt_exits_130(tmp_path: Path) -> None:
     pipe = subprocess.PIPE
     command = [QKV, "tour", "--quick", "-o", tmp_path / "tour"]
-    with subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, preexec_fn=_hear_interrupts
-    ) as running:
-        assert running.stdout is not None
-        running.stdout.readline()  # it has started
-        running.send_signal(signal.SIGINT)
-        _, errors = running.communicate(timeout=60)
-    assert running.returncode == 130
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, preexec_fn=_reset_sigint) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has started
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
     assert b"Traceback" not in errors

@@ -66,13 +66,13 @@ MODEL = make_model()
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("models") / "letters"
-    Bundle(MODEL, LETTERS).save(place)
-    return place
+    path = tmp_path_factory.mktemp("models") / "letters"
+    Bundle(MODEL, LETTERS).save(path)
+    return path
 
 
-def expected(*texts: str, **asked: int) -> list[str]:
-    return [found.text for found in translate(MODEL, LETTERS, texts, **asked)]  # type: ignore[arg-type]
+def expected(*texts: str, **options: int) -> list[str]:
+    return [results.text for results in translate(MODEL, LETTERS, texts, **options)]  # type: ignore[arg-type]
 
 
 def test_one_line_a_text_in_their_order(qkv: Program, bundle: Path) -> None:
@@ -94,22 +94,22 @@ def test_json_has_the_fields_of_the_design(qkv: Program, bundle: Path) -> None:
 
 def test_the_best_are_numbered_for_people(qkv: Program, bundle: Path) -> None:
     code, out, _ = qkv("translate", bundle, "abc", "--best", 3)
-    (found,) = translate(MODEL, LETTERS, ["abc"], best=3)
+    (results,) = translate(MODEL, LETTERS, ["abc"], best=3)
     assert code == 0
     rows = [row.split(maxsplit=2) for row in out.splitlines()]
     assert [row[0] for row in rows] == ["1", "2", "3"]
-    assert [float(row[1]) for row in rows] == [round(w.score, 3) for w in found.alternatives]
-    for row, way in zip(out.splitlines(), found.alternatives, strict=True):
-        assert row.endswith(f"  {way.text}")
+    assert [float(row[1]) for row in rows] == [round(w.score, 3) for w in results.alternatives]
+    for row, hypothesis in zip(out.splitlines(), results.alternatives, strict=True):
+        assert row.endswith(f"  {hypothesis.text}")
 
 
 def test_the_best_are_alternatives_in_json(qkv: Program, bundle: Path) -> None:
     code, out, _ = qkv("translate", bundle, "abc", "--best", 5, "--json")
-    said = json.loads(out)
+    fields = json.loads(out)
     assert code == 0
-    assert len(said["alternatives"]) == 5  # more than the usual beams: as many are followed
-    assert said["alternatives"][0] == {k: said[k] for k in ("text", "score", "stop_reason")}
-    scores = [way["score"] for way in said["alternatives"]]
+    assert len(fields["alternatives"]) == 5  # more than the usual beams: as many are followed
+    assert fields["alternatives"][0] == {k: fields[k] for k in ("text", "score", "stop_reason")}
+    scores = [hypothesis["score"] for hypothesis in fields["alternatives"]]
     assert scores == sorted(scores, reverse=True)
 
 
@@ -119,16 +119,16 @@ def test_options_reach_the_search(qkv: Program, bundle: Path) -> None:
         _, out, _ = qkv(
             "translate", bundle, *texts, "--beams", beams, "--length-penalty", penalty, "--json"
         )
-        found = translate(MODEL, LETTERS, texts, beams=beams, length_penalty=penalty)
-        said = [json.loads(line) for line in out.splitlines()]
-        assert [s["text"] for s in said] == [f.text for f in found]
-        assert [s["score"] for s in said] == pytest.approx([f.score for f in found], abs=1e-4)
+        results = translate(MODEL, LETTERS, texts, beams=beams, length_penalty=penalty)
+        fields = [json.loads(line) for line in out.splitlines()]
+        assert [s["text"] for s in fields] == [f.text for f in results]
+        assert [s["score"] for s in fields] == pytest.approx([f.score for f in results], abs=1e-4)
 
 
 def test_a_file_is_answered_line_by_line(qkv: Program, bundle: Path, tmp_path: Path) -> None:
     """More lines than are answered together at first, blank ones and odd breaks among them."""
-    draws = random.Random(0)
-    texts = ["".join(draws.choices("abcdefgh", k=draws.randint(0, 9))) for _ in range(61)]
+    rng = random.Random(0)
+    texts = ["".join(rng.choices("abcdefgh", k=rng.randint(0, 9))) for _ in range(61)]
     (tmp_path / "in.txt").write_bytes("\r\n".join(texts).encode())
     code, out, _ = qkv("translate", bundle, "--file", tmp_path / "in.txt", "--beams", 2)
     assert code == 0
@@ -139,13 +139,13 @@ def test_standard_input_is_answered_while_it_is_read(
     qkv: Program, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first answers are there before the last text is given."""
-    written: list[int] = []
+    lines_written: list[int] = []
     real = command.typer.echo
-    monkeypatch.setattr(command.typer, "echo", lambda line: (written.append(1), real(line)))
+    monkeypatch.setattr(command.typer, "echo", lambda line: (lines_written.append(1), real(line)))
 
     class Lines(io.BytesIO):
         def __next__(self) -> bytes:
-            assert self.tell() == 0 or self.tell() < 4 * command.FIRST_BATCH or written
+            assert self.tell() == 0 or self.tell() < 4 * command.FIRST_BATCH or lines_written
             return super().__next__()
 
     class Stdin:
@@ -202,31 +202,31 @@ def test_translations_that_were_stopped_are_counted(
 
 
 def test_the_alignment_is_a_table_or_json(qkv: Program, bundle: Path) -> None:
-    (found,) = translate(MODEL, LETTERS, ["abc de"], alignment=True)
-    assert found.alignment
+    (results,) = translate(MODEL, LETTERS, ["abc de"], alignment=True)
+    assert results.alignment
     code, out, _ = qkv("translate", bundle, "abc de", "--alignment")
     head, *rows = out.splitlines()
-    assert (code, head) == (0, found.text)
+    assert (code, head) == (0, results.text)
     assert [word for row in rows for word in row.split()] == [
         word
-        for target, links in groupby(found.alignment, key=lambda link: link.target)
+        for target, links in groupby(results.alignment, key=lambda link: link.target)
         for word in (
             target.text,
             *(part for link in links for part in (link.source.text, f"{link.weight:.2f}")),
         )
     ]
-    said = json.loads(qkv("translate", bundle, "abc de", "--alignment", "--json")[1])
-    for link in said["alignment"]:
+    fields = json.loads(qkv("translate", bundle, "abc de", "--alignment", "--json")[1])
+    for link in fields["alignment"]:
         assert list(link) == ["source", "target", "weight", "source_span", "target_span"]
-        assert said["source"][slice(*link["source_span"])] == link["source"]
-        assert said["text"][slice(*link["target_span"])] == link["target"]
-    assert len(said["alignment"]) == len(found.alignment)
+        assert fields["source"][slice(*link["source_span"])] == link["source"]
+        assert fields["text"][slice(*link["target_span"])] == link["target"]
+    assert len(fields["alignment"]) == len(results.alignment)
     other = json.loads(qkv("translate", bundle, "abc de", "--alignment", "--layer", 1, "--json")[1])
-    assert other["text"] == said["text"]
-    assert other["alignment"] != said["alignment"]
+    assert other["text"] == fields["text"]
+    assert other["alignment"] != fields["alignment"]
 
 
-OTHERS = {
+OTHER_MODELS = {
     "a decoder, which generates text": (
         DecoderOnly(length=LENGTH, embedding=TABLE, decoder=STACK),
         "qkv generate",
@@ -244,17 +244,17 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("what", OTHERS)
+@pytest.mark.parametrize("what", OTHER_MODELS)
 def test_another_family_is_named_with_the_command_that_suits_it(
     qkv: Program, tmp_path: Path, what: str
 ) -> None:
-    config, suits = OTHERS[what]
+    config, command_name = OTHER_MODELS[what]
     Bundle(build(config, seed=1), LETTERS).save(tmp_path / "model")
     code, out, err = qkv("translate", tmp_path / "model", "abc")
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert what in err
-    assert suits in err
+    assert command_name in err
 
 
 MISTAKES = {

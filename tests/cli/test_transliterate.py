@@ -19,9 +19,9 @@ def public(shared: Path) -> Arabic:
 
 @pytest.fixture(scope="module")
 def bundle(public: Arabic, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("models") / "arabic"
-    Bundle(public.model, public.tokenizer).save(place)
-    return place
+    path = tmp_path_factory.mktemp("models") / "arabic"
+    Bundle(public.model, public.tokenizer).save(path)
+    return path
 
 
 def lines(out: str) -> list[dict[str, object]]:
@@ -32,11 +32,11 @@ def test_greedy_it_writes_the_published_letters(qkv: Program, public: Arabic, bu
     code, out, _ = qkv(
         "translate", bundle, *public.sources, "--beams", 1, "--length-penalty", 0, "--json"
     )
-    found, expected = lines(out), public.expected
+    results, expected = lines(out), public.expected
     assert code == 0
-    assert [f["text"] for f in found] == [case["greedy"].replace(" ", "") for case in expected]
+    assert [f["text"] for f in results] == [case["greedy"].replace(" ", "") for case in expected]
     scores = [case["greedy_logprob_sum"] for case in expected]
-    assert [f["score"] for f in found] == pytest.approx(scores, abs=1e-3)
+    assert [f["score"] for f in results] == pytest.approx(scores, abs=1e-3)
 
 
 def test_with_four_beams_it_finds_the_published_four(
@@ -46,12 +46,16 @@ def test_with_four_beams_it_finds_the_published_four(
         "translate", bundle, *public.sources, "--beams", 4, "--best", 4, "--alignment", "--json"
     )
     assert code == 0
-    for found, case in zip(lines(out), public.expected, strict=True):
-        ways = found["alternatives"]
-        assert isinstance(ways, list)
-        assert [way["text"] for way in ways] == [text.replace(" ", "") for text in case["beam4"]]
-        assert [way["score"] for way in ways] == pytest.approx(case["beam4_scores"], abs=1e-3)
-        assert found["alignment"]
+    for results, case in zip(lines(out), public.expected, strict=True):
+        hypotheses = results["alternatives"]
+        assert isinstance(hypotheses, list)
+        assert [hypothesis["text"] for hypothesis in hypotheses] == [
+            text.replace(" ", "") for text in case["beam4"]
+        ]
+        assert [hypothesis["score"] for hypothesis in hypotheses] == pytest.approx(
+            case["beam4_scores"], abs=1e-3
+        )
+        assert results["alignment"]
 
 
 @pytest.mark.slow

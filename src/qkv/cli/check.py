@@ -27,7 +27,7 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     threads: Threads = None,
 ) -> None:
-    """Check the invariants that hold for every model, and locate the first violation.
+    """Check the invariants of a model; locate the first violation.
 
     No future leak; padding, batching, caches and packing do not change outputs; the fast kernel of
     every layer matches its definition; gradients accumulate and none is missing; saved weights load

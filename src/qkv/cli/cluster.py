@@ -55,7 +55,6 @@ def cluster(
 ) -> None:
     """Cluster the texts of a file by meaning, and name each cluster.
 
-    \b
     Without -k, the largest number of clusters is used on which two samples of the texts agree
     about as well as on any other. Names are the words that distinguish a cluster; the medoid is the
     text nearest its centre; the distance of a text is 1 − cosine to its centre.

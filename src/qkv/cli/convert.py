@@ -27,7 +27,7 @@ def import_(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the import card as JSON.")] = False,
 ) -> None:
-    """Convert a public checkpoint to a bundle, and print what was imported.
+    """Convert a public checkpoint to a bundle.
 
     A tensor that is missing, unexpected or of another shape is an error that names it. No code
     from the directory is run, no pickle is read, nothing is downloaded. Every command also takes a
@@ -80,10 +80,11 @@ def export(
         ),
     ] = "hf",
 ) -> None:
-    """Write a model as a public checkpoint that other programs load with the same outputs.
+    """Write a model as a public checkpoint.
 
-    The first format that can express the model is used; where none can, the error names what
-    cannot be expressed. Encoders that embed texts also load in sentence-transformers.
+    Other programs load it, with the same outputs. The first format that can express the model is
+    used; where none can, the error names what cannot be expressed. Encoders that embed texts also
+    load in sentence-transformers.
 
     \b
     Examples:

@@ -26,7 +26,7 @@ def data(
     ],
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write one of the built-in corpora to a file; nothing is downloaded.
+    """Write a built-in corpus to a file; nothing is downloaded.
 
     \b
     language    documentation that ships inside Python: topics and docstrings

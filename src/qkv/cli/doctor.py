@@ -47,7 +47,7 @@ CPU_INDEX = " --index-url https://download.pytorch.org/whl/cpu"
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> int:
-    """Check this machine: hardware, packages and speed, and what is missing for what.
+    """Check this machine: hardware, packages and speed.
 
     Speeds are measured for about two seconds. The exit code is 1 if something that qkv needs is
     broken. What only some files or tools need is listed with the command that installs it.

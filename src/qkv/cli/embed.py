@@ -54,7 +54,9 @@ def embed(
     compile_: Compile = False,
     threads: Threads = None,
 ) -> None:
-    """Compute a vector of length 1 for each text; the dot product of two is their cosine.
+    """Compute a vector for each text.
+
+    Vectors have length 1, so that the dot product of two is their cosine.
 
     \b
     Examples:

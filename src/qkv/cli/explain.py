@@ -136,7 +136,7 @@ def explain(
     format: FormatOption = None,
     json: JsonFormat = False,
 ) -> int:
-    """Walk through attention step by step, with every number and where it comes from.
+    """Walk through attention step by step, with every number.
 
     Without options: the worked example "Write a poem". A number that a calculator computes
     differently from the rounded ones on the page is marked, with both values. With --model: the

@@ -29,7 +29,9 @@ def inspect(
         typer.Option("--json", help="One JSON object; with --heads one for each head."),
     ] = False,
 ) -> None:
-    """Print the card of a model: shape, parameters, tokenizer, metrics and provenance.
+    """Print the card of a model.
+
+    Its shape, parameters, tokenizer, metrics and provenance.
 
     With --heads: what each attention head attends to (the previous token, the first one, the same
     one, what followed it last time (induction), a fixed distance, everything), how much its

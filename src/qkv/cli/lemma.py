@@ -14,7 +14,9 @@ def lemma(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Show that q·k has mean 0 and variance d_k, and what dividing by √d_k prevents.
+    """Measure why attention divides by √d_k.
+
+    The variance of q·k is d_k: without the division, softmax saturates.
 
     \b
     Examples:

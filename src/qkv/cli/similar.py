@@ -30,13 +30,12 @@ def similar(
     compile_: Compile = False,
     threads: Threads = None,
 ) -> None:
-    """Compare two texts: the cosine of their vectors, and which pairs of words add up to it.
+    """Compare two texts: their cosine, and the words behind it.
 
-    \b
-    The contributions of all pairs, special tokens such as [CLS] included, sum to the cosine. The
-    strongest come first; a negative one pulls the texts apart. As a test of faithfulness, the words
-    whose pairs contribute most are then deleted, and as many random ones: the last lines state how
-    far to trust the contributions, and what they do not show.
+    The contributions of all pairs of words, special tokens such as [CLS] included, sum to the
+    cosine. The strongest come first; a negative one pulls the texts apart. As a test of
+    faithfulness, the words whose pairs contribute most are then deleted, and as many random ones:
+    the last lines state how far to trust the contributions, and what they do not show.
 
     \b
     Examples:

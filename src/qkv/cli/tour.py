@@ -43,11 +43,12 @@ def tour(
         ),
     ] = "cpu",
 ) -> None:
-    """Train three small models on built-in data, evaluate, explain and check them: a first look.
+    """Train, evaluate and explain three small models: a first look.
 
-    An encoder (sentiment), a decoder (language) and an encoder–decoder (translation) are trained
-    in about two minutes on two cores. After an interruption the same command continues where it
-    stopped. The result is three bundles that every other command can use, and a page with plots.
+    On built-in data, an encoder (sentiment), a decoder (language) and an encoder–decoder
+    (translation) are trained in about two minutes on two cores. After an interruption the same
+    command continues where it stopped. The result is three bundles that every other command can
+    use, and a page with plots.
 
     \b
     Examples:
