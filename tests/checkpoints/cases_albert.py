@@ -17,8 +17,8 @@ SIZES = {
 }
 
 
-def albert(model: str, **given: object) -> Peer:
-    return Peer(model, "AlbertConfig", SIZES | given)
+def albert(model: str, **overrides: object) -> Peer:
+    return Peer(model, "AlbertConfig", SIZES | overrides)
 
 
 CASES = {

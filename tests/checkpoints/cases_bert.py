@@ -15,8 +15,8 @@ SIZES = {
 LABELS = {"id2label": {0: "sad", 1: "glad", 2: "mad"}, "label2id": {"sad": 0, "glad": 1, "mad": 2}}
 
 
-def bert(model: str, **given: object) -> Peer:
-    return Peer(model, "BertConfig", SIZES | given)
+def bert(model: str, **overrides: object) -> Peer:
+    return Peer(model, "BertConfig", SIZES | overrides)
 
 
 CASES = {

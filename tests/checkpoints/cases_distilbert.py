@@ -14,8 +14,8 @@ SIZES = {
 }
 
 
-def distilbert(model: str, **given: object) -> Peer:
-    return Peer(model, "DistilBertConfig", SIZES | given)
+def distilbert(model: str, **overrides: object) -> Peer:
+    return Peer(model, "DistilBertConfig", SIZES | overrides)
 
 
 CASES = {

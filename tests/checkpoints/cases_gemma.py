@@ -24,18 +24,18 @@ TWICE = {
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-def gemma(**given: object) -> Peer:
-    return Peer("GemmaForCausalLM", "GemmaConfig", SIZES | given)
+def gemma(**overrides: object) -> Peer:
+    return Peer("GemmaForCausalLM", "GemmaConfig", SIZES | overrides)
 
 
-def gemma2(**given: object) -> Peer:
+def gemma2(**overrides: object) -> Peer:
     later = {"sliding_window": 5, "query_pre_attn_scalar": 8}
-    return Peer("Gemma2ForCausalLM", "Gemma2Config", SIZES | later | given)
+    return Peer("Gemma2ForCausalLM", "Gemma2Config", SIZES | later | overrides)
 
 
-def gemma3(**given: object) -> Peer:
+def gemma3(**overrides: object) -> Peer:
     later = {"sliding_window": 4, "num_hidden_layers": 7, "query_pre_attn_scalar": 8}
-    return Peer("Gemma3ForCausalLM", "Gemma3TextConfig", SIZES | later | given)
+    return Peer("Gemma3ForCausalLM", "Gemma3TextConfig", SIZES | later | overrides)
 
 
 CASES = {

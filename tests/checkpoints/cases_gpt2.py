@@ -13,8 +13,8 @@ SIZES = {
 }
 
 
-def gpt2(**given: object) -> Peer:
-    return Peer("GPT2LMHeadModel", "GPT2Config", SIZES | given)
+def gpt2(**overrides: object) -> Peer:
+    return Peer("GPT2LMHeadModel", "GPT2Config", SIZES | overrides)
 
 
 CASES = {

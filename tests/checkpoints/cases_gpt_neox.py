@@ -20,8 +20,8 @@ STRETCHED = {
 }
 
 
-def neox(**given: object) -> Peer:
-    return Peer("GPTNeoXForCausalLM", "GPTNeoXConfig", SIZES | given)
+def neox(**overrides: object) -> Peer:
+    return Peer("GPTNeoXForCausalLM", "GPTNeoXConfig", SIZES | overrides)
 
 
 CASES = {

@@ -30,8 +30,8 @@ YARN = {
 }
 
 
-def llama(**given: object) -> Peer:
-    return Peer("LlamaForCausalLM", "LlamaConfig", SIZES | given)
+def llama(**overrides: object) -> Peer:
+    return Peer("LlamaForCausalLM", "LlamaConfig", SIZES | overrides)
 
 
 CASES = {

@@ -21,8 +21,8 @@ SIZES = {
 BIASES = {"norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True}
 
 
-def modernbert(model: str, **given: object) -> Peer:
-    return Peer(model, "ModernBertConfig", SIZES | given)
+def modernbert(model: str, **overrides: object) -> Peer:
+    return Peer(model, "ModernBertConfig", SIZES | overrides)
 
 
 CASES = {

