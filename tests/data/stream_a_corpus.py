@@ -11,9 +11,9 @@ from qkv.text import Tokenizer
 def peak() -> int:
     """The most memory this process ever had, in bytes."""
     status = Path("/proc/self/status").read_text()
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    assert found
-    return int(found[1]) * 1024
+    match = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert match
+    return int(match[1]) * 1024
 
 
 if __name__ == "__main__":
@@ -22,8 +22,8 @@ if __name__ == "__main__":
     tokenizer.encode("warm")
     before = peak()
     documents = Documents([corpus])
-    training, held_out = split_documents(documents, fraction=0.25, seed=3)
+    train, validation = split_documents(documents, fraction=0.25, seed=3)
     tokens = sum(
-        len(encode(side, tokenizer, side.key, folder=cache).ids) for side in (training, held_out)
+        len(encode(side, tokenizer, side.key, folder=cache).ids) for side in (train, validation)
     )
     print(documents.documents, documents.characters, tokens, peak() - before)

@@ -42,10 +42,10 @@ def test_they_are_what_read_texts_reads_however_often_they_are_read(files: list[
 
 
 def test_a_long_text_comes_in_pieces_and_a_row_in_one(files: list[Path]) -> None:
-    pieces = list(Documents(files))
-    assert sum(piece.document == 0 for piece in pieces) > 2
-    assert [piece.document for piece in pieces if piece.last] == list(range(8))
-    assert all(b.document - a.document == a.last for a, b in pairwise(pieces))
+    chunks = list(Documents(files))
+    assert sum(chunk.document == 0 for chunk in chunks) > 2
+    assert [chunk.document for chunk in chunks if chunk.last] == list(range(8))
+    assert all(b.document - a.document == a.last for a, b in pairwise(chunks))
 
 
 def test_texts_in_memory_have_the_same_face_and_the_same_name(files: list[Path]) -> None:
@@ -65,7 +65,7 @@ def test_the_name_tells_where_one_document_ends_and_the_next_begins() -> None:
 
 def test_a_column_can_be_asked_for_of_tables_only(files: list[Path], tmp_path: Path) -> None:
     table = put(tmp_path, "t.csv", "body,title\nlong,short\n")
-    assert [piece.text for piece in Documents([table], text="body")] == ["long"]
+    assert [chunk.text for chunk in Documents([table], text="body")] == ["long"]
     with pytest.raises(DataError, match=r"a\.txt is plain text and has no column body"):
         Documents([table, files[0]], text="body")
 
@@ -114,19 +114,19 @@ def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
 def test_several_documents_are_parted_as_split_does(
     texts: list[str], fraction: float, seed: int
 ) -> None:
-    training, held_out = split_documents(Documents.of(texts), fraction, seed)
+    train, validation = split_documents(Documents.of(texts), fraction, seed)
     for _ in range(2):
-        assert ([*join_chunks(training)], [*join_chunks(held_out)]) == split(texts, seed, fraction)
+        assert ([*join_chunks(train)], [*join_chunks(validation)]) == split(texts, seed, fraction)
 
 
 @given(text=st.text("ab \n", min_size=1, max_size=99), fraction=st.floats(1e-18, 0.9999))
 def test_the_end_of_an_only_document_is_held_out_to_the_character(
     text: str, fraction: float
 ) -> None:
-    training, held_out = split_documents(Documents.of([text]), fraction, seed=3)
+    train, validation = split_documents(Documents.of([text]), fraction, seed=3)
     cut = int(len(text) * (1.0 - fraction))
-    assert [*join_chunks(training)] == [text[:cut]]
-    assert [*join_chunks(held_out)] == [text[cut:]]
+    assert [*join_chunks(train)] == [text[:cut]]
+    assert [*join_chunks(validation)] == [text[cut:]]
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.37, 0.5, 0.999, 1e-6])
@@ -135,19 +135,19 @@ def test_a_long_only_document_is_parted_between_and_inside_its_pieces(
 ) -> None:
     documents = Documents([put(tmp_path, "a.txt", LONG)])
     cut = int(len(LONG) * (1.0 - fraction))
-    training, held_out = split_documents(documents, fraction, seed=3)
-    assert [*join_chunks(training)] == [LONG[:cut]]
-    assert [*join_chunks(held_out)] == [LONG[cut:]]
+    train, validation = split_documents(documents, fraction, seed=3)
+    assert [*join_chunks(train)] == [LONG[:cut]]
+    assert [*join_chunks(validation)] == [LONG[cut:]]
 
 
 def test_a_cut_that_falls_between_two_pieces_leaves_no_empty_one(tmp_path: Path) -> None:
     documents = Documents([put(tmp_path, "a.txt", LONG)])
     first = len(next(iter(documents)).text)
     fraction = 1 - (first + 0.5) / len(LONG)
-    training, held_out = map(list, split_documents(documents, fraction, seed=3))
-    assert [(len(piece.text), piece.last) for piece in training] == [(first, True)]
-    assert all(piece.text for piece in held_out)
-    assert "".join(piece.text for piece in held_out) == LONG[first:]
+    train, validation = map(list, split_documents(documents, fraction, seed=3))
+    assert [(len(chunk.text), chunk.last) for chunk in train] == [(first, True)]
+    assert all(chunk.text for chunk in validation)
+    assert "".join(chunk.text for chunk in validation) == LONG[first:]
 
 
 def test_the_keys_of_parts_name_their_content() -> None:
@@ -163,10 +163,10 @@ def test_the_keys_of_parts_name_their_content() -> None:
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -1.0, float("nan")])
 @pytest.mark.parametrize("texts", [["a b"], ["a", "b"]])
 def test_a_share_that_is_none_is_refused(texts: list[str], fraction: float) -> None:
-    with pytest.raises(DataError, match="must lie between 0 and 1"):
+    with pytest.raises(DataError, match="must be between 0 and 1"):
         split_documents(Documents.of(texts), fraction, 0)
 
 
 def test_nothing_cannot_be_parted() -> None:
-    with pytest.raises(DataError, match="cannot hold anything out of 0 examples"):
+    with pytest.raises(DataError, match="cannot split 0 examples"):
         split_documents(Documents.of([]), 0.1, 0)

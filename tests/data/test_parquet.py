@@ -117,7 +117,9 @@ def test_columns_are_asked_for_by_the_names_there_are(tmp_path: Path) -> None:
 def test_a_file_that_is_no_parquet_is_one_clear_line(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"a\.parquet: it is no Parquet file, or damaged") as caught:
+    with pytest.raises(
+        DataError, match=r"a\.parquet: it is damaged or not a Parquet file"
+    ) as caught:
         read_texts([path])
     assert "\n" not in str(caught.value)
 
@@ -127,10 +129,10 @@ def test_a_file_cut_short_or_damaged_inside_is_one_clear_line(tmp_path: Path) ->
     path = put(tmp_path, {"text": texts}, compression="gzip", use_dictionary=False)
     content = path.read_bytes()
     path.write_bytes(content[:-20])
-    with pytest.raises(DataError, match="is no Parquet file, or damaged"):
+    with pytest.raises(DataError, match="is damaged or not a Parquet file"):
         read_texts([path])
     path.write_bytes(content[:100] + b"\xff" * 2_000 + content[2_100:])
-    with pytest.raises(DataError, match="is no Parquet file, or damaged") as caught:
+    with pytest.raises(DataError, match="is damaged or not a Parquet file") as caught:
         read_texts([path])
     assert "\n" not in str(caught.value)
 
@@ -160,7 +162,7 @@ def test_without_pyarrow_the_extra_is_named_and_other_tables_are_read(tmp_path: 
     )
     command = [sys.executable, "-c", script, str(path), str(tmp_path / "b.csv")]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    said = re.escape(f"reading {path} needs pyarrow; get it with: pip install pyarrow")
+    said = re.escape(f"reading {path} needs pyarrow; install it with: pip install pyarrow")
     assert re.fullmatch(rf"\['one'\]\nDataError {said}\n", done.stdout)
 
 

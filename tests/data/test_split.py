@@ -12,13 +12,13 @@ from qkv.errors import DataError
 def test_every_item_is_on_one_side_and_each_side_has_one(
     count: int, seed: int, fraction: float
 ) -> None:
-    train, held = split(range(count), seed, fraction)
-    assert sorted(train + held) == list(range(count))
+    train, validation = split(range(count), seed, fraction)
+    assert sorted(train + validation) == list(range(count))
     assert train == sorted(train)
-    assert held == sorted(held)
+    assert validation == sorted(validation)
     assert train
-    assert held
-    assert (train, held) == split(range(count), seed, fraction)
+    assert validation
+    assert (train, validation) == split(range(count), seed, fraction)
 
 
 def test_a_tenth_is_held_out_and_another_seed_holds_out_others() -> None:
@@ -32,29 +32,29 @@ def test_the_split_does_not_change_between_versions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "fraction", "said"),
+    ("items", "fraction", "message"),
     [
-        ([], 0.1, "out of 0 examples; two are needed"),
-        (["one"], 0.1, "out of 1 example; two are needed"),
-        (["a", "b"], 0.0, "between 0 and 1, not at 0.0"),
-        (["a", "b"], 1.5, "between 0 and 1, not at 1.5"),
-        (["a", "b"], float("nan"), "between 0 and 1, not at nan"),
+        ([], 0.1, "cannot split 0 examples into training and validation; give at least two"),
+        (["one"], 0.1, "cannot split 1 example into training and validation; give at least two"),
+        (["a", "b"], 0.0, "between 0 and 1, not 0.0"),
+        (["a", "b"], 1.5, "between 0 and 1, not 1.5"),
+        (["a", "b"], float("nan"), "between 0 and 1, not nan"),
     ],
 )
 def test_a_split_with_an_empty_side_is_refused(
-    items: list[str], fraction: float, said: str
+    items: list[str], fraction: float, message: str
 ) -> None:
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         split(items, 0, fraction)
 
 
 def test_leaks_are_found_whatever_their_white_space_and_told_once() -> None:
     train = ["a  good film", "a dog", "only here"]
-    held = ["the sea", " a dog\n", "a good film", "a dog", "A DOG"]
-    assert overlap(train, held) == [" a dog\n", "a good film"]
+    validation = ["the sea", " a dog\n", "a good film", "a dog", "A DOG"]
+    assert overlap(train, validation) == [" a dog\n", "a good film"]
     assert overlap(train, []) == []
 
 
 def test_leaks_may_be_looked_for_in_a_stream() -> None:
-    train, held = [f"text  {i}" for i in range(0, 1_000, 2)], [f"text {i}" for i in range(99)]
-    assert overlap(iter(train), iter(held)) == held[::2]
+    train, validation = [f"text  {i}" for i in range(0, 1_000, 2)], [f"text {i}" for i in range(99)]
+    assert overlap(iter(train), iter(validation)) == validation[::2]

@@ -134,7 +134,7 @@ def test_every_file_a_job_takes_trains_and_measures_it(job, made, qkv, tmp_path:
 REFUSED = {
     "classify from text": ("classify", txt_file, "cannot read"),
     "classify from a folder": ("classify", folder_of_texts, "is a folder; name files"),
-    "translate from text": ("translate", txt_file, "is no table"),
+    "translate from text": ("translate", txt_file, "is not a table"),
     "translate from a folder": ("translate", folder_of_texts, "is a folder; name files"),
     "classify from two files": ("classify", parallel_files, "--source is not for classify"),
 }

@@ -1,8 +1,8 @@
-"""The corpora that need no download: one for each job, made from what every machine has.
+"""Corpora that need no download, one for each task, made from what every machine has.
 
-language    documentation that ships inside Python (a list of documents)
+language    documentation that ships with Python (a list of documents)
 classify    synthetic review sentences from a grammar (labelled negative or positive)
-translate   synthetic English sentences about dates and amounts, with their German ones
+translate   synthetic English sentences about dates and amounts, with German translations
 embed       first sentences of Python's docstrings (labelled with their package)
 """
 
@@ -19,92 +19,87 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from qkv.data.files import WRITTEN, join_or
+from qkv.data.files import WRITABLE_TABLES, join_or
 from qkv.data.read import LabelledText, Pair
 from qkv.data.synthetic import reviews
 from qkv.errors import DataError, unknown
 from qkv.files import atomic_write, write_error_message
 
-# FOLDED data/docstrings: The documentation inside every Python: docstrings of the standard
-#   library, and its topics.
-#
-#   The sources are parsed, never imported, so reading them runs nothing. The same Python
-#   gives the
-#   same texts in the same order.
-
-SKIPPED = {  # tests, third-party packages, programs, and what differs between machines
+SKIPPED_DIRS = {  # tests, third-party packages, programs, and what differs between machines
     "test", "tests", "idle_test", "lib2to3", "idlelib", "turtledemo", "pydoc_data", "ensurepip",
     "site-packages", "dist-packages", "__pycache__",
 }  # fmt: skip
 
-FEWEST = 20  # docstrings a module needs to be a label
+MIN_DOCSTRINGS = 20  # of a package, to be a label
 
-Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+DocumentedNode = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
 class Docstring:
-    """One docstring, the file it stands in, and the line that opens what it documents."""
+    """One docstring, its file, and the signature of what it documents, empty for a module."""
 
     file: str
-    opening: str
+    signature: str
     text: str
 
 
 def documentation() -> list[str]:
-    """Python's topics, then one document a module: its docstrings under what they document."""
+    """Python's help topics, then one document per module: its docstrings under their signatures."""
     from pydoc_data.topics import topics
 
-    return [*_not_blank(topics[name] for name in sorted(topics)), *pages(docstrings())]
+    help_topics = [topics[name] for name in sorted(topics) if topics[name].strip()]
+    return [*help_topics, *pages(docstrings())]
 
 
 def first_sentences() -> list[LabelledText]:
-    """How each docstring begins, with the package it comes from as its label."""
+    """The first sentence of each docstring, labelled with its package."""
     return beginnings(docstrings())
 
 
 def docstrings(root: Path | None = None) -> list[Docstring]:
-    """Every docstring below that folder, by default the standard library, in order of file."""
+    """Every docstring below a folder, by default the standard library, in the order of the files.
+
+    Sources are parsed, never imported, so nothing is executed. The same Python version gives the
+    same docstrings.
+    """
     root = root or Path(sysconfig.get_path("stdlib"))
-    found = [
-        docstring
-        for path in _sources(root)
-        for docstring in _docstrings(path, path.relative_to(root).as_posix())
-    ]
-    if not found:
-        raise DataError(f"there are no Python sources in {root}; give a text file of your own")
-    return found
+    result: list[Docstring] = []
+    for path in _sources(root):
+        result += _docstrings(path, path.relative_to(root).as_posix())
+    if not result:
+        raise DataError(f"there are no Python sources in {root}; use a text file of your own")
+    return result
 
 
-def pages(found: Sequence[Docstring]) -> list[str]:
-    """One document a file."""
-    parts: dict[str, list[str]] = {}
-    for docstring in found:
-        if docstring.opening:
-            opening = f"{docstring.opening}\n"
-        else:
-            opening = ""
-        parts.setdefault(docstring.file, []).append(opening + docstring.text)
-    return ["\n\n".join(texts) + "\n" for texts in parts.values()]
+def pages(docstrings: Sequence[Docstring]) -> list[str]:
+    """One document per file."""
+    by_file: dict[str, list[str]] = {}
+    for docstring in docstrings:
+        text = docstring.text
+        if docstring.signature:
+            text = f"{docstring.signature}\n{text}"
+        by_file.setdefault(docstring.file, []).append(text)
+    return ["\n\n".join(texts) + "\n" for texts in by_file.values()]
 
 
-def beginnings(found: Sequence[Docstring]) -> list[LabelledText]:
+def beginnings(docstrings: Sequence[Docstring]) -> list[LabelledText]:
     """First sentences of three words or more that only one package uses, each once."""
-    homes: dict[str, set[str]] = {}
-    for docstring in found:
+    packages: dict[str, set[str]] = {}
+    for docstring in docstrings:
         sentence = _first_sentence(docstring.text)
         if len(sentence.split()) >= 3:
             label = docstring.file.partition("/")[0].removesuffix(".py")
-            homes.setdefault(sentence, set()).add(label)
-    only = [(text, *labels) for text, labels in homes.items() if len(labels) == 1]
-    sizes = Counter(label for _, label in only)
-    return [LabelledText(text, label) for text, label in only if sizes[label] >= FEWEST]
+            packages.setdefault(sentence, set()).add(label)
+    unique = [LabelledText(text, *labels) for text, labels in packages.items() if len(labels) == 1]
+    sizes = Counter(example.label for example in unique)
+    return [example for example in unique if sizes[example.label] >= MIN_DOCSTRINGS]
 
 
 def _sources(folder: Path) -> Iterator[Path]:
-    """Python files below the folder; site-packages, which may be huge, is not even looked at."""
+    """Python files below the folder, without descending into site-packages, which may be huge."""
     for entry in sorted(folder.iterdir()):
-        if entry.name in SKIPPED:
+        if entry.name in SKIPPED_DIRS:
             continue
         if entry.is_dir():
             yield from _sources(entry)
@@ -118,27 +113,26 @@ def _docstrings(path: Path, name: str) -> Iterator[Docstring]:
         try:
             tree = ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError):
-            return  # a file kept broken on purpose documents nothing
-    yield from _within(tree, name, owner="")
+            return  # some files are broken on purpose, as test data
+    yield from _walk(tree, name, owner="")
 
 
-def _within(node: ast.AST, name: str, owner: str) -> Iterator[Docstring]:
+def _walk(node: ast.AST, name: str, owner: str) -> Iterator[Docstring]:
     """The docstring of the node, then those of everything defined in it."""
-    if isinstance(node, Documented):
+    if isinstance(node, DocumentedNode):
         text = ast.get_docstring(node)
-        if text and text.strip() and _encodes(text):
-            yield Docstring(name, _opening(node, owner), text)
-        if isinstance(node, ast.Module):
-            owner = ""
-        else:
+        if text and text.strip() and _is_utf8(text):
+            yield Docstring(name, _signature(node, owner), text)
+        if not isinstance(node, ast.Module):
             owner = f"{owner}{node.name}."
-    for branch in ("body", "handlers", "orelse", "finalbody"):  # statements, not expressions
-        inner = getattr(node, branch, ())
-        for child in inner if isinstance(inner, list) else ():
-            yield from _within(child, name, owner)
+    for branch in ("body", "handlers", "orelse", "finalbody"):
+        children = getattr(node, branch, ())
+        if isinstance(children, list):  # statements; the body of a lambda is an expression
+            for child in children:
+                yield from _walk(child, name, owner)
 
 
-def _opening(node: Documented, owner: str) -> str:
+def _signature(node: DocumentedNode, owner: str) -> str:
     if isinstance(node, ast.Module):
         return ""
     if isinstance(node, ast.ClassDef):
@@ -154,13 +148,9 @@ def _first_sentence(text: str) -> str:
     return re.split(r"(?<=[.!?]) (?=[A-Z])", paragraph)[0]
 
 
-def _encodes(text: str) -> bool:
-    """A docstring about surrogates may hold one, which no UTF-8 file can."""
+def _is_utf8(text: str) -> bool:
+    """Whether it can be written as UTF-8: a docstring about surrogates may hold one."""
     return text.isascii() or text.encode("utf-8", "ignore").decode() == text
-
-
-def _not_blank(texts: Iterator[str]) -> Iterator[str]:
-    return (text for text in texts if text.strip())
 
 
 def _translations() -> list[Pair]:
@@ -185,10 +175,10 @@ def built_in(name: str) -> list[Any]:
 
 
 def write_built_in(name: str, path: Path) -> int:
-    """Write the corpus in the format the file's ending asks for; the number of its examples.
+    """Write the corpus in the format of the file's suffix; returns the number of examples.
 
-    A table has a header. In a .txt a blank line stands between two documents, and may stand
-    inside one: .jsonl keeps them apart. What was in the file is replaced once all is written.
+    Tables have a header. In a .txt a blank line separates documents but may also occur inside one;
+    .jsonl keeps them apart. The file is replaced atomically.
     """
     check_output_path(name, path)
     examples = built_in(name)
@@ -202,13 +192,13 @@ def write_built_in(name: str, path: Path) -> int:
 
 
 def check_output_path(name: str, path: Path) -> None:
-    """Refuse what cannot be written there, before any work is done."""
+    """Raise if the corpus cannot be written to this path, before any work is done."""
     _check_name(name)
-    endings: tuple[str, ...] = WRITTEN
+    suffixes: tuple[str, ...] = WRITABLE_TABLES
     if name == "language":
-        endings = (".txt", ".jsonl")
-    if path.suffix.lower() not in endings:
-        raise DataError(f"cannot write {name} to {path}; the name must end in {join_or(endings)}")
+        suffixes = (".txt", ".jsonl")
+    if path.suffix.lower() not in suffixes:
+        raise DataError(f"cannot write {name} to {path}; the name must end in {join_or(suffixes)}")
     if path.is_dir():
         raise DataError(f"{path} is a folder; name a file in it")
     if not path.parent.is_dir():
@@ -224,7 +214,12 @@ def _write(examples: list[Any], suffix: str, file: TextIO) -> None:
     if suffix == ".txt":
         file.write("\n".join(document.rstrip("\n") + "\n" for document in examples))
         return
-    rows = [{"text": e} if isinstance(e, str) else vars(e) for e in examples]
+    rows = []
+    for example in examples:
+        if isinstance(example, str):
+            rows.append({"text": example})
+        else:
+            rows.append(vars(example))
     if suffix == ".jsonl":
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         return

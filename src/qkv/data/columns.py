@@ -1,13 +1,15 @@
 """Which columns of a table hold the text and the label, and whether its first row is a header.
 
-- A column asked for by number, counted from 1, is that column. Digits are always a number.
-- A column asked for by name must stand in the first row, which then is a header.
-- Without any name the first row is a header if it has a well-known title for every role that is
-  not given by number, and one in every numbered column: no sentence is just "text" beside "label".
-- A row of nothing but well-known titles is a header, whatever the roles.
+A role is what a column is used for: text, label, source, target, score.
+
+- A role may be given a column by number, counted from 1; digits always mean a number.
+- A role may be given a column by name, which must be in the first row; that is then a header.
+- Without any name the first row is a header if it has a known title for every role without a
+  number, and one in every numbered column: no sentence is just "text" next to "label".
+- A row that consists of known titles is a header, whatever the roles.
 - Without a header, a table with as many columns as roles has them in the order of the roles.
 
-Anything else is refused: a guess would train on the wrong column without a word.
+Anything else is an error: a guess would silently train on the wrong column.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,7 @@ from itertools import combinations
 
 from qkv.errors import DataError, unknown
 
-TITLES: dict[str, tuple[str, ...]] = {  # of several in one header, the first here is meant
+TITLES: dict[str, tuple[str, ...]] = {  # in order of preference
     "text": (
         "text", "sentence", "review", "content", "comment", "message", "document", "tweet",
         "question", "query", "utterance", "phrase", "title",
@@ -29,7 +31,7 @@ TITLES: dict[str, tuple[str, ...]] = {  # of several in one header, the first he
         "rating", "label",
     ),
 }  # fmt: skip
-BESIDE_A_SCORE: dict[str, tuple[str, ...]] = {  # too short to be titles without one
+SCORED_TITLES: dict[str, tuple[str, ...]] = {  # too short to be titles without a score
     "source": ("sentence1", "sentence_1", "sentence_a", "text1", "text_1", "text_a", "first", "a"),
     "target": ("sentence2", "sentence_2", "sentence_b", "text2", "text_2", "text_b", "second", "b"),
 }
@@ -40,54 +42,60 @@ LANGUAGES = (
     "japanese", "korean", "hindi",
 )  # fmt: skip
 
-Asked = Mapping[str, str | None]  # role → column name or number, or None for the usual one
+ColumnRequest = Mapping[str, str | None]  # role → column name or number, None to find it by title
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where each role stands, counted from 0, and whether the first row only says so."""
+    """The index of each role's column, and whether the first row is a header."""
 
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     header: bool
 
 
-def choose_columns(first: Sequence[str], asked: Asked, titled: bool = False) -> Columns:
-    """The columns for each role, from the first row; `titled` if that is known to be a header."""
-    cells = [cell.strip() for cell in first]
-    names = [name for name in asked.values() if name is not None and not name.isdecimal()]
-    places = {role: _place(role, name, cells) for role, name in asked.items() if name is not None}
-    header = (
-        titled or bool(names) or matches_known_titles(cells, asked, places) or _only_titles(cells)
-    )
-    for role in asked:
-        if role not in places:
-            places[role] = _usual_place(role, cells, asked, places, header)
-    _check_distinct(places)
-    return Columns(tuple(places[role] for role in asked), header)
+def choose_columns(
+    first_row: Sequence[str], request: ColumnRequest, is_header: bool = False
+) -> Columns:
+    """The column of each role; `is_header` if the first row is known to be a header."""
+    cells = [cell.strip() for cell in first_row]
+    indices: dict[str, int] = {}
+    header = is_header
+    for role, name in request.items():
+        if name is not None:
+            indices[role] = _requested_column(role, name, cells)
+            header = header or not name.isdecimal()
+    header = header or matches_known_titles(cells, request, indices) or _only_titles(cells)
+    for role in request:
+        if role not in indices:
+            indices[role] = _default_column(role, cells, request, indices, header)
+    _check_distinct(indices)
+    return Columns(tuple(indices[role] for role in request), header)
 
 
-def matches_known_titles(cells: Sequence[str], asked: Asked, numbered: Mapping[str, int]) -> bool:
-    """Whether these cells have a well-known title for every role, the numbered ones included."""
-    taken = list(numbered.values())
-    for role in asked:
-        titles = _titles(role, asked)
-        place = numbered.get(role)
-        if place is None:
-            place = _titled_place(titles, cells, taken)
-        if place is None or _rank(titles, cells[place]) is None:
+def matches_known_titles(
+    cells: Sequence[str], request: ColumnRequest, numbered: Mapping[str, int]
+) -> bool:
+    """Whether these cells have a known title for every role, the numbered ones included."""
+    occupied = list(numbered.values())
+    for role in request:
+        titles = _titles(role, request)
+        index = numbered.get(role)
+        if index is None:
+            index = _titled_column(titles, cells, occupied)
+        if index is None or _rank(titles, cells[index]) is None:
             return False
-        taken.append(place)
+        occupied.append(index)
     return True
 
 
 def _only_titles(cells: Sequence[str]) -> bool:
-    """Whether every cell is a well-known title, if perhaps of another role: a header, not data."""
-    known = {title for titles in TITLES.values() for title in titles}
-    return len(cells) > 1 and all(cell.lower() in known for cell in cells)
+    """Whether every cell is a known title, perhaps of another role: a header, not data."""
+    all_titles = {title for titles in TITLES.values() for title in titles}
+    return len(cells) > 1 and all(cell.lower() in all_titles for cell in cells)
 
 
-def _place(role: str, name: str, cells: Sequence[str]) -> int:
-    """The column asked for, by name or by number."""
+def _requested_column(role: str, name: str, cells: Sequence[str]) -> int:
+    """The index of a column requested by name or by number."""
     if name.isdecimal():
         if not 1 <= int(name) <= len(cells):
             raise DataError(
@@ -95,67 +103,86 @@ def _place(role: str, name: str, cells: Sequence[str]) -> int:
             )
         return int(name) - 1
     if name not in cells:
-        said = unknown("column", name, [_short(cell) for cell in cells])
-        if "did you mean" in said:
-            said += f" (columns: {_listed(cells)})"
-        raise DataError(said)
+        message = unknown("column", name, [_shorten(cell) for cell in cells])
+        if "did you mean" in message:
+            message += f" (columns: {_list_columns(cells)})"
+        raise DataError(message)
     if cells.count(name) > 1:
-        raise DataError(f'{cells.count(name)} columns are named "{name}"; ask for it by number')
+        raise DataError(f'{cells.count(name)} columns are named "{name}"; give its number instead')
     return cells.index(name)
 
 
-def _usual_place(
-    role: str, cells: Sequence[str], asked: Asked, places: Mapping[str, int], header: bool
+def _default_column(
+    role: str,
+    cells: Sequence[str],
+    request: ColumnRequest,
+    indices: Mapping[str, int],
+    header: bool,
 ) -> int:
-    """The column of a role nobody named: by its title, or the only one left."""
-    taken = tuple(places.values())
-    if header and (place := _titled_place(_titles(role, asked), cells, taken)) is not None:
-        return place
-    free = [i for i in range(len(cells)) if i not in taken]
-    # A header that titles nothing alike says that the order is not ours to assume.
-    left = len(asked) - len(places)
-    if free and len(cells) == len(asked) and (not header or left == 1):
+    """The column of a role without a request: by its title, or the only one that remains."""
+    occupied = tuple(indices.values())
+    if header:
+        index = _titled_column(_titles(role, request), cells, occupied)
+        if index is not None:
+            return index
+    free = [i for i in range(len(cells)) if i not in occupied]
+    # A header without known titles gives no reason to assume our order, unless one role remains.
+    remaining = len(request) - len(indices)
+    if free and len(cells) == len(request) and (not header or remaining == 1):
         return free[0]
     raise DataError(
-        f"which column holds the {role}? pass {role}=NAME or NUMBER (columns: {_listed(cells)})"
+        f"which column holds the {role}? pass {role}=NAME or NUMBER "
+        f"(columns: {_list_columns(cells)})"
     )
 
 
-def _titled_place(titles: Sequence[str], cells: Sequence[str], taken: Sequence[int]) -> int | None:
-    ranked = [(_rank(titles, cell), i) for i, cell in enumerate(cells) if i not in taken]
-    known = [(rank, i) for rank, i in ranked if rank is not None]
-    return min(known)[1] if known else None
+def _titled_column(
+    titles: Sequence[str], cells: Sequence[str], occupied: Sequence[int]
+) -> int | None:
+    """The free column with the best title, the first of equals."""
+    ranks = []
+    for i, cell in enumerate(cells):
+        rank = _rank(titles, cell)
+        if i not in occupied and rank is not None:
+            ranks.append((rank, i))
+    if not ranks:
+        return None
+    return min(ranks)[1]
 
 
 def _rank(titles: Sequence[str], cell: str) -> int | None:
-    """How well that title fits, 0 best; None if it is none of them. Languages are all alike."""
+    """The position of this title in the list, 0 is best, or None; languages rank equally."""
     title = cell.lower()
     if title not in titles:
         return None
-    return titles.index("en" if title in LANGUAGES else title)
+    if title in LANGUAGES:
+        return titles.index("en")
+    return titles.index(title)
 
 
-def _titles(role: str, asked: Asked) -> tuple[str, ...]:
-    """The titles a column of that role usually has, beside the other roles asked for."""
-    if role not in BESIDE_A_SCORE:
+def _titles(role: str, request: ColumnRequest) -> tuple[str, ...]:
+    """The known titles of a role's column, given the other roles."""
+    if role not in SCORED_TITLES:
         return TITLES[role]
-    return TITLES[role] + (BESIDE_A_SCORE[role] if "score" in asked else LANGUAGES)
+    if "score" in request:
+        return TITLES[role] + SCORED_TITLES[role]
+    return TITLES[role] + LANGUAGES
 
 
-def _check_distinct(places: Mapping[str, int]) -> None:
-    for one, other in combinations(places, 2):
-        if places[one] == places[other]:
-            raise DataError(f"{one} and {other} are both column {places[one] + 1}; name two")
+def _check_distinct(indices: Mapping[str, int]) -> None:
+    for a, b in combinations(indices, 2):
+        if indices[a] == indices[b]:
+            raise DataError(f"{a} and {b} are both column {indices[a] + 1}; name two")
 
 
-def _listed(cells: Sequence[str]) -> str:
-    shown = ", ".join(_short(cell) for cell in cells[:12])
+def _list_columns(cells: Sequence[str]) -> str:
+    columns = ", ".join(_shorten(cell) for cell in cells[:12])
     if len(cells) > 12:
-        return f"{shown} and {len(cells) - 12} more"
-    return shown
+        return f"{columns} and {len(cells) - 12} more"
+    return columns
 
 
-def _short(cell: str) -> str:
+def _shorten(cell: str) -> str:
     line = " ".join(cell.split())
     if len(line) <= 32:
         return line

@@ -1,4 +1,9 @@
-"""The documents of files as a stream: as many as there are, and none of them kept in memory."""
+"""Documents as a stream of chunks, read from files each time and never held in memory.
+
+A chunk boundary must not change the tokens. Words may include the space before them and a run of
+white space is one word, so a document may be cut after a line break if the characters on both
+sides of that line break are not white space. A document without such a position is one chunk.
+"""
 
 import hashlib
 import random
@@ -12,168 +17,157 @@ from qkv.data.files import document_lines, find_files, is_table
 from qkv.data.table import table_rows
 from qkv.errors import DataError
 
-# FOLDED data/pieces: A document in pieces short enough to be worked on one by one, and where it
-#   may be cut.
-#
-#   A cut must not be seen in the tokens. Words may hold the space before them and a run of
-#   white
-#   space is one word, so the place behind a line break is safe if the characters on both
-#   sides of
-#   that line break are no white space. A document without such a place is one piece.
-# FOLDED data/split: Held-out examples: which ones they are, and whether training has seen them
-#   after all.
-# FOLDED data/part: Which part of the documents is trained on and which is held out, without
-#   keeping either.
+CHUNK_LENGTH = 1 << 13  # characters; longer chunks are encoded no faster, and fewer in parallel
 
-CHUNK_LENGTH = 1 << 13  # longer pieces are encoded no faster, and fewer at once
+T = TypeVar("T")
 
 
 class DocumentChunk(NamedTuple):
-    """A stretch of a document; the pieces of one come in order, without others between them."""
+    """Consecutive text of a document; the chunks of one document follow each other."""
 
     text: str
-    document: int  # counted from 0
+    document: int  # index of the document
     last: bool
 
 
 def chunk_lines(
     lines: Iterable[str], document: int, length: int = CHUNK_LENGTH
 ) -> Iterator[DocumentChunk]:
-    """The document of these lines, each with its "\\n", as pieces of `length` or somewhat more."""
-    held: list[str] = []
+    """The document of these lines, each with its "\\n", in chunks of `length` or somewhat more."""
+    chunk: list[str] = []
     size = 0
     for line in lines:
-        if size >= length and _may_part(held[-1], line):
-            yield DocumentChunk("".join(held), document, False)
-            held = []
+        if size >= length and _may_cut(chunk[-1], line):
+            yield DocumentChunk("".join(chunk), document, False)
+            chunk = []
             size = 0
-        held.append(line)
+        chunk.append(line)
         size += len(line)
-    yield DocumentChunk("".join(held), document, True)
+    yield DocumentChunk("".join(chunk), document, True)
 
 
-def join_chunks(pieces: Iterable[DocumentChunk]) -> Iterator[str]:
-    """The documents these are the pieces of, one at a time."""
-    held: list[str] = []
-    for piece in pieces:
-        held.append(piece.text)
-        if piece.last:
-            yield "".join(held)
-            held = []
+def join_chunks(chunks: Iterable[DocumentChunk]) -> Iterator[str]:
+    """The complete documents, one at a time."""
+    texts: list[str] = []
+    for chunk in chunks:
+        texts.append(chunk.text)
+        if chunk.last:
+            yield "".join(texts)
+            texts = []
 
 
-def _may_part(line: str, following: str) -> bool:
-    return len(line) > 1 and not line[-2].isspace() and not following[0].isspace()
+def _may_cut(line: str, next_line: str) -> bool:
+    return len(line) > 1 and not line[-2].isspace() and not next_line[0].isspace()
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _CorpusStats:
     sha256: str
     documents: int
     characters: int
 
 
 class Documents:
-    """The texts of files, read anew each time they are iterated: nothing is kept in memory.
+    """The documents of files, as chunks, read from disk each time they are iterated.
 
-    What comes out are pieces. A plain text file is one document, in pieces; a row of a table is
-    one piece. Only a .tsv is held in memory while it is read: whether its quotes mean anything
-    cannot be told before all its lines are seen.
+    A plain text file is one document in several chunks; each row of a table is a document of one
+    chunk. Only a .tsv is held in memory while it is read: whether its quotes are quoting can only
+    be decided from all of its lines.
     """
 
     def __init__(self, paths: Sequence[Path], text: str | None = None) -> None:
-        """Files, folders and patterns; `text` is the column of tables, as in `read_texts`."""
+        """Files, folders and glob patterns; `text` is the column of tables, as in `read_texts`."""
         files = find_documents(paths, text)
         stamps = {path: _stamp(path) for path in files}
-        self._read: Callable[[], Iterator[DocumentChunk]] = lambda: _unchanged_pieces(stamps, text)
+        self._read: Callable[[], Iterator[DocumentChunk]] = lambda: _unchanged_chunks(stamps, text)
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> "Documents":
         """Documents that are in memory already."""
-        made = cls.__new__(cls)
-        made._read = lambda: (DocumentChunk(text, i, True) for i, text in enumerate(texts))
-        return made
+        documents = cls.__new__(cls)
+        documents._read = lambda: (DocumentChunk(text, i, True) for i, text in enumerate(texts))
+        return documents
 
     def __iter__(self) -> Iterator[DocumentChunk]:
         return self._read()
 
     @property
     def sha256(self) -> str:
-        """The same for the same texts in the same order, wherever they come from."""
-        return self._measured.sha256
+        """A hash of the texts in their order, independent of the files they come from."""
+        return self._stats.sha256
 
     @property
     def documents(self) -> int:
-        """How many there are."""
-        return self._measured.documents
+        """The number of documents."""
+        return self._stats.documents
 
     @property
     def characters(self) -> int:
-        """How many there are in all documents together."""
-        return self._measured.characters
+        """The number of characters in all documents."""
+        return self._stats.characters
 
     @cached_property
-    def _measured(self) -> _Measured:
-        """One pass over everything. Each document is hashed with its length behind it."""
+    def _stats(self) -> _CorpusStats:
+        """One pass over everything. The length of each document is hashed after its text."""
         digest = hashlib.sha256()
         documents = 0
         characters = 0
         size = 0
-        for piece in self:
-            content = piece.text.encode("utf-8", "surrogatepass")
+        for chunk in self:
+            content = chunk.text.encode("utf-8", "surrogatepass")
             digest.update(content)
-            characters += len(piece.text)
+            characters += len(chunk.text)
             size += len(content)
-            if piece.last:
+            if chunk.last:
                 digest.update(size.to_bytes(8, "big"))
-                documents = documents + 1
+                documents += 1
                 size = 0
-        return _Measured(digest.hexdigest(), documents, characters)
+        return _CorpusStats(digest.hexdigest(), documents, characters)
 
 
 def find_documents(paths: Sequence[Path], text: str | None) -> list[Path]:
-    """The files meant; refused if a column is asked for and one of them has none."""
+    """The files these paths stand for; a DataError if `text` names a column of plain text."""
     files = find_files(paths, folders=True)
     plain = [path for path in files if not is_table(path)]
     if text is not None and plain:
         raise DataError(
-            f"{plain[0]} is plain text and has no column {text}; leave text={text!r} out"
+            f'{plain[0]} is plain text and has no column {text}; leave text="{text}" out'
         )
     return files
 
 
 def file_chunks(path: Path, text: str | None, document: int) -> Iterator[DocumentChunk]:
-    """The documents of one file, numbered from `document` on."""
+    """The documents of one file, numbered from `document`."""
     if is_table(path):
         for number, (_, (row,)) in enumerate(table_rows(path, {"text": text}), start=document):
             yield DocumentChunk(row, number, True)
         return
-    for piece in chunk_lines(document_lines(path), document):
-        # A cut needs words on both sides, so blank text is always one piece.
-        if piece.last and not piece.text.strip():
+    for chunk in chunk_lines(document_lines(path), document):
+        # A cut needs words on both sides, so blank text is always a single chunk.
+        if chunk.last and not chunk.text.strip():
             raise DataError(f"{path} is empty; it holds no text")
-        yield piece
+        yield chunk
 
 
-def _unchanged_pieces(
+def _unchanged_chunks(
     stamps: dict[Path, tuple[int, int]], text: str | None
 ) -> Iterator[DocumentChunk]:
-    """The pieces of all files, refused if one is no longer what it was."""
+    """The chunks of all files; a DataError if a file has changed since its stamp was taken."""
     count = 0
     for path, stamp in stamps.items():
         _check_stamp(path, stamp)
-        for piece in file_chunks(path, text, count):
-            yield piece
-            count += piece.last
+        for chunk in file_chunks(path, text, count):
+            yield chunk
+            count += chunk.last
         _check_stamp(path, stamp)
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """What changes when the file does; only a regular file can be read more than once."""
+    """Size and modification time; only a regular file can be read more than once."""
     if not path.is_file():
         raise DataError(f"{path} can be read only once; write it to a file first")
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _check_stamp(path: Path, stamp: tuple[int, int]) -> None:
@@ -181,59 +175,54 @@ def _check_stamp(path: Path, stamp: tuple[int, int]) -> None:
         raise DataError(f"{path} was changed while it was in use; start again")
 
 
-T = TypeVar("T")
-
-
 def split(items: Sequence[T], seed: int, fraction: float = 0.1) -> tuple[list[T], list[T]]:
-    """The items to train on and those held out, each in their old order.
+    """The items for training and for validation, each in their original order.
 
-    A pure function of its arguments. However small the share, each side gets an item.
+    A pure function of its arguments. However small the fraction, each side gets an item.
     """
-    held = validation_indices(len(items), seed, fraction)
+    validation = validation_indices(len(items), seed, fraction)
     return (
-        [item for i, item in enumerate(items) if i not in held],
-        [item for i, item in enumerate(items) if i in held],
+        [item for i, item in enumerate(items) if i not in validation],
+        [item for i, item in enumerate(items) if i in validation],
     )
 
 
 def validation_indices(count: int, seed: int, fraction: float) -> set[int]:
-    """Which of so many items `split` holds out, counted from 0."""
+    """The indices of the items that `split` puts into validation."""
     check_fraction(fraction)
     if count < 2:
-        raise DataError(
-            f"cannot hold anything out of {count} example{'' if count == 1 else 's'}; "
-            "two are needed at least"
-        )
-    held = min(max(round(count * fraction), 1), count - 1)
-    return set(random.Random(seed).sample(range(count), held))
+        examples = "1 example" if count == 1 else f"{count} examples"
+        raise DataError(f"cannot split {examples} into training and validation; give at least two")
+    size = min(max(round(count * fraction), 1), count - 1)
+    return set(random.Random(seed).sample(range(count), size))
 
 
 def check_fraction(fraction: float) -> None:
     if not 0 < fraction < 1:
-        raise DataError(f"the share to hold out must lie between 0 and 1, not at {fraction}")
+        raise DataError(f"the validation fraction must be between 0 and 1, not {fraction}")
 
 
-def overlap(train: Iterable[str], held_out: Iterable[str]) -> list[str]:
-    """The held-out texts that also stand in training, each once, as it is first held out.
+def overlap(train: Iterable[str], validation: Iterable[str]) -> list[str]:
+    """The validation texts that also occur in training, each once, in order.
 
-    Texts that differ only in their white space are the same text.
+    Texts that differ only in white space are the same text.
     """
-    firsts: dict[str, str] = {}
-    for text in held_out:
-        firsts.setdefault(_folded(text), text)
-    leaked = {folded for text in train if (folded := _folded(text)) in firsts}
-    return [text for folded, text in firsts.items() if folded in leaked]
+    first_spelling: dict[str, str] = {}
+    for text in validation:
+        first_spelling.setdefault(_collapse_spaces(text), text)
+    duplicates = {key for text in train if (key := _collapse_spaces(text)) in first_spelling}
+    return [text for key, text in first_spelling.items() if key in duplicates]
 
 
-def _folded(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())
 
 
 @dataclass(frozen=True)
 class DocumentSplit:
-    """Some of the documents, read anew each time they are iterated.
+    """The training or the validation documents, read from disk each time they are iterated.
 
-    `key` names their content: equal keys, equal pieces joined.
+    `key` identifies the content: splits with equal keys have equal documents.
     """
 
     key: str
@@ -246,36 +235,40 @@ class DocumentSplit:
 def split_documents(
     documents: Documents, fraction: float, seed: int
 ) -> tuple[DocumentSplit, DocumentSplit]:
-    """Training and held out: whole documents, chosen as `split` does; or the end of the only one.
+    """Training and validation documents, selected as in `split`; or the end of a single document.
 
-    Of an only document the last `share` of its characters is held out; a side may then be empty.
+    Of a single document the last `fraction` of its characters is validation; a side may be empty.
     """
     check_fraction(fraction)
-    if documents.documents == 1:
-        cut = int(documents.characters * (1.0 - fraction))
-        stretches = ((0, cut), (cut, documents.characters))
-        reads = [partial(_stretch, documents, *stretch) for stretch in stretches]
-    else:
-        held = validation_indices(documents.documents, seed, fraction)
-        reads = [partial(_chosen, documents, held, wanted) for wanted in (False, True)]
+    # The words of the key are part of the names in existing token caches.
     key = f"{documents.sha256} share {fraction} seed {seed}"
-    return DocumentSplit(f"{key} training", reads[0]), DocumentSplit(f"{key} held out", reads[1])
+    if documents.documents == 1:
+        end = documents.characters
+        middle = int(end * (1.0 - fraction))
+        train = partial(_character_range, documents, 0, middle)
+        validation = partial(_character_range, documents, middle, end)
+    else:
+        indices = validation_indices(documents.documents, seed, fraction)
+        train = partial(_select, documents, indices, False)
+        validation = partial(_select, documents, indices, True)
+    return DocumentSplit(f"{key} training", train), DocumentSplit(f"{key} held out", validation)
 
 
-def _chosen(documents: Documents, held: set[int], wanted: bool) -> Iterator[DocumentChunk]:
-    return (piece for piece in documents if (piece.document in held) is wanted)
+def _select(documents: Documents, indices: set[int], inside: bool) -> Iterator[DocumentChunk]:
+    """The chunks of the documents with these indices, or of all others."""
+    return (chunk for chunk in documents if (chunk.document in indices) is inside)
 
 
-def _stretch(documents: Documents, start: int, stop: int) -> Iterator[DocumentChunk]:
-    """The characters from `start` to before `stop` of the only document."""
+def _character_range(documents: Documents, start: int, stop: int) -> Iterator[DocumentChunk]:
+    """The characters from `start` to before `stop` of a single document."""
     if start == stop:
         yield DocumentChunk("", 0, True)
         return
     end = 0
-    for piece in documents:
+    for chunk in documents:
         begin = end
-        end = end + len(piece.text)
-        if text := piece.text[max(start - begin, 0) : stop - begin]:
+        end += len(chunk.text)
+        if text := chunk.text[max(start - begin, 0) : stop - begin]:
             yield DocumentChunk(text, 0, end >= stop)
         if end >= stop:
             return

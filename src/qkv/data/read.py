@@ -1,4 +1,4 @@
-"""People's own files as examples: documents, lines, labelled texts, pairs of texts."""
+"""Reads examples from files: documents, lines, labelled texts, pairs and scored pairs."""
 
 import math
 from collections.abc import Sequence
@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qkv.data.documents import file_chunks, find_documents, join_chunks
-from qkv.data.files import TABLES, find_files, is_table, join_or, text_lines
+from qkv.data.files import TABLE_SUFFIXES, find_files, is_table, join_or, text_lines
 from qkv.data.table import read_table, row_location, table_rows
 from qkv.errors import DataError
-
-# FOLDED data/examples: What one example is, when it is more than a text.
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class ScoredPair:
-    """Two texts and how alike their meanings are, on the scale of their file."""
+    """Two texts and the similarity of their meanings, on the scale of their file."""
 
     source: str
     target: str
@@ -39,10 +37,11 @@ class ScoredPair:
 
 
 def read_texts(paths: Sequence[Path], text: str | None = None) -> list[str]:
-    """The documents of files, folders and patterns, in order.
+    """The documents of files, folders and glob patterns, in order.
 
-    A plain text file is one document, a folder all its .txt files; each row of a table
-    is one, from the column `text` (a name, or a number from 1; else the usual one).
+    A plain text file is one document, and so is each row of a table, from the column `text` (a
+    name, or a number from 1; without it, the column with a known title). A folder stands for all
+    .txt files in it.
     """
     files = find_documents(paths, text)
     return [document for path in files for document in join_chunks(file_chunks(path, text, 0))]
@@ -51,38 +50,39 @@ def read_texts(paths: Sequence[Path], text: str | None = None) -> list[str]:
 def read_lines(paths: Sequence[Path], text: str | None = None) -> list[str]:
     """Short texts, in order: each line of a plain file that is not blank, each row of a table.
 
-    `text` is the column of tables, and a folder all its .txt files, as in `read_texts`.
+    `text` and folders as in `read_texts`.
     """
     texts: list[str] = []
     for path in find_documents(paths, text):
         if is_table(path):
             texts += (row for (row,) in read_table(path, {"text": text}))
-        elif found := [line for line in text_lines(path) if line.strip()]:
-            texts += found
-        else:
+            continue
+        lines = [line for line in text_lines(path) if line.strip()]
+        if not lines:
             raise DataError(f"{path} is empty; it holds no lines")
+        texts += lines
     return texts
 
 
 def read_labelled(
-    paths: Sequence[Path], text: str | None = None, label: str | None = None, least: int = 2
+    paths: Sequence[Path], text: str | None = None, label: str | None = None, min_labels: int = 2
 ) -> list[LabelledText]:
-    """The labelled texts of tables; `least` different labels at least.
+    """The labelled texts of tables; a DataError with fewer than `min_labels` different labels.
 
-    Columns are asked for by name or by number from 1. Without either, those with the usual titles
-    are meant, or in a table of two columns without a header: first the text, then its label.
+    Columns are named, or numbered from 1. By default they are found by their titles; in a table of
+    two columns without a header, the text is first and the label second.
     """
-    asked = {"text": text, "label": label}
+    request = {"text": text, "label": label}
     examples: list[LabelledText] = []
     for path in find_files(paths, folders=False):
-        read = [LabelledText(text, label.strip()) for text, label in read_table(path, asked)]
-        if asked == {"text": None, "label": None}:
-            _check_order(path, read)
-        examples += read
-    if len({example.label for example in examples}) < least:
+        rows = [LabelledText(text, label.strip()) for text, label in read_table(path, request)]
+        if request == {"text": None, "label": None}:
+            _check_order(path, rows)
+        examples += rows
+    if len({example.label for example in examples}) < min_labels:
         raise DataError(
             f'{paths[0]}: every row has the label "{examples[0].label}" ({len(examples)} in all); '
-            "two different labels are needed at least"
+            "at least two different labels are needed"
         )
     return examples
 
@@ -90,19 +90,19 @@ def read_labelled(
 def read_pairs(
     paths: Sequence[Path], source: str | None = None, target: str | None = None
 ) -> list[Pair]:
-    """Texts with their translations: from two columns of tables, or from two parallel files.
+    """Texts with their translations, from two columns of tables or from two parallel files.
 
     With `paths`, source and target are columns as in `read_labelled`. Without, they are the paths
-    of two files where the same line is the same sentence.
+    of two files with a sentence and its translation on the same line.
     """
     if not paths:
-        return _parallel(source, target)
+        return _read_parallel_files(source, target)
     pairs: list[Pair] = []
     for path in find_files(paths, folders=False):
         if not is_table(path):
             raise DataError(
-                f"{path} is no table; give {join_or(TABLES)}, or two parallel files with "
-                "source=FILE and target=FILE"
+                f"{path} is not a table; give {join_or(TABLE_SUFFIXES)}, or two parallel files "
+                "with source=FILE and target=FILE"
             )
         pairs += (Pair(*row) for row in read_table(path, {"source": source, "target": target}))
     return pairs
@@ -114,32 +114,31 @@ def read_scored(
     target: str | None = None,
     score: str | None = None,
 ) -> list[ScoredPair]:
-    """Pairs of texts with a number that says how alike they are, from three columns of tables.
+    """Pairs of texts with a similarity score, from three columns of tables.
 
     Columns as in `read_labelled`; a table of three columns without a header has them in order.
     """
-    asked = {"source": source, "target": target, "score": score}
+    request = {"source": source, "target": target, "score": score}
     pairs: list[ScoredPair] = []
     for path in find_files(paths, folders=False):
         first = True
-        for number, (one, other, written) in table_rows(path, asked):
-            value = _number(written)
+        for number, (first_text, second_text, cell) in table_rows(path, request):
+            value = _finite_number(cell)
             if value is None:
+                hint = "every row needs a finite number in the score column"
                 if first:
-                    hint = "if this is a header, name its columns with source=, target= and score="
-                else:
-                    hint = "every row needs a finite one in the column score="
+                    hint = "if this is a header, name the columns for source, target and score"
                 raise DataError(
-                    f'{row_location(path, number)}: the score "{written}" is no number; {hint}'
+                    f'{row_location(path, number)}: the score "{cell}" is not a number; {hint}'
                 )
-            pairs.append(ScoredPair(one, other, value))
+            pairs.append(ScoredPair(first_text, second_text, value))
             first = False
     return pairs
 
 
-def _number(written: str) -> float | None:
+def _finite_number(cell: str) -> float | None:
     try:
-        value = float(written)
+        value = float(cell)
     except ValueError:
         return None
     if math.isfinite(value):
@@ -147,29 +146,30 @@ def _number(written: str) -> float | None:
     return None
 
 
-def _parallel(source: str | None, target: str | None) -> list[Pair]:
+def _read_parallel_files(source: str | None, target: str | None) -> list[Pair]:
     if source is None or target is None:
-        raise DataError("parallel files need both: source=FILE and target=FILE")
+        raise DataError("parallel files need both source=FILE and target=FILE")
     sides = [(Path(name), list(text_lines(Path(name)))) for name in (source, target)]
     for path, side in sides:
         if not side:
             raise DataError(f"{path} is empty; it holds no lines")
-    (one, sources), (other, targets) = sides
+    (source_path, sources), (target_path, targets) = sides
     if len(sources) != len(targets):
         raise DataError(
-            f"{one} has {len(sources):,} lines but {other} has {len(targets):,}; "
-            "parallel files need equally many"
+            f"{source_path} has {len(sources):,} lines but {target_path} has {len(targets):,}; "
+            "parallel files need the same number of lines"
         )
     for path, side in sides:
         for number, line in enumerate(side, start=1):
             if not line.strip():
-                raise DataError(f"{path} line {number}: the line is empty; every line needs a text")
+                raise DataError(f"{path} line {number}: the line is empty; every line needs text")
     return [Pair(*pair) for pair in zip(sources, targets, strict=True)]
 
 
 def _check_order(path: Path, examples: Sequence[LabelledText]) -> None:
-    """Nobody said which column is which: few texts with many labels are the wrong way round."""
-    texts, labels = (len({getattr(e, role) for e in examples}) for role in ("text", "label"))
+    """Columns were guessed: few different texts with many labels are probably swapped."""
+    texts = len({example.text for example in examples})
+    labels = len({example.label for example in examples})
     if len(examples) >= 10 and texts * 2 <= labels:
         raise DataError(
             f"{path}: {texts} different texts have {labels} different labels; if the label comes "

@@ -1,12 +1,16 @@
-"""Review sentences made from a small grammar: synthetic, and labelled by construction.
+"""Synthetic corpora: labelled review sentences, and English sentences with German translations.
 
-Nobody wrote these reviews. They exist so that a classifier has something to learn without a
-download, and they are made so that counting words is not enough:
+Nobody wrote the reviews. They let a classifier be trained without a download, and are made so that
+counting words is not enough:
 
-- negation turns a clause around: "was not good", "never felt dull", "hardly impressed me";
+- negation inverts a clause: "was not good", "never felt dull", "hardly impressed me";
 - in a contrast the main clause decides: "A, but B" is B, "although A, B" is B, "A, even though B"
-  is A, and the other clause always says the opposite;
+  is A, and the other clause always has the opposite label;
 - intensifiers ("very", "truly", "at all") change nothing but the wording.
+
+The translation templates are written here; dates, times, amounts and prices come from Unicode's
+CLDR through Babel. Word order differs as it does between the languages: "arrives on May 2" is
+"kommt am 2. Mai an".
 """
 
 import random
@@ -26,18 +30,6 @@ from babel.numbers import format_currency, format_decimal, format_percent
 from babel.units import format_unit
 
 from qkv.data.read import LabelledText, Pair
-
-# FOLDED data/amounts: Dates, times, amounts and prices as they are written in English and in
-#   German.
-#
-#   All words and formats come from Unicode's CLDR through Babel; only the choice of values is
-#   ours.
-# FOLDED data/translations: English sentences about dates and amounts with their German
-#   translations: synthetic pairs.
-#
-#   The frames are written here, the dates and amounts come from CLDR (`amounts.py`). Word
-#   order
-#   differs as it does between the languages: "arrives on May 2" is "kommt am 2. Mai an".
 
 REVIEW_COUNT = 8_000  # as many positive as negative ones
 
@@ -77,69 +69,69 @@ EFFECTS = {  # what the thing did, and the plain form that follows "did not"
 
 LINKS = {"was": "was not", "seemed": "did not seem", "felt": "did not feel"}
 
-STRONGER = ("", "", "very ", "really ", "truly ", "so ", "rather ", "quite ")
+INTENSIFIERS = ("", "", "very ", "really ", "truly ", "so ", "rather ", "quite ")
 
-STRONGER_AFTER_NOT = ("", "", "really ", "at all ", "even remotely ")
+INTENSIFIERS_AFTER_NOT = ("", "", "really ", "at all ", "even remotely ")
 
 OPENINGS = ("", "", "", "honestly, ", "to be fair, ", "in the end, ", "for me, ", "this time, ")
 
 
 def reviews() -> list[LabelledText]:
     """Distinct synthetic sentences with the labels negative and positive, always the same ones."""
-    chance = random.Random(REVIEW_SEED)
-    made: dict[str, str] = {}
+    rng = random.Random(REVIEW_SEED)
+    labels: dict[str, str] = {}
     for label in LABELS:
-        before = len(made)
-        while len(made) < before + REVIEW_COUNT // 2:
-            made.setdefault(_review_sentence(chance, label), label)
-    examples = [LabelledText(text, label) for text, label in made.items()]
-    chance.shuffle(examples)
+        target = len(labels) + REVIEW_COUNT // 2
+        while len(labels) < target:
+            labels.setdefault(_review_sentence(rng, label), label)
+    examples = [LabelledText(text, label) for text, label in labels.items()]
+    rng.shuffle(examples)
     return examples
 
 
-def _review_sentence(chance: random.Random, label: str) -> str:
-    thing, second = chance.sample(THINGS, 2)
-    main = _clause(chance, thing, label)
-    again, against = (_clause(chance, second, side) for side in (label, _opposite(label)))
-    text = chance.choice(
+def _review_sentence(rng: random.Random, label: str) -> str:
+    thing, second = rng.sample(THINGS, 2)
+    main = _clause(rng, thing, label)
+    agreeing = _clause(rng, second, label)
+    opposing = _clause(rng, second, _opposite(label))
+    text = rng.choice(
         (
             main,
             main,
             main,
-            f"{main} and {again}",
-            f"{against}, but {main}",
-            f"although {against}, {main}",
-            f"{main}, even though {against}",
+            f"{main} and {agreeing}",
+            f"{opposing}, but {main}",
+            f"although {opposing}, {main}",
+            f"{main}, even though {opposing}",
         )
     )
-    text = chance.choice(OPENINGS) + text
+    text = rng.choice(OPENINGS) + text
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _clause(chance: random.Random, thing: str, label: str) -> str:
-    """One statement about the thing that means the label, three times in ten by denial."""
-    denied = chance.random() < 3 / 10
-    said = _opposite(label) if denied else label
-    if chance.random() < 1 / 4:
-        past, plain = chance.choice(EFFECTS[said])
-        if denied:
-            past = chance.choice((f"did not {plain}", f"never {past}", f"hardly {past}"))
+def _clause(rng: random.Random, thing: str, label: str) -> str:
+    """A statement about the thing with this label, three times in ten by negation."""
+    negated = rng.random() < 3 / 10
+    polarity = label
+    if negated:
+        polarity = _opposite(label)
+    if rng.random() < 1 / 4:
+        past, plain = rng.choice(EFFECTS[polarity])
+        if negated:
+            past = rng.choice((f"did not {plain}", f"never {past}", f"hardly {past}"))
         return f"the {thing} {past}"
-    adjective = chance.choice(ADJECTIVES[said])
-    link = chance.choice(tuple(LINKS))
-    if not denied:
-        return f"the {thing} {link} {chance.choice(STRONGER)}{adjective}"
+    adjective = rng.choice(ADJECTIVES[polarity])
+    link = rng.choice(tuple(LINKS))
+    if not negated:
+        return f"the {thing} {link} {rng.choice(INTENSIFIERS)}{adjective}"
+    never = f"never {link}"
+    hardly = f"hardly {link}"
     if link == "was":
         never = "was never"
-    else:
-        never = f"never {link}"
-    if link == "was":
         hardly = "was hardly"
-    else:
-        hardly = f"hardly {link}"
-    return chance.choice(
+    return rng.choice(
         (
-            f"the {thing} {LINKS[link]} {chance.choice(STRONGER_AFTER_NOT)}{adjective}",
+            f"the {thing} {LINKS[link]} {rng.choice(INTENSIFIERS_AFTER_NOT)}{adjective}",
             f"the {thing} {never} {adjective}",
             f"the {thing} {hardly} {adjective}",
         )
@@ -154,70 +146,70 @@ LANGUAGES = ("en_US", "de_DE")
 
 CURRENCIES = ("USD", "EUR", "GBP", "CHF")
 
-Both = tuple[str, str]  # in English, in German
+TextPair = tuple[str, str]  # in English, in German
 
-Draw = Callable[[random.Random], Both]
+AmountSampler = Callable[[random.Random], TextPair]
 
 
-def _both(write: Callable[[str], str]) -> Both:
+def _in_both_languages(write: Callable[[str], str]) -> TextPair:
     """The same value in both languages; CLDR's no-break spaces become plain ones."""
     english, german = (" ".join(write(language).split()) for language in LANGUAGES)
     return english, german
 
 
-def _any_day(chance: random.Random) -> date:
-    return date(1950, 1, 1) + timedelta(days=chance.randrange(30_000))
+def _any_day(rng: random.Random) -> date:
+    return date(1950, 1, 1) + timedelta(days=rng.randrange(30_000))
 
 
-def _date(chance: random.Random) -> Both:
+def _date(rng: random.Random) -> TextPair:
     """March 3, 2025 · 3. März 2025, or in figures."""
-    day = _any_day(chance)
-    style = chance.choice(("long", "long", "medium", "short"))
-    return _both(lambda language: format_date(day, style, language))
+    day = _any_day(rng)
+    style = rng.choice(("long", "long", "medium", "short"))
+    return _in_both_languages(lambda language: format_date(day, style, language))
 
 
-def _full_date(chance: random.Random) -> Both:
+def _full_date(rng: random.Random) -> TextPair:
     """Monday, March 3, 2025 · Montag, 3. März 2025."""
-    day = _any_day(chance)
-    return _both(lambda language: format_date(day, "full", language))
+    day = _any_day(rng)
+    return _in_both_languages(lambda language: format_date(day, "full", language))
 
 
-def _day_of_year(chance: random.Random) -> Both:
+def _day_of_year(rng: random.Random) -> TextPair:
     """March 3 · 3. März."""
-    day = _any_day(chance)
-    return _both(lambda language: format_skeleton("MMMMd", day, locale=language))
+    day = _any_day(rng)
+    return _in_both_languages(lambda language: format_skeleton("MMMMd", day, locale=language))
 
 
-def _month_of_year(chance: random.Random) -> Both:
+def _month_of_year(rng: random.Random) -> TextPair:
     """March 2025 · März 2025."""
-    day = _any_day(chance)
-    return _both(lambda language: format_skeleton("yMMMM", day, locale=language))
+    day = _any_day(rng)
+    return _in_both_languages(lambda language: format_skeleton("yMMMM", day, locale=language))
 
 
-def _month(chance: random.Random) -> Both:
-    number = chance.randint(1, 12)
-    return _both(lambda language: get_month_names("wide", locale=language)[number])
+def _month(rng: random.Random) -> TextPair:
+    number = rng.randint(1, 12)
+    return _in_both_languages(lambda language: get_month_names("wide", locale=language)[number])
 
 
-def _weekday(chance: random.Random) -> Both:
-    number = chance.randrange(7)
-    return _both(lambda language: get_day_names("wide", locale=language)[number])
+def _weekday(rng: random.Random) -> TextPair:
+    number = rng.randrange(7)
+    return _in_both_languages(lambda language: get_day_names("wide", locale=language)[number])
 
 
-def _time(chance: random.Random) -> Both:
+def _time(rng: random.Random) -> TextPair:
     """3:05 PM · 15:05."""
-    moment = time(chance.randrange(24), chance.choice((0, 30, 5 * chance.randrange(12))))
-    return _both(lambda language: format_time(moment, "short", locale=language))
+    moment = time(rng.randrange(24), rng.choice((0, 30, 5 * rng.randrange(12))))
+    return _in_both_languages(lambda language: format_time(moment, "short", locale=language))
 
 
-def _away(direction: int) -> Draw:
+def _relative_time(direction: int) -> AmountSampler:
     """3 days ago · vor 3 Tagen, or in 3 days · in 3 Tagen."""
 
-    def draw(chance: random.Random) -> Both:
-        unit = chance.choice(("minutes", "hours", "days", "weeks"))
-        count = chance.randint(2, {"minutes": 59, "hours": 23, "days": 6, "weeks": 50}[unit])
+    def draw(rng: random.Random) -> TextPair:
+        unit = rng.choice(("minutes", "hours", "days", "weeks"))
+        count = rng.randint(2, {"minutes": 59, "hours": 23, "days": 6, "weeks": 50}[unit])
         span = direction * timedelta(**{unit: count})
-        return _both(
+        return _in_both_languages(
             lambda language: format_timedelta(
                 span, threshold=1, add_direction=True, locale=language
             )
@@ -226,47 +218,46 @@ def _away(direction: int) -> Draw:
     return draw
 
 
-def _unit(most: int, *units: str) -> Draw:
+def _unit(maximum: int, *units: str) -> AmountSampler:
     """2.5 kilometers · 2,5 Kilometer."""
 
-    def draw(chance: random.Random) -> Both:
-        unit = chance.choice(units)
-        whole = chance.randint(1, most)
-        amount = chance.choice((whole, whole, whole + chance.randint(1, 9) / 10))
-        return _both(lambda language: format_unit(amount, unit, "long", locale=language))
+    def draw(rng: random.Random) -> TextPair:
+        unit = rng.choice(units)
+        integer = rng.randint(1, maximum)
+        amount = rng.choice((integer, integer, integer + rng.randint(1, 9) / 10))
+        return _in_both_languages(
+            lambda language: format_unit(amount, unit, "long", locale=language)
+        )
 
     return draw
 
 
-def _price(chance: random.Random) -> Both:
+def _price(rng: random.Random) -> TextPair:
     """$12.50 · 12,50 $, or in words."""
-    amount = chance.choice((chance.randint(2, 90), chance.randint(2, 9_000)))
-    cents = chance.choice((0, 0.5, chance.randrange(100) / 100))
-    currency = chance.choice(CURRENCIES)
-    if chance.random() < 1 / 3:
-        style = "name"
-    else:
-        style = "standard"
+    amount = rng.choice((rng.randint(2, 90), rng.randint(2, 9_000)))
+    cents = rng.choice((0, 0.5, rng.randrange(100) / 100))
+    currency = rng.choice(CURRENCIES)
+    style = "name" if rng.random() < 1 / 3 else "standard"
 
     def write(language: str) -> str:
         return format_currency(amount + cents, currency, locale=language, format_type=style)  # type: ignore[arg-type]
 
-    return _both(write)
+    return _in_both_languages(write)
 
 
-def _count(chance: random.Random) -> Both:
+def _count(rng: random.Random) -> TextPair:
     """12,345 · 12.345."""
-    number = chance.randint(2, 10 ** chance.randint(2, 6))
-    return _both(lambda language: format_decimal(number, locale=language))
+    number = rng.randint(2, 10 ** rng.randint(2, 6))
+    return _in_both_languages(lambda language: format_decimal(number, locale=language))
 
 
-def _percent(chance: random.Random) -> Both:
+def _percent(rng: random.Random) -> TextPair:
     """45% · 45 %."""
-    number = chance.randint(2, 99)
-    return _both(lambda language: format_percent(number / 100, locale=language))
+    number = rng.randint(2, 99)
+    return _in_both_languages(lambda language: format_percent(number / 100, locale=language))
 
 
-AMOUNTS: dict[str, Draw] = {
+AMOUNT_SAMPLERS: dict[str, AmountSampler] = {
     "date": _date,
     "full_date": _full_date,
     "day": _day_of_year,
@@ -276,8 +267,8 @@ AMOUNTS: dict[str, Draw] = {
     "last_weekday": _weekday,
     "time": _time,
     "later": _time,
-    "ago": _away(-1),
-    "hence": _away(1),
+    "ago": _relative_time(-1),
+    "hence": _relative_time(1),
     "distance": _unit(900, "length-kilometer", "length-meter"),
     "length": _unit(300, "length-meter", "length-centimeter"),
     "mass": _unit(40, "mass-kilogram", "mass-gram"),
@@ -297,7 +288,7 @@ PAIR_COUNT = 12_000
 PAIR_SEED = 1892
 
 # Feminine and neuter nouns read the same in the nominative and the accusative.
-WORDS: dict[str, tuple[Both, ...]] = {
+WORDS: dict[str, tuple[TextPair, ...]] = {
     "who": (
         ("she", "sie"), ("he", "er"), ("my brother", "mein Bruder"), ("Anna", "Anna"),
         ("our neighbor", "unsere Nachbarin"), ("the doctor", "der Arzt"), ("Paul", "Paul"),
@@ -324,7 +315,7 @@ WORDS: dict[str, tuple[Both, ...]] = {
     ),
 }  # fmt: skip
 
-FRAMES: tuple[Both, ...] = (
+FRAMES: tuple[TextPair, ...] = (
     ("{who} arrives on {date}", "{who} kommt am {date} an"),
     ("I think that {who} arrives on {date}", "ich glaube, dass {who} am {date} ankommt"),
     ("{who} was born on {full_date}", "{who} wurde am {full_date} geboren"),
@@ -369,29 +360,32 @@ FRAMES: tuple[Both, ...] = (
 
 
 def translations() -> list[Pair]:
-    """Distinct English sentences, each with its German one, always the same ones in one order."""
-    chance = random.Random(PAIR_SEED)
-    made: dict[str, str] = {}
-    while len(made) < PAIR_COUNT:
-        english, german = _sentence_pair(chance)
-        made.setdefault(english, german)
-    pairs = [Pair(english, german) for english, german in made.items()]
-    chance.shuffle(pairs)  # a frame with few sentences to give is used up early
+    """Distinct English sentences with German translations, always the same in the same order."""
+    rng = random.Random(PAIR_SEED)
+    german_of: dict[str, str] = {}
+    while len(german_of) < PAIR_COUNT:
+        english, german = _sentence_pair(rng)
+        german_of.setdefault(english, german)
+    pairs = [Pair(english, german) for english, german in german_of.items()]
+    rng.shuffle(pairs)  # frames with few distinct sentences are exhausted early
     return pairs
 
 
-def _sentence_pair(chance: random.Random) -> Both:
-    english, german = chance.choice(FRAMES)
+def _sentence_pair(rng: random.Random) -> TextPair:
+    english, german = rng.choice(FRAMES)
     fields = [name for _, name, _, _ in Formatter().parse(english) if name]
-    drawn = {
-        name: chance.choice(WORDS[name]) if name in WORDS else AMOUNTS[name](chance)
-        for name in fields
-    }
+    english_values: dict[str, str] = {}
+    german_values: dict[str, str] = {}
+    for name in fields:
+        pair = rng.choice(WORDS[name]) if name in WORDS else AMOUNT_SAMPLERS[name](rng)
+        english_values[name], german_values[name] = pair
     return (
-        _finished(english.format_map({name: both[0] for name, both in drawn.items()})),
-        _finished(german.format_map({name: both[1] for name, both in drawn.items()})),
+        _sentence(english.format_map(english_values)),
+        _sentence(german.format_map(german_values)),
     )
 
 
-def _finished(text: str) -> str:
-    return text[0].upper() + text[1:] + ("" if text.endswith("?") else ".")
+def _sentence(text: str) -> str:
+    """The text with a capital, and a full stop unless it is a question."""
+    stop = "" if text.endswith("?") else "."
+    return text[0].upper() + text[1:] + stop

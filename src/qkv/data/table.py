@@ -1,4 +1,12 @@
-"""A table of examples: the asked columns of a file, row by row."""
+"""The rows of a table (.csv, .tsv, .jsonl or .parquet) as tuples of the requested columns.
+
+In a .csv, a field in double quotes may hold commas, line breaks and, doubled, quotes. Many .tsv
+files are written without any quoting, and a sentence that begins with a quotation mark must not
+swallow the rows below it: a line is a row if that gives every row the same number of fields, and
+only otherwise may a quoted field span several lines. So a .csv is streamed, while all lines of a
+.tsv are in memory before its first row is returned. A .jsonl has one JSON object per line; a
+.parquet is read batch by batch with pyarrow, an optional dependency.
+"""
 
 import csv
 import json
@@ -11,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from qkv.data.columns import Asked, choose_columns, matches_known_titles
+from qkv.data.columns import ColumnRequest, choose_columns, matches_known_titles
 from qkv.data.files import (
-    OTHERS,
-    TABLES,
+    CONVERSION_HINTS,
+    TABLE_SUFFIXES,
     is_table,
     join_or,
     no_such_file,
@@ -24,37 +32,25 @@ from qkv.data.files import (
 )
 from qkv.errors import DataError, unknown
 
-# FOLDED data/delimited: The rows of a .csv or .tsv file, with the line each begins on.
-#
-#   In .csv a field in double quotes may hold commas, line breaks and, written twice, quotes.
-#   Many .tsv
-#   files are written without any quoting, and a sentence that opens with a quote mark must
-#   not swallow
-#   the rows below it: there a row is a line if that gives every row equally many fields, and
-#   only
-#   otherwise may a quoted field go over several lines. So a .csv is a stream, and a .tsv is
-#   not: all
-#   of its lines are in memory before its first row comes out.
-# FOLDED data/json_lines: The rows of a .jsonl file: one JSON object a line.
-# FOLDED data/parquet: The rows of a .parquet file, batch by batch; needs pyarrow, which is an
-#   extra.
-
 Row = tuple[int, list[str]]
 
-SAID = {  # by the csv module → to a person
+CSV_ERRORS = {  # part of the csv module's message → what to tell the user
     "unexpected end of data": "a quote is opened here and never closed",
     "expected after": "a closing quote must end its field; write a quote inside a field twice",
-    "new-line character": "a carriage return stands in a field without quotes; end lines with \\n",
+    "new-line character": "a field without quotes holds a carriage return; end lines with \\n",
 }
 
 
 def read_delimited(path: Path) -> Iterator[Row]:
-    """Every row that is not blank; all have as many fields as the first."""
+    """Every row that is not blank, with its line number; all have as many fields as the first."""
     first: Row | None = None
-    for row in _tsv(path) if path.suffix.lower() == ".tsv" else _csv(path):
+    rows: Iterable[Row] = _csv(path)
+    if path.suffix.lower() == ".tsv":
+        rows = _tsv(path)
+    for row in rows:
         first = first or row
         if len(row[1]) != len(first[1]):
-            raise DataError(_said_of(path, *row, *first))
+            raise DataError(_field_count_message(path, *row, *first))
         yield row
 
 
@@ -62,9 +58,13 @@ def _csv(path: Path) -> Iterator[Row]:
     try:
         yield from _quoted(raw_lines(path), ",")
     except _QuoteError as error:
-        why, line = error.args
-        said = next((said for part, said in SAID.items() if part in why), why)
-        raise DataError(f"{path} line {line}: {said}") from None
+        reason, line = error.args
+        message = reason
+        for fragment, explanation in CSV_ERRORS.items():
+            if fragment in reason:
+                message = explanation
+                break
+        raise DataError(f"{path} line {line}: {message}") from None
 
 
 def _tsv(path: Path) -> list[Row]:
@@ -72,11 +72,12 @@ def _tsv(path: Path) -> list[Row]:
     plain: list[Row] = []
     for number, line in enumerate(map(strip_newline, lines), start=1):
         if line:
-            plain.append((number, _line_cells(line, len(plain[0][1]) if plain else None)))
-    if _uneven(plain):
+            width = len(plain[0][1]) if plain else None
+            plain.append((number, _line_cells(line, width)))
+    if _first_uneven(plain):
         with suppress(_QuoteError):
             quoted = list(_quoted(lines, "\t"))
-            if _uneven(quoted):
+            if _first_uneven(quoted):
                 return plain
             return quoted
     return plain
@@ -93,85 +94,89 @@ def _line_cells(line: str, width: int | None) -> list[str]:
 
 
 class _QuoteError(Exception):
-    """Quotes that do not fit: why, and the line their row begins on."""
+    """Quotes that do not match: the reason, and the line their row begins on."""
 
 
 def _quoted(lines: Iterable[str], delimiter: str) -> Iterator[Row]:
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    begins = 1
+    start = 1
     try:
         while (cells := _next_row(reader)) is not None:
             if cells:
-                yield begins, cells
-            begins = reader.line_num + 1
+                yield start, cells
+            start = reader.line_num + 1
     except csv.Error as error:
-        raise _QuoteError(str(error), begins) from None
+        raise _QuoteError(str(error), start) from None
 
 
-def _uneven(rows: list[Row]) -> Row | None:
-    """The first row that has not as many fields as the first of all."""
+def _first_uneven(rows: list[Row]) -> Row | None:
+    """The first row that has another number of fields than the very first."""
     return next((row for row in rows if len(row[1]) != len(rows[0][1])), None)
 
 
-def _said_of(path: Path, line: int, cells: list[str], first: int, others: list[str]) -> str:
+def _field_count_message(
+    path: Path, line: int, cells: list[str], first_line: int, first_cells: list[str]
+) -> str:
+    hint = ""
     if path.suffix.lower() == ".csv":
         hint = "; put a field that holds a comma in double quotes"
-    else:
-        hint = ""
     fields = "field" if len(cells) == 1 else "fields"
-    return f"{path} line {line}: {len(cells)} {fields} where line {first} has {len(others)}{hint}"
+    expected = f"line {first_line} has {len(first_cells)}"
+    return f"{path} line {line}: {len(cells)} {fields} where {expected}{hint}"
 
 
 def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
-    """The csv module refuses long texts unless told otherwise, and that for the whole process."""
-    before = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    """The next row of any length: the csv module's limit is global, so it is restored after."""
+    limit = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     try:
         return next(reader, None)
     finally:
-        csv.field_size_limit(before)
+        csv.field_size_limit(limit)
 
 
-def read_json_lines(path: Path, asked: Asked) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The line and the asked fields of each object; the first object says which ones they are."""
+def read_json_lines(path: Path, request: ColumnRequest) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The line number and values of each object; the first object decides which fields they are."""
     names: list[str] | None = None
     for number, line in enumerate(text_lines(path), start=1):
         if not line.strip():
             continue
-        place = f"{path} line {number}"
-        row = _object(place, line)
+        location = f"{path} line {number}"
+        row = _parse_object(location, line)
         if names is None:
-            names = _names(place, row, asked)
-        yield number, tuple(_value(place, row, name) for name in names)
+            names = _field_names(location, row, request)
+        yield number, tuple(_value(location, row, name) for name in names)
 
 
-def _object(place: str, line: str) -> dict[str, Any]:
+def _parse_object(location: str, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        raise DataError(f"{place}: not JSON at character {error.pos + 1}: {error.msg}") from None
+        raise DataError(f"{location}: not JSON at character {error.pos + 1}: {error.msg}") from None
     except (ValueError, RecursionError):
-        raise DataError(f"{place}: JSON that is nested too deeply or has a huge number") from None
+        raise DataError(
+            f"{location}: JSON that is too deeply nested or has a huge number"
+        ) from None
     if not isinstance(row, dict):
-        raise DataError(f'{place}: a row must be one JSON object, as in {{"text": "…"}}')
+        raise DataError(f'{location}: a row must be one JSON object, as in {{"text": "…"}}')
     return row
 
 
-def _names(place: str, row: dict[str, Any], asked: Asked) -> list[str]:
+def _field_names(location: str, row: dict[str, Any], request: ColumnRequest) -> list[str]:
     fields = list(row)
     try:
-        return [fields[i] for i in choose_columns(fields, asked, titled=True).places]
+        return [fields[i] for i in choose_columns(fields, request, is_header=True).indices]
     except DataError as error:
-        raise DataError(f"{place}: {error}") from None
+        raise DataError(f"{location}: {error}") from None
 
 
-def _value(place: str, row: dict[str, Any], name: str) -> str:
+def _value(location: str, row: dict[str, Any], name: str) -> str:
     if name not in row:
-        raise DataError(f"{place}: {unknown('column', name, row)}")
+        raise DataError(f"{location}: {unknown('column', name, row)}")
     value = row[name]
     if value is None:
         return ""
     if isinstance(value, dict | list):
-        raise DataError(f'{place}: "{name}" is a {type(value).__name__}; a text is needed')
+        raise DataError(f'{location}: "{name}" is a {type(value).__name__}; a text is needed')
     if isinstance(value, str):
         text = value
     else:
@@ -179,22 +184,25 @@ def _value(place: str, row: dict[str, Any], name: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise DataError(f'{place}: "{name}" holds half of a surrogate pair') from None
+        raise DataError(f'{location}: "{name}" holds a lone surrogate') from None
     return text
 
 
-PARQUET_BATCH_ROWS = 4096  # of one batch
+PARQUET_BATCH_ROWS = 4096
 
-NARROW = {"float": np.float32, "halffloat": np.float16}  # 0.1 has more digits as a wider number
+NARROW_FLOATS = {
+    "float": np.float32,
+    "halffloat": np.float16,
+}  # as float64, 0.1 would have more digits
 
 
-def read_parquet(path: Path, asked: Asked) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The number from 1 and the asked columns of each row; an empty cell is an empty text."""
+def read_parquet(path: Path, request: ColumnRequest) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The row number, from 1, and values of each row; an empty cell is an empty text."""
     arrow = _pyarrow(path)
     done = 0
     try:
         with arrow.parquet.ParquetFile(path) as file:
-            names = _column_names(path, file.schema_arrow, asked)
+            names = _column_names(path, file.schema_arrow, request)
             for batch in file.iter_batches(PARQUET_BATCH_ROWS, columns=names):
                 cells = [_texts(path, done, batch.column(name), name) for name in names]
                 yield from enumerate(zip(*cells, strict=True), start=done + 1)
@@ -203,9 +211,9 @@ def read_parquet(path: Path, asked: Asked) -> Iterator[tuple[int, tuple[str, ...
         raise no_such_file(path) from None
     except (arrow.ArrowException, OSError) as error:
         after = f" after row {done}" if done else ""
-        why = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise DataError(
-            f"cannot read {path}{after}: it is no Parquet file, or damaged ({why})"
+            f"cannot read {path}{after}: it is damaged or not a Parquet file ({reason})"
         ) from error
 
 
@@ -213,45 +221,51 @@ def _pyarrow(path: Path) -> Any:
     try:
         import_module("pyarrow.parquet")
     except ImportError:
-        raise DataError(f"reading {path} needs pyarrow; get it with: pip install pyarrow") from None
+        raise DataError(
+            f"reading {path} needs pyarrow; install it with: pip install pyarrow"
+        ) from None
     return import_module("pyarrow")
 
 
-def _column_names(path: Path, schema: Any, asked: Asked) -> list[str]:
-    """The names of the asked columns, each a single column of texts or numbers."""
+def _column_names(path: Path, schema: Any, request: ColumnRequest) -> list[str]:
+    """The names of the requested columns, each a single column of texts or numbers."""
     try:
-        names = [schema.names[i] for i in choose_columns(schema.names, asked, titled=True).places]
+        names = [
+            schema.names[i] for i in choose_columns(schema.names, request, is_header=True).indices
+        ]
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     for name in names:
         if schema.names.count(name) > 1:
             raise DataError(f'{path}: several columns are named "{name}"; rename all but one')
-        if not _is_written(schema.field(name).type):
-            kind = schema.field(name).type
-            raise DataError(f'{path}: the column "{name}" holds {kind}; texts are needed')
+        dtype = schema.field(name).type
+        if not _is_scalar(dtype):
+            raise DataError(f'{path}: the column "{name}" holds {dtype}; texts are needed')
     return names
 
 
-def _is_written(kind: Any) -> bool:
-    """Whether a cell of that type is a text or has one way to be written."""
+def _is_scalar(dtype: Any) -> bool:
+    """Whether a cell of that type is a text, or has a single spelling as text."""
     types = import_module("pyarrow").types
-    if types.is_dictionary(kind):
-        return _is_written(kind.value_type)
+    if types.is_dictionary(dtype):
+        return _is_scalar(dtype.value_type)
     tests = ("string", "large_string", "string_view", "integer", "floating", "boolean", "null")
-    return any(getattr(types, f"is_{test}")(kind) for test in tests)
+    return any(getattr(types, f"is_{test}")(dtype) for test in tests)
 
 
-def _texts(path: Path, before: int, column: Any, name: str) -> list[str]:
-    """The cells of a column as texts: numbers and truths as JSON writes them."""
+def _texts(path: Path, rows_before: int, column: Any, name: str) -> list[str]:
+    """The cells of a column as texts; numbers and booleans as in JSON."""
     try:
         cells = column.to_pylist()
     except UnicodeDecodeError:
         raise DataError(
             f'{path}: "{name}" holds bytes that are not UTF-8 in one of the rows '
-            f"{before + 1} to {before + len(column)}"
+            f"{rows_before + 1} to {rows_before + len(column)}"
         ) from None
-    narrow = NARROW.get(str(column.type))
-    return [_text(narrow(cell) if narrow and cell is not None else cell) for cell in cells]
+    narrow = NARROW_FLOATS.get(str(column.type))
+    if narrow is not None:
+        cells = [cell if cell is None else narrow(cell) for cell in cells]
+    return [_text(cell) for cell in cells]
 
 
 def _text(cell: Any) -> str:
@@ -264,32 +278,33 @@ def _text(cell: Any) -> str:
     return json.dumps(cell)
 
 
-Numbered = tuple[int, tuple[str, ...]]  # the line or row, and its values in the order of the roles
+NumberedValues = tuple[
+    int, tuple[str, ...]
+]  # line or row number, and the values in the order of the roles
 
 
-def read_table(path: Path, asked: Asked) -> list[tuple[str, ...]]:
-    """One tuple a row, with a value that is not blank for each role, in their order."""
-    return [values for _, values in table_rows(path, asked)]
+def read_table(path: Path, request: ColumnRequest) -> list[tuple[str, ...]]:
+    """The values of each row, in the order of the roles; none of them is blank."""
+    return [values for _, values in table_rows(path, request)]
 
 
-def table_rows(path: Path, asked: Asked) -> Iterator[Numbered]:
-    """The same as a stream, each row with its number; a table without any is refused."""
+def table_rows(path: Path, request: ColumnRequest) -> Iterator[NumberedValues]:
+    """The rows as a stream, with their numbers; a DataError if there are none."""
     if not is_table(path):
-        hint = OTHERS.get(path.suffix.lower())
-        raise DataError(
-            f"cannot read {path} as a table; that needs {join_or(TABLES)}"
-            + ("" if hint is None else f"; {hint}")
-        )
+        message = f"cannot read {path} as a table; that needs {join_or(TABLE_SUFFIXES)}"
+        hint = CONVERSION_HINTS.get(path.suffix.lower())
+        if hint is not None:
+            message += f"; {hint}"
+        raise DataError(message)
     empty = True
-    for number, values in _rows(path, asked):
-        for role, value in zip(asked, values, strict=True):
+    for number, values in _rows(path, request):
+        for role, value in zip(request, values, strict=True):
             if not value.strip():
-                if len(asked) > 2:
-                    needed = ", ".join(asked)
-                else:
-                    needed = " and ".join(asked)
+                roles = " and ".join(request)
+                if len(request) > 2:
+                    roles = ", ".join(request)
                 raise DataError(
-                    f"{row_location(path, number)}: {role} is empty; every row needs {needed}"
+                    f"{row_location(path, number)}: {role} is empty; every row needs {roles}"
                 )
         yield number, values
         empty = False
@@ -298,7 +313,7 @@ def table_rows(path: Path, asked: Asked) -> Iterator[Numbered]:
 
 
 def has_known_header(path: Path, roles: Iterable[str]) -> bool:
-    """Whether the first row of a .csv or .tsv has the usual titles for all these roles."""
+    """Whether the first row of a .csv or .tsv has known titles for all these roles."""
     if path.suffix.lower() not in (".csv", ".tsv"):
         return False
     _, cells = next(read_delimited(path), (0, []))
@@ -306,31 +321,32 @@ def has_known_header(path: Path, roles: Iterable[str]) -> bool:
 
 
 def row_location(path: Path, number: int) -> str:
-    """Where a row stands, for a message: only files of text have lines."""
-    return f"{path} {'row' if path.suffix.lower() == '.parquet' else 'line'} {number}"
+    """The file and line of a row, for a message; a Parquet file has rows, not lines."""
+    unit = "row" if path.suffix.lower() == ".parquet" else "line"
+    return f"{path} {unit} {number}"
 
 
-def _rows(path: Path, asked: Asked) -> Iterator[Numbered]:
+def _rows(path: Path, request: ColumnRequest) -> Iterator[NumberedValues]:
     match path.suffix.lower():
         case ".jsonl":
-            return read_json_lines(path, asked)
+            return read_json_lines(path, request)
         case ".parquet":
-            return read_parquet(path, asked)
+            return read_parquet(path, request)
         case _:
-            return _cells(path, asked)
+            return _cells(path, request)
 
 
-def _cells(path: Path, asked: Asked) -> Iterator[Numbered]:
+def _cells(path: Path, request: ColumnRequest) -> Iterator[NumberedValues]:
     rows = read_delimited(path)
     first = next(rows, None)
     if first is None:
         return
     line, cells = first
     try:
-        columns = choose_columns(cells, asked)
+        columns = choose_columns(cells, request)
     except DataError as error:
         raise DataError(f"{path} line {line}: {error}") from None
     if not columns.header:
-        yield line, tuple(cells[place] for place in columns.places)
+        yield line, tuple(cells[i] for i in columns.indices)
     for line, cells in rows:
-        yield line, tuple(cells[place] for place in columns.places)
+        yield line, tuple(cells[i] for i in columns.indices)

@@ -1,4 +1,4 @@
-"""Texts as token ids: encoded once, however many they are, and never all in memory."""
+"""Texts as token ids: encoded once and mapped from disk, with BPE dropout, in batches by length."""
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,48 +15,52 @@ from qkv.data.token_cache import cache_folder, entry_name, open_entry, write_ent
 from qkv.errors import DataError
 from qkv.text import Tokenizer
 
-# FOLDED data/noisy: Encoded texts whose words are cut anew in every epoch.
-# FOLDED data/grouping: Batches of texts that are nearly equally long, so that next to nothing
-#   is padding.
-
-# Characters encoded at a time: enough pieces for many cores. More are no faster and need more
-# memory, as the library takes more than a hundred bytes a token.
+# Characters encoded at a time: enough chunks for many cores. More are no faster and need more
+# memory, as the library takes over a hundred bytes per token.
 BATCH_CHARACTERS = 1 << 17
 
 SEAM = ("one line\n", "and one more")
 
+BPE_DROPOUT_STREAM = 1  # separates these random numbers from those of the order and of the steps
+
+# A batch is closed early if more than MAX_PADDING of it is padding, once it is filled to MIN_FILL.
+MAX_PADDING = 0.03
+MIN_FILL = 0.3
+
+Ids = NDArray[np.int64]
+
 
 @dataclass(frozen=True, eq=False)
 class TokenizedTexts:
-    """Many texts as token ids behind each other, in a file that is mapped, not read.
+    """The token ids of many texts in one array, which may be mapped from a file.
 
-    ids (tokens of all texts); starts (texts + 1): where each begins, and the length of all.
+    ids (tokens of all texts); starts (texts + 1): where each text begins, then the total.
     """
 
     ids: NDArray[Any]
     starts: NDArray[np.int64]
 
     @classmethod
-    def of(cls, texts: Sequence[Sequence[int]], vocabulary: int) -> "TokenizedTexts":
-        """The same in memory, from ids below `vocabulary`."""
-        ids, starts = _joined(texts, _id_type(vocabulary))
+    def of(cls, texts: Sequence[Sequence[int]], vocab_size: int) -> "TokenizedTexts":
+        """From ids in memory, each below `vocab_size`."""
+        ids, starts = _concatenate(texts, _id_dtype(vocab_size))
         return cls(ids, starts)
 
     def __len__(self) -> int:
-        """How many texts there are."""
+        """The number of texts."""
         return len(self.starts) - 1
 
     def __getitem__(self, i: int) -> NDArray[Any]:
         """The ids of one text."""
-        place = range(len(self))[i]
-        return self.ids[self.starts[place] : self.starts[place + 1]]
+        index = range(len(self))[i]  # negative indices, and IndexError beyond the end
+        return self.ids[self.starts[index] : self.starts[index + 1]]
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         return (self[i] for i in range(len(self)))
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How many tokens each text has."""
+        """The number of tokens of each text."""
         return np.diff(self.starts)
 
 
@@ -69,101 +73,109 @@ def encode(
     prefix: Sequence[int] = (),
     target: bool = False,
 ) -> TokenizedTexts:
-    """The ids of each text, or of each document whose pieces are given; kept in `folder`.
+    """The ids of each text, or of each document given in chunks, cached in `folder`.
 
-    With `eos`, that token closes each of them, and those of `prefix` open it. `key` names the
-    content: where it was encoded before by an equal tokenizer, the ids are taken from there and
-    `texts` is not iterated. target: they are what is translated to, which some tokenizers cut
-    in a way of its own.
+    eos: a token added after each text. prefix: tokens added before each text. target: these are
+    translations, which some tokenizers encode differently. `key` identifies the content: if an
+    equal tokenizer has encoded it before, the ids come from the cache and `texts` is not iterated.
     """
     if folder is None:
         folder = cache_folder()
-    else:
-        folder = folder
-    opened = (f" start {list(prefix)}" if prefix else "") + (" target" if target else "")
-    entry = folder / entry_name(f"{key} end {eos}{opened}", tokenizer)
-    found = open_entry(entry)
-    if found is None:
-        write_entry(entry, _encoded(_pieces(texts), tokenizer, eos, prefix, target))
-        found = open_entry(entry)
-        if found is None:
-            raise DataError(f"{entry} was removed while it was being written; prefix again")
-    return TokenizedTexts(*found)
+    # The words of the name are those of existing caches.
+    name = f"{key} end {eos}"
+    if prefix:
+        name += f" start {list(prefix)}"
+    if target:
+        name += " target"
+    entry = folder / entry_name(name, tokenizer)
+    arrays = open_entry(entry)
+    if arrays is None:
+        write_entry(entry, _encode_batches(_as_chunks(texts), tokenizer, eos, prefix, target))
+        arrays = open_entry(entry)
+        if arrays is None:
+            raise DataError(f"{entry} was removed while it was being written; start again")
+    return TokenizedTexts(*arrays)
 
 
-def _encoded(
-    pieces: Iterable[DocumentChunk],
+def _encode_batches(
+    chunks: Iterable[DocumentChunk],
     tokenizer: Tokenizer,
     eos: int | None,
     prefix: Sequence[int],
     target: bool,
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-    """Chunk by chunk: the ids, and behind how many of them a text ends."""
-    if _sees_seams(tokenizer):
-        pieces = _pieces(join_chunks(pieces))
-    # fresh: the next piece begins a text
-    kind = _id_type(tokenizer.vocab_size)
-    fresh = True
-    for chunk in _chunks(pieces):
-        found = tokenizer.encode_many([piece.text for piece in chunk], target=target)
-        begins = [fresh, *(piece.last for piece in chunk)]
-        fresh = begins[-1]
-        if prefix:
-            found = [[*prefix, *a] if new else a for a, new in zip(found, begins, strict=False)]
-        if eos is not None:
-            found = [[*a, eos] if p.last else a for a, p in zip(found, chunk, strict=True)]
-        ids, starts = _joined(found, kind)
-        yield ids, starts[1:][[piece.last for piece in chunk]]
+    """For each batch its ids, and the positions in them at which a text ends."""
+    if _depends_on_seams(tokenizer):
+        chunks = _as_chunks(join_chunks(chunks))
+    dtype = _id_dtype(tokenizer.vocab_size)
+    starts_text = True
+    for batch in _batches(chunks):
+        ids_of_chunks = tokenizer.encode_many([chunk.text for chunk in batch], target=target)
+        sequences = []
+        for chunk, ids in zip(batch, ids_of_chunks, strict=True):
+            sequence = ids
+            if prefix and starts_text:
+                sequence = [*prefix, *sequence]
+            if eos is not None and chunk.last:
+                sequence = [*sequence, eos]
+            sequences.append(sequence)
+            starts_text = chunk.last
+        flat, starts = _concatenate(sequences, dtype)
+        yield flat, starts[1:][[chunk.last for chunk in batch]]
 
 
-def _sees_seams(tokenizer: Tokenizer) -> bool:
-    """Whether a document must be encoded as a whole: some public tokenizers put a space before
-    every text. Those that are trained here never do.
+def _depends_on_seams(tokenizer: Tokenizer) -> bool:
+    """Whether a document has to be encoded in one piece.
+
+    Some public tokenizers put a space before every text; those trained here never do.
     """
     first, second = tokenizer.encode_many(SEAM)
     return tokenizer.encode("".join(SEAM)) != first + second
 
 
-def _pieces(texts: Iterable[str | DocumentChunk]) -> Iterator[DocumentChunk]:
+def _as_chunks(texts: Iterable[str | DocumentChunk]) -> Iterator[DocumentChunk]:
     for i, text in enumerate(texts):
-        yield text if isinstance(text, DocumentChunk) else DocumentChunk(text, i, True)
+        if isinstance(text, DocumentChunk):
+            yield text
+        else:
+            yield DocumentChunk(text, i, True)
 
 
-def _chunks(pieces: Iterable[DocumentChunk]) -> Iterator[list[DocumentChunk]]:
-    chunk: list[DocumentChunk] = []
+def _batches(chunks: Iterable[DocumentChunk]) -> Iterator[list[DocumentChunk]]:
+    batch: list[DocumentChunk] = []
     size = 0
-    for piece in pieces:
-        chunk.append(piece)
-        size += len(piece.text) + 1  # many empty texts are much as well
+    for chunk in chunks:
+        batch.append(chunk)
+        size += len(chunk.text) + 1  # so that many empty texts fill a batch too
         if size >= BATCH_CHARACTERS:
-            yield chunk
-            chunk = []
+            yield batch
+            batch = []
             size = 0
-    if chunk:
-        yield chunk
+    if batch:
+        yield batch
 
 
-def _joined(
-    texts: Sequence[Sequence[int]], kind: np.dtype[Any]
+def _concatenate(
+    texts: Sequence[Sequence[int]], dtype: np.dtype[Any]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """All ids behind each other, and where each text begins, with the length of all at the end."""
+    """All ids in one array, and where each text begins, then the total."""
     starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-    return np.fromiter(chain.from_iterable(texts), kind, int(starts[-1])), starts
+    return np.fromiter(chain.from_iterable(texts), dtype, int(starts[-1])), starts
 
 
-def _id_type(vocabulary: int) -> np.dtype[Any]:
-    return np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.int32)
-
-
-STREAM = 1  # keeps these draws apart from those of the order and of the steps
+def _id_dtype(vocab_size: int) -> np.dtype[Any]:
+    if vocab_size <= 1 << 16:
+        return np.dtype(np.uint16)
+    return np.dtype(np.int32)
 
 
 class BpeDropoutTexts:
-    """Texts with subword noise: the ids of an epoch are a pure function of the seed and its number.
+    """Texts segmented anew in each epoch with BPE dropout (Provilkov, Emelianenko and Voita 2020).
 
-    A text that would not fit into `room` tokens is cut plainly in that epoch. So is, always, one
-    whose plain ids are not those of its words: `stiff` of them, in which tokens were found that
-    had been added to a published vocabulary.
+    The ids of an epoch are a pure function of the seed and the number of the epoch. A text that
+    would exceed `max_length` tokens keeps its deterministic segmentation in that epoch. So do,
+    always, the `num_fixed` texts whose ids are not those of their words, because they contain
+    tokens that were added to a published vocabulary.
     """
 
     def __init__(
@@ -171,122 +183,115 @@ class BpeDropoutTexts:
         texts: Iterable[str],
         plain: TokenizedTexts,
         tokenizer: Tokenizer,
-        noise: float,
-        room: int,
+        dropout: float,
+        max_length: int,
         seed: tuple[int, int],
     ) -> None:
-        """`seed` is that of the run, and a number for these texts among those of the run."""
+        """plain: the texts without dropout. seed: of the run, and a number for these texts."""
         self.plain = plain
-        self.noise = noise
-        self.room = room
+        self.dropout = dropout
+        self.max_length = max_length
         self.seed = seed
-        numbers = dict[str, int]()
+        index = dict[str, int]()
         words = array("i")
         ends = array("q", [0])
         for text in texts:
-            words.extend(
-                numbers.setdefault(word, len(numbers)) for word in tokenizer.pre_tokenize(text)
-            )
+            for word in tokenizer.pre_tokenize(text):
+                words.append(index.setdefault(word, len(index)))
             ends.append(len(words))
-        self.words = np.array(words, np.int32)
+        self.words = np.array(words, np.int32)  # all texts, as indices of distinct words
         self.ends = np.array(ends, np.int64)
-        self.cutter = tokenizer.subword_sampler(list(numbers))
-        self._stiff = _different(self._cut(0.0, np.random.default_rng(0)), plain)
-        self._made: tuple[int, TokenizedTexts] | None = None
+        self.sampler = tokenizer.subword_sampler(list(index))
+        self._fixed = _differences(self._sample(0.0, np.random.default_rng(0)), plain)
+        self._last_epoch: tuple[int, TokenizedTexts] | None = None
 
     @property
     def num_fixed(self) -> int:
-        return int(self._stiff.sum())
+        """The number of texts that are never segmented differently."""
+        return int(self._fixed.sum())
 
     def epoch(self, number: int) -> TokenizedTexts:
-        """The texts as they are read in that epoch; the last one asked for is kept."""
-        if self._made is None or self._made[0] != number:
-            seed, which = self.seed
-            draws = np.random.default_rng((seed, number, which, STREAM))
-            noisy = self._cut(self.noise, draws)
-            plainly = self._stiff | (noisy.lengths > self.room)
-            self._made = number, _chosen(plainly, self.plain, noisy)
-        return self._made[1]
+        """The texts as segmented in that epoch; the most recent one is cached."""
+        if self._last_epoch is None or self._last_epoch[0] != number:
+            seed, stream = self.seed
+            rng = np.random.default_rng((seed, number, stream, BPE_DROPOUT_STREAM))
+            sample = self._sample(self.dropout, rng)
+            keep_plain = self._fixed | (sample.lengths > self.max_length)
+            self._last_epoch = number, _where(keep_plain, self.plain, sample)
+        return self._last_epoch[1]
 
-    def _cut(self, noise: float, draws: np.random.Generator) -> TokenizedTexts:
-        ids, starts = self.cutter.sample(self.words, noise, draws)
+    def _sample(self, dropout: float, rng: np.random.Generator) -> TokenizedTexts:
+        ids, starts = self.sampler.sample(self.words, dropout, rng)
         return TokenizedTexts(ids.astype(self.plain.ids.dtype), starts[self.ends])
 
 
-def _different(one: TokenizedTexts, other: TokenizedTexts) -> NDArray[np.bool_]:
-    """Which texts have not the same ids in both."""
-    if np.array_equal(one.starts, other.starts) and np.array_equal(one.ids, other.ids):
-        return np.zeros(len(one), np.bool_)
-    return np.array([not np.array_equal(a, b) for a, b in zip(one, other, strict=True)])
+def _differences(a: TokenizedTexts, b: TokenizedTexts) -> NDArray[np.bool_]:
+    """Which texts have different ids in the two."""
+    if np.array_equal(a.starts, b.starts) and np.array_equal(a.ids, b.ids):
+        return np.zeros(len(a), np.bool_)
+    return np.array([not np.array_equal(x, y) for x, y in zip(a, b, strict=True)])
 
 
-def _chosen(first: NDArray[np.bool_], one: TokenizedTexts, other: TokenizedTexts) -> TokenizedTexts:
-    """Each text from the one where `first`, else from the other."""
-    if not first.any():
-        return other
-    ids = np.concatenate([one.ids, other.ids])
-    begins = np.where(first, one.starts[:-1], other.starts[:-1] + len(one.ids))
-    lengths = np.where(first, one.lengths, other.lengths)
+def _where(condition: NDArray[np.bool_], a: TokenizedTexts, b: TokenizedTexts) -> TokenizedTexts:
+    """Each text from `a` where the condition holds, else from `b`."""
+    if not condition.any():
+        return b
+    ids = np.concatenate([a.ids, b.ids])
+    begins = np.where(condition, a.starts[:-1], b.starts[:-1] + len(a.ids))
+    lengths = np.where(condition, a.lengths, b.lengths)
     starts = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
-    places = np.arange(starts[-1]) + np.repeat(begins - starts[:-1], lengths)
-    return TokenizedTexts(ids[places], starts)
+    indices = np.arange(starts[-1]) + np.repeat(begins - starts[:-1], lengths)
+    return TokenizedTexts(ids[indices], starts)
 
 
-Ids = NDArray[np.int64]
+def length_batches(lengths: Ids, batch_tokens: int, rng: np.random.Generator) -> list[Ids]:
+    """Every example once, in batches of similar length with at most `batch_tokens` each.
 
-PADDING = 0.03  # the share of one batch at which it is closed early,
-
-LEAST = 0.3  # once it has this share of its budget
-
-
-def length_batches(lengths: Ids, budget: int, draws: np.random.Generator) -> list[Ids]:
-    """Every example once, in batches of at most `budget` tokens with their padding.
-
-    lengths (N, sides): one side for a text, two for a text and its translation. An example longer
-    than the budget is a batch of its own. Equal lengths are drawn in another order, and so are
-    the batches: the result is a pure function of the arguments and the draws.
+    lengths (N, sides): one side for a text, two for a text and its translation. Padding counts. An
+    example longer than `batch_tokens` is a batch of its own. Examples of equal length, and the
+    batches, are shuffled: the result is a pure function of the arguments and the generator.
     """
-    order = draws.permutation(len(lengths))
-    order = order[_by_length(lengths[order])]
-    cuts = _cuts(lengths[order], budget)
-    batches = np.split(order, cuts)
-    return [batches[i] for i in draws.permutation(len(batches))]
+    order = rng.permutation(len(lengths))
+    order = order[_sort_by_length(lengths[order])]
+    boundaries = _batch_boundaries(lengths[order], batch_tokens)
+    batches = np.split(order, boundaries)
+    return [batches[i] for i in rng.permutation(len(batches))]
 
 
 def padding_fraction(lengths: Ids, batches: list[Ids]) -> float:
-    """The share of all tokens computed that is padding."""
+    """The fraction of all computed tokens that is padding."""
     computed = sum(len(batch) * int(lengths[batch].max(axis=0).sum()) for batch in batches)
     return 1.0 - int(lengths.sum()) / max(1, computed)
 
 
-def _by_length(lengths: Ids) -> Ids:
-    """Sorted by the last side; among equals by the one before, up and down by turns.
+def _sort_by_length(lengths: Ids) -> Ids:
+    """The order by the last side, then by the others, alternately ascending and descending.
 
-    So neighbours differ little on every side, also where one length gives way to the next.
+    Alternating keeps neighbours similar on every side, also where the last side grows by one.
     """
     last = lengths[:, -1]
     if lengths.shape[1] == 1:
         return np.argsort(last, kind="stable")
-    turns = np.where(last[:, None] % 2 == 0, lengths[:, :-1], -lengths[:, :-1])
-    return np.lexsort((*turns.T, last))
+    alternating = np.where(last[:, None] % 2 == 0, lengths[:, :-1], -lengths[:, :-1])
+    return np.lexsort((*alternating.T, last))
 
 
-def _cuts(lengths: Ids, budget: int) -> list[int]:
-    """Before which examples a new batch begins."""
-    cuts = list[int]()
+def _batch_boundaries(lengths: Ids, batch_tokens: int) -> list[int]:
+    """The positions in the order at which a new batch begins."""
+    boundaries = list[int]()
     start = 0
     longest = [0] * lengths.shape[1]
-    real = 0
+    tokens = 0  # in the batch so far, without padding
     for i, sides in enumerate(lengths.tolist()):
-        grown = [max(pair) for pair in zip(longest, sides, strict=True)]
-        computed = (i - start + 1) * sum(grown)
-        padded = computed - real - sum(sides)
-        wasteful = computed > LEAST * budget and padded > PADDING * computed
-        if i > start and (computed > budget or wasteful):
-            cuts.append(i)
+        longest_with = [max(pair) for pair in zip(longest, sides, strict=True)]
+        computed = (i - start + 1) * sum(longest_with)
+        padding = computed - tokens - sum(sides)
+        wasteful = computed > MIN_FILL * batch_tokens and padding > MAX_PADDING * computed
+        if i > start and (computed > batch_tokens or wasteful):
+            boundaries.append(i)
             start = i
-            grown = sides
-            real = 0
-        longest = grown
-        real = real + sum(sides)
-    return cuts
+            longest_with = sides
+            tokens = 0
+        longest = longest_with
+        tokens += sum(sides)
+    return boundaries

@@ -146,7 +146,7 @@ MISTAKES: dict[str, tuple[str, str, dict[str, str], str]] = {
         {"source": "sorce", "target": "target"},
         'unknown column "sorce"; did you mean "source"?',
     ),
-    "a pair alone": ("translate", "source,target\none,a\n", {}, "cannot hold anything out of 1"),
+    "a pair alone": ("translate", "source,target\none,a\n", {}, "cannot split 1 example into"),
     "labels of their own": (
         "embed",
         "text,label\none,a\ntwo,b\nthree,c\nfour,d\n",

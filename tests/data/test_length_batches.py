@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qkv.data import read_labelled, read_pairs
-from qkv.data.tokenized_texts import LEAST, PADDING, Ids, length_batches, padding_fraction
+from qkv.data.tokenized_texts import MAX_PADDING, MIN_FILL, Ids, length_batches, padding_fraction
 from qkv.text import Tokenizer
 
 
@@ -52,7 +52,7 @@ def test_a_batch_is_nearly_full_of_text_or_small(lengths: Ids, budget: int) -> N
     for batch in length_batches(lengths, budget, draws()):
         size = computed(lengths, batch)
         padded = size - int(lengths[batch].sum())
-        assert size <= LEAST * budget or padded <= PADDING * size
+        assert size <= MIN_FILL * budget or padded <= MAX_PADDING * size
 
 
 @SOME
@@ -89,9 +89,9 @@ def test_padding_is_what_is_computed_in_vain() -> None:
 
 @pytest.mark.parametrize(("sides", "limit"), [(1, 0.01), (2, 0.03)])
 def test_many_texts_have_little_padding(sides: int, limit: float) -> None:
-    chance = draws(3)
-    first = chance.integers(3, 40, (5003, 1))
-    near = np.maximum(1, first + chance.integers(-4, 5, first.shape))
+    rng = draws(3)
+    first = rng.integers(3, 40, (5003, 1))
+    near = np.maximum(1, first + rng.integers(-4, 5, first.shape))
     lengths = np.concatenate([first, near], axis=1)[:, :sides]
     assert padding_fraction(lengths, length_batches(lengths, 2048, draws())) <= limit
 

@@ -76,14 +76,14 @@ def test_ids_take_two_bytes_if_the_vocabulary_allows_it(vocabulary: int, kind: t
 
 
 def test_an_end_closes_every_text_and_no_piece_before(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    pieces = [
+    chunks = [
         DocumentChunk("a\n", 0, False),
         DocumentChunk("b", 0, True),
         DocumentChunk("", 1, True),
     ]
-    encoded = encode(pieces, tokenizer, "closed", tmp_path, eos=tokenizer.eos_id)
+    encoded = encode(chunks, tokenizer, "closed", tmp_path, eos=tokenizer.eos_id)
     assert texts_of(encoded) == [[*tokenizer.encode("a\nb"), tokenizer.eos_id], [tokenizer.eos_id]]
-    bare = encode(pieces, tokenizer, "closed", tmp_path)
+    bare = encode(chunks, tokenizer, "closed", tmp_path)
     assert texts_of(bare) == [tokenizer.encode("a\nb"), []]
 
 
@@ -110,9 +110,9 @@ def test_the_pieces_of_a_document_are_one_text(tmp_path: Path) -> None:
     path.write_text(LONG)
     assert len(LONG) > 2 * BATCH_CHARACTERS > 4 * CHUNK_LENGTH
     learned = Tokenizer.train("bpe", ["one line of a long text"], 300)
-    training, held_out = split_documents(Documents([path]), 0.3, seed=5)
+    train, validation = split_documents(Documents([path]), 0.3, seed=5)
     cut = int(len(LONG) * 0.7)
-    for side, text in ((training, LONG[:cut]), (held_out, LONG[cut:])):
+    for side, text in ((train, LONG[:cut]), (validation, LONG[cut:])):
         assert texts_of(encode(side, learned, side.key, tmp_path)) == [learned.encode(text)]
 
 
@@ -251,7 +251,7 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match=r"cannot keep tokens in .*file/tokens: .*QKV_CACHE") as e:
+    with pytest.raises(DataError, match=r"cannot cache tokens in .*file/tokens: .*QKV_CACHE") as e:
         encode(TEXTS, tokenizer, "four", tmp_path / "file" / "tokens")
     assert "\n" not in str(e.value)
 
@@ -260,7 +260,9 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, tokenizer: Token
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (BATCH_CHARACTERS, before[1]))
     try:
-        with pytest.raises(DataError, match=r"cannot keep tokens in .*; set QKV_CACHE to a folder"):
+        with pytest.raises(
+            DataError, match=r"cannot cache tokens in .*; set QKV_CACHE to a folder"
+        ):
             encode([LONG], tokenizer, "long", tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

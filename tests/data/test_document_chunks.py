@@ -1,4 +1,4 @@
-"""Where a document may be cut: the pieces make up the text, and no tokenizer notices."""
+"""Where a document may be cut: the chunks make up the text, and no tokenizer notices."""
 
 import io
 
@@ -41,23 +41,23 @@ def tokenizers() -> dict[str, Tokenizer]:
 def test_the_tokens_of_the_pieces_are_the_tokens_of_the_whole(
     tokenizers: dict[str, Tokenizer], kind: str, text: str, length: int
 ) -> None:
-    pieces = [piece.text for piece in chunk_lines(lines_of(text), 5, length)]
-    joined = [id for ids in tokenizers[kind].encode_many(pieces) for id in ids]
-    assert joined == tokenizers[kind].encode(text)
+    chunks = [chunk.text for chunk in chunk_lines(lines_of(text), 5, length)]
+    ids_of_chunks = [id for ids in tokenizers[kind].encode_many(chunks) for id in ids]
+    assert ids_of_chunks == tokenizers[kind].encode(text)
 
 
 @given(text=texts, length=st.integers(1, 13))
 def test_the_pieces_are_the_text_and_only_the_last_says_so(text: str, length: int) -> None:
-    pieces = list(chunk_lines(lines_of(text), 5, length))
-    assert [*join_chunks(pieces)] == [text]
-    assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
-    assert {piece.document for piece in pieces} == {5}
-    assert all(len(piece.text) >= length for piece in pieces[:-1])
+    chunks = list(chunk_lines(lines_of(text), 5, length))
+    assert [*join_chunks(chunks)] == [text]
+    assert [chunk.last for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert {chunk.document for chunk in chunks} == {5}
+    assert all(len(chunk.text) >= length for chunk in chunks[:-1])
 
 
 def test_a_cut_needs_words_on_both_sides_of_one_line_break() -> None:
     lines = ["a\n", "b\n", " c\n", "d \n", "e\n", "\n", "f\n", "g"]
-    assert [piece.text for piece in chunk_lines(lines, 0, 1)] == [
+    assert [chunk.text for chunk in chunk_lines(lines, 0, 1)] == [
         "a\n",
         "b\n c\n",
         "d \ne\n\nf\n",
@@ -72,10 +72,10 @@ def test_a_piece_grows_until_it_may_end() -> None:
 
 
 def test_the_pieces_of_several_documents_are_joined_one_by_one() -> None:
-    pieces = [
+    chunks = [
         DocumentChunk("a\n", 0, False),
         DocumentChunk("b", 0, True),
         DocumentChunk("", 1, True),
         DocumentChunk("c", 2, True),
     ]
-    assert list(join_chunks(pieces)) == ["a\nb", "", "c"]
+    assert list(join_chunks(chunks)) == ["a\nb", "", "c"]
