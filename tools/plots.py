@@ -1,4 +1,4 @@
-"""The plots of the docs: positions, activations, schedules and ways to draw a token."""
+"""The plots of the docs: positions, activations, learning-rate schedules and sampling."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 def sinusoids(path: Path) -> None:
     import torch
 
-    from qkv.attention import sinusoids as waves
+    from qkv.attention import sinusoids as position_vectors
 
-    table = waves(torch.arange(64), 48).numpy()
+    table = position_vectors(torch.arange(64), 48).numpy()
     with paper(path, 6.4, 4.2) as figure:
         axes = figure.subplots()
         image = axes.imshow(table, cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
@@ -30,9 +30,9 @@ def activations(path: Path) -> None:
     x = torch.linspace(-3, 3, 121)
     with paper(path, 5.6, 3.2) as figure:
         axes = figure.subplots()
-        for style, choice in zip(("-", "--", "-.", ":"), (ReLU, GELU, SiLU, ReLU2), strict=True):
+        for style, config in zip(("-", "--", "-.", ":"), (ReLU, GELU, SiLU, ReLU2), strict=True):
             axes.plot(
-                x.numpy(), choice(width=1).activation()(x).numpy(), style, label=choice.__name__
+                x.numpy(), config(width=1).activation()(x).numpy(), style, label=config.__name__
             )
         axes.set(xlabel="x", ylim=(-0.5, 3), title="activation(x)")
         axes.legend(frameon=False)
@@ -56,26 +56,26 @@ def sampling(path: Path) -> None:
 
     from qkv.engine.generate import Sampling
 
-    scores = torch.tensor([3.0, 2.4, 2.1, 1.2, 0.6, 0.2, -0.5, -1.0])
-    ways = {
+    logits = torch.tensor([3.0, 2.4, 2.1, 1.2, 0.6, 0.2, -0.5, -1.0])
+    settings = {
         "as they are": {}, "temperature 0.5": {"temperature": 0.5},
         "temperature 2": {"temperature": 2.0}, "top-k 3": {"top_k": 3}, "top-p 0.9": {"top_p": 0.9},
     }  # fmt: skip
     with paper(path, 8.4, 2.3) as figure:
         for axes, (title, options) in zip(
-            figure.subplots(1, len(ways), sharey=True), ways.items(), strict=True
+            figure.subplots(1, len(settings), sharey=True), settings.items(), strict=True
         ):
-            probs = Sampling.of(**options).probs(scores, torch.tensor([], dtype=torch.long))
-            axes.bar(range(len(scores)), probs.numpy(), color="#2b74b3")
+            probs = Sampling.of(**options).probs(logits, torch.tensor([], dtype=torch.long))
+            axes.bar(range(len(logits)), probs.numpy(), color="#2b74b3")
             axes.set_title(title, fontsize=9)
-            axes.set_xticks(range(len(scores)), labels=list("abcdefgh"))
+            axes.set_xticks(range(len(logits)), labels=list("abcdefgh"))
         figure.supxlabel("token", fontsize=8)
         figure.supylabel("probability", fontsize=8)
 
 
 @contextmanager
 def paper(path: Path, width: float, height: float) -> Iterator["Figure"]:
-    """A figure that is written when it is drawn."""
+    """A figure that is saved at the end of the block."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

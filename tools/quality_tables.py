@@ -1,4 +1,4 @@
-"""The committed results of the other benches as tables: how good, how large, on which machine."""
+"""The committed results of the other benchmarks as tables: quality, resources, the machine."""
 
 import json
 from collections.abc import Iterator
@@ -7,47 +7,50 @@ from typing import Any
 
 from bench_table import RESULTS
 
-Found = dict[str, Any]
-# What results were measured on that do not name their processor.
-EARLIER = "Intel(R) Xeon(R) Processor @ 2.80GHz"
+Result = dict[str, Any]
+# The CPU of results that do not name theirs.
+UNNAMED_CPU = "Intel(R) Xeon(R) Processor @ 2.80GHz"
 
 
 def quality_table(results: Path = RESULTS) -> str:
-    """What was learnt, beside what a simple way or a peer gives for the same data."""
-    lines = ["| task | beside it | qkv | took |", "|---|---|---|---:|"]
+    """Quality after training, next to a baseline or a peer on the same data."""
+    lines = ["| task | baseline or peer | qkv | time |", "|---|---|---|---:|"]
     for name, read in QUALITY.items():
         lines += [f"| {' | '.join(row)} |" for row in _read(results, name, read)]
     return "\n".join(lines)
 
 
 def resource_table(results: Path = RESULTS) -> str:
-    """Memory and time that are no answers a second, beside a peer's where one was measured."""
-    lines = ["| what | beside it | qkv |", "|---|---|---|"]
+    """Memory, latency and training speed, next to a peer's where one was measured."""
+    lines = ["| what | peer | qkv |", "|---|---|---|"]
     for name, read in RESOURCES.items():
         lines += [f"| {' | '.join(row)} |" for row in _read(results, name, read)]
     return "\n".join(lines)
 
 
 def machine_line(results: Path = RESULTS) -> str:
-    """Processors, threads, matrix speed and versions, gathered from every result."""
-    speeds, threads = dict[str, set[float]](), set[int]()
+    """Processors, threads, GEMM speed and versions, collected from every result."""
+    speeds = dict[str, set[float]]()
+    threads = set[int]()
     versions = dict[str, set[str]]()
     for path in sorted(results.rglob("*.json")):
-        found = json.loads(path.read_text("utf-8"))
-        if "matrix_gflops" in found:
-            speeds.setdefault(found.get("cpu", EARLIER), set()).add(found["matrix_gflops"])
-            threads.add(found["threads"])
-        peers = {n: found[n] for n in ("transformers", "ctranslate2") if n in found}
-        told = {n: found[n] for n in ("torch", "python") if n in found}
-        for name, version in {**found.get("versions", {}), **peers, **told}.items():
+        result = json.loads(path.read_text("utf-8"))
+        if "matrix_gflops" in result:
+            speeds.setdefault(result.get("cpu", UNNAMED_CPU), set()).add(result["matrix_gflops"])
+            threads.add(result["threads"])
+        peers = {n: result[n] for n in ("transformers", "ctranslate2") if n in result}
+        runtime = {n: result[n] for n in ("torch", "python") if n in result}
+        for name, version in {**result.get("versions", {}), **peers, **runtime}.items():
             versions.setdefault(name, set()).add(version)
-    said = ", ".join(f"{name} {' and '.join(sorted(v))}" for name, v in sorted(versions.items()))
-    fast = "; ".join(
+    version_list = ", ".join(
+        f"{name} {' and '.join(sorted(v))}" for name, v in sorted(versions.items())
+    )
+    speed_list = "; ".join(
         f"{min(each):g} to {max(each):g} GFLOP/s on the {cpu}" for cpu, each in speeds.items()
     )
     return (
-        f"Threads: {', '.join(map(str, sorted(threads)))}. Matrix products in float32, measured in "
-        f"each run: {fast}. Versions: {said}."
+        f"Threads: {', '.join(map(str, sorted(threads)))}. GEMM speed in float32, measured in "
+        f"each run: {speed_list}. Versions: {version_list}."
     )
 
 
@@ -61,101 +64,105 @@ def _minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _fine_tuned(found: Found) -> Iterator[tuple[str, ...]]:
+def _fine_tuned(result: Result) -> Iterator[tuple[str, ...]]:
     names = {"sst2": "SST-2", "trec": "TREC", "banking77": "banking77",
-             "few": "banking77, eight examples a label"}  # fmt: skip
-    for key, row in found["rows"].items():
+             "few": "banking77, eight examples per label"}  # fmt: skip
+    for key, row in result["rows"].items():
         then = row["then"]
         if "accuracy" in then:
             yield (
-                f"{names[key]}: MiniLM fine-tuned, accuracy on the test part",
+                f"{names[key]}: MiniLM fine-tuned, test accuracy",
                 f"TF-IDF and logistic regression {100 * then['bag_of_words']:.1f} %",
                 f"{100 * then['accuracy']:.1f} %",
                 _minutes(row["seconds"]),
             )
         else:
             yield (
-                "STS-B: MiniLM fine-tuned, rank correlation on the test part",
+                "STS-B: MiniLM fine-tuned, test rank correlation",
                 f"MiniLM as published {then['untouched']:.3f}",
                 f"{then['spearman']:.3f}",
                 _minutes(row["seconds"]),
             )
 
 
-def _characters(found: Found) -> Iterator[tuple[str, ...]]:
-    beside = found["reference"]
+def _characters(result: Result) -> Iterator[tuple[str, ...]]:
+    reference = result["reference"]
     peer = (
-        f"nanoGPT's recipe for a CPU {beside['held_out_loss']} after {beside['seconds_of_steps']} s"
+        f"nanoGPT's CPU recipe {reference['held_out_loss']} after {reference['seconds_of_steps']} s"
     )
     for key in ("short", "whole", "three_minutes"):
-        row = found[key]
-        loss, size = row["held_out"]["loss_per_character"], row["parameters"] / 1e6
-        task = f"Shakespeare's letters, {size:.1f} M parameters: nats a letter, lower is better"
+        row = result[key]
+        loss = row["held_out"]["loss_per_character"]
+        size = row["parameters"] / 1e6
+        task = f"Shakespeare's letters, {size:.1f} M parameters: nats per letter, lower is better"
         yield task, peer, f"{loss:.3f}", f"{row['seconds_of_steps']:.0f} s"
 
 
-def _translated(found: Found) -> Iterator[tuple[str, ...]]:
-    size = found["parameters"] / 1e6
+def _translated(result: Result) -> Iterator[tuple[str, ...]]:
+    size = result["parameters"] / 1e6
     task = (
-        f"Multi30k English to German, {size:.1f} M parameters from nothing, `--minutes "
-        f"{found['minutes']:g}`: BLEU on test 2016"
+        f"Multi30k English to German, {size:.1f} M parameters from scratch, `--minutes "
+        f"{result['minutes']:g}`: BLEU on test 2016"
     )
-    yield task, "–", f"{found['then']['bleu']:.1f}", _minutes(found["seconds"])
+    yield task, "–", f"{result['then']['bleu']:.1f}", _minutes(result["seconds"])
 
 
-def _labelled(found: Found) -> Iterator[tuple[str, ...]]:
-    seconds = sum(row["taught"]["seconds"] for row in found["runs"]) / len(found["runs"])
+def _labelled(result: Result) -> Iterator[tuple[str, ...]]:
+    seconds = sum(row["taught"]["seconds"] for row in result["runs"]) / len(result["runs"])
     yield (
-        "SST-2 from nothing but its 6,920 sentences, accuracy on the test part, mean of three",
-        f"TF-IDF and logistic regression {100 * found['bag_of_words']:.1f} %",
-        f"{100 * found['taught']:.1f} %",
+        "SST-2 from scratch, 6,920 sentences, test accuracy, mean of three",
+        f"TF-IDF and logistic regression {100 * result['bag_of_words']:.1f} %",
+        f"{100 * result['taught']:.1f} %",
         _minutes(seconds),
     )
 
 
-def _clustered(found: Found) -> Iterator[tuple[str, ...]]:
-    rows = found["stackoverflow"]
-    ours, peer = rows["MiniLM, k=20"], rows["MiniLM, scikit-learn's k-means"]
+def _clustered(result: Result) -> Iterator[tuple[str, ...]]:
+    rows = result["stackoverflow"]
+    ours = rows["MiniLM, k=20"]
+    peer = rows["MiniLM, scikit-learn's k-means"]
     names = {"v_measure": "V-measure", "adjusted_rand": "adjusted Rand index"}
     for metric, name in names.items():
         yield (
-            f"20,000 Stack Overflow titles in 20 clusters, MiniLM's vectors: {name}",
+            f"20,000 Stack Overflow titles in 20 clusters, MiniLM embeddings: {name}",
             f"scikit-learn's k-means {peer[metric]:.3f} in {peer['seconds']} s",
             f"{ours[metric]:.3f}",
             f"{ours['seconds']} s",
         )
 
 
-def _loading(found: Found) -> Iterator[tuple[str, ...]]:
-    seconds, memory = found["seconds"], found["memory_over_weights"]
+def _loading(result: Result) -> Iterator[tuple[str, ...]]:
+    seconds = result["seconds"]
+    memory = result["memory_over_weights"]
     yield (
-        f"{found['model']} from disk to a first answer, fresh process",
+        f"{result['model']} from disk to a first answer, fresh process",
         f"transformers {seconds['transformers']:.2f} s",
         f"{seconds['qkv']:.2f} s",
     )
     yield (
-        f"{found['model']}: memory, in sizes of the weights",
+        f"{result['model']}: memory, in multiples of the weights",
         f"transformers {memory['transformers']:.1f}",
         f"{memory['qkv']:.1f}",
     )
 
 
-def _training(found: Found) -> Iterator[tuple[str, ...]]:
-    others = [n for n in found if isinstance(found[n], dict) and not n.startswith("qkv")]
-    said = [f"{n} {found[n]['tokens_a_second']:,} tokens/s" for n in others]
+def _training(result: Result) -> Iterator[tuple[str, ...]]:
+    others = [n for n in result if isinstance(result[n], dict) and not n.startswith("qkv")]
+    peers = [f"{n} {result[n]['tokens_a_second']:,} tokens/s" for n in others]
     for name in ("qkv", "qkv --compile"):
-        rate, share = found[name]["tokens_a_second"], 100 * found[name]["share"]
+        rate = result[name]["tokens_a_second"]
+        percent = 100 * result[name]["share"]
         yield (
             f"training step of a GPT of 10.6 M parameters{name.removeprefix('qkv')}",
-            ", ".join(said) or "–",
-            f"{rate:,} tokens/s, {share:.0f} % of the matrix speed",
+            ", ".join(peers) or "–",
+            f"{rate:,} tokens/s, {percent:.0f} % of the GEMM speed",
         )
 
 
-def _loss(found: Found) -> Iterator[tuple[str, ...]]:
-    ours, torch = (found["measured"][name] for name in ("ours", "torch"))
+def _loss(result: Result) -> Iterator[tuple[str, ...]]:
+    ours, torch = (result["measured"][name] for name in ("ours", "torch"))
     yield (
-        "loss over 32,000 tokens of vocabulary, 8,192 positions: memory",
+        "cross-entropy over a vocabulary of 32,000, 8,192 positions: memory",
         f"torch's cross-entropy {torch['bytes'] / 2**20:,.0f} MB",
         f"{ours['bytes'] / 2**20:,.0f} MB",
     )

@@ -1,10 +1,10 @@
-"""Record what the program says about the models of a tour, for README and docs.
+"""Record what the program prints about the models of a tour, for README and docs.
 
     qkv tour && python tools/record.py tour
 
-A trained model's words differ a little from machine to machine, so they cannot be made anew in a
-test. Each command here is run as it is shown, and what it prints goes into docs/recorded, from
-where README and docs include it. Pictures go into docs/pictures.
+The output of a trained model differs a little from machine to machine, so it cannot be regenerated
+in a test. Each command is run as it is shown, and its output goes to docs/recorded, from where
+README and docs include it. Pictures go into docs/pictures.
 """
 
 import os
@@ -16,7 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
-RECORDED, PICTURES = ROOT / "docs" / "recorded", ROOT / "docs" / "pictures"
+RECORDED = ROOT / "docs" / "recorded"
+PICTURES = ROOT / "docs" / "pictures"
 
 REVIEW = "The film was excellent, even though the coffee was not memorable."
 COMMANDS = {
@@ -29,27 +30,27 @@ COMMANDS = {
     "walk": 'qkv explain "Return the value" --model tour/language --layer 1 --steps weights',
     "check": "qkv check tour/translation",
 }
-LOOK = 'qkv explain "Return the value of the name" --model tour/language'
+EXPLAIN = 'qkv explain "Return the value of the name" --model tour/language'
 
 
 def main() -> None:
-    """Run every command beside the tour's folder."""
-    place = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT / "tour"
+    """Runs every command in the parent of the tour's folder."""
+    tour = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT / "tour"
     RECORDED.mkdir(exist_ok=True)
     for name, command in COMMANDS.items():
-        said = run(command, place.parent)
-        (RECORDED / f"{name}.txt").write_text(f"$ {command}\n{said}", encoding="utf-8")
+        output = run(command, tour.parent)
+        (RECORDED / f"{name}.txt").write_text(f"$ {command}\n{output}", encoding="utf-8")
         print(f"recorded {name}")
-    run(f"{LOOK} -o {shlex.quote(str(PICTURES / 'heads.svg'))}", place.parent)
+    run(f"{EXPLAIN} -o {shlex.quote(str(PICTURES / 'heads.svg'))}", tour.parent)
     with TemporaryDirectory() as folder:
         page = Path(folder) / "page.html"
-        run(f"{LOOK} --layer 1 -o {shlex.quote(str(page))}", place.parent)
+        run(f"{EXPLAIN} --layer 1 -o {shlex.quote(str(page))}", tour.parent)
         photograph(page, PICTURES / "page.png", "[data-step$='attention.weights']")
     print("drew heads.svg and page.png")
 
 
 def photograph(page: Path, picture: Path, at: str | None = None) -> None:
-    """What a browser shows of the page, scrolled to a part of it."""
+    """A screenshot of the page, scrolled to the element that matches the selector `at`."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -68,13 +69,13 @@ def photograph(page: Path, picture: Path, at: str | None = None) -> None:
 
 
 def run(command: str, folder: Path) -> str:
-    """What it prints on standard output, at 80 columns."""
+    """Its standard output, at 80 columns."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    told = {**os.environ, "PATH": path, "COLUMNS": "80"}
-    ran = subprocess.run(
-        shlex.split(command), cwd=folder, env=told, capture_output=True, text=True, check=True
+    env = {**os.environ, "PATH": path, "COLUMNS": "80"}
+    process = subprocess.run(
+        shlex.split(command), cwd=folder, env=env, capture_output=True, text=True, check=True
     )
-    return "\n".join(line.rstrip() for line in ran.stdout.splitlines()) + "\n"
+    return "\n".join(line.rstrip() for line in process.stdout.splitlines()) + "\n"
 
 
 if __name__ == "__main__":

@@ -18,13 +18,13 @@ NUMBER = re.compile(r"-?\d+\.\d+")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", pictures.DRAWN)
+@pytest.mark.parametrize("name", pictures.FIGURES)
 def test_a_picture_is_the_one_the_program_draws(name: str, tmp_path: Path) -> None:
     import matplotlib
 
     if f"Matplotlib v{matplotlib.__version__}" not in _kept("lemma"):
         pytest.skip("the committed pictures were drawn by another version of matplotlib")
-    pictures.DRAWN[name](tmp_path / "new.svg")
+    pictures.FIGURES[name](tmp_path / "new.svg")
     new, kept = (tmp_path / "new.svg").read_text("utf-8"), _kept(name)
     lines = [NUMBER.sub("#", RASTER.sub("", REMARKS.sub("", text))) for text in (new, kept)]
     assert lines[0] == lines[1], "run: make docs"
@@ -36,7 +36,7 @@ def test_a_picture_is_the_one_the_program_draws(name: str, tmp_path: Path) -> No
 
 def test_every_picture_is_shown_somewhere() -> None:
     pages = [page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md")]
-    for name in pictures.DRAWN:
+    for name in pictures.FIGURES:
         assert any(f"pictures/{name}.svg" in page for page in pages), name
 
 
