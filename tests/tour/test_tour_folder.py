@@ -103,7 +103,7 @@ def test_the_program_is_stopped_and_goes_on(
 ) -> None:
     """An interrupt in the middle of training: exit code 130, and no step is lost."""
     monkeypatch.setattr("qkv.tour.stages.QUICK", tiny_plan(tmp_path / "data"))
-    monkeypatch.setattr(command, "DEFAULT_THREADS", 1)  # the tests run side by side
+    monkeypatch.setattr(command, "MAX_THREADS", 1)  # the tests run side by side
     watched = command.ProgressPrinter.__call__
 
     def interrupt(self: command.ProgressPrinter, update: ProgressUpdate) -> None:

@@ -14,7 +14,7 @@ from qkv.errors import UsageError
 if TYPE_CHECKING:
     from qkv.tour.stages import ProgressUpdate
 
-DEFAULT_THREADS = 2  # more do not help models this small
+MAX_THREADS = 2  # more do not help models this small
 
 SECONDS_BETWEEN_LINES = 10.0  # where a line cannot be overwritten
 
@@ -60,7 +60,6 @@ def tour(
     import torch
 
     from qkv.device import resolve_device
-    from qkv.machine import cores
     from qkv.machine.resources import reuse_freed_memory
     from qkv.tour import stages
     from qkv.tour.tour import TourFolder
@@ -86,10 +85,16 @@ def tour(
         return
     reuse_freed_memory()
     threads_before = torch.get_num_threads()
-    torch.set_num_threads(threads or min(DEFAULT_THREADS, cores().usable))
     try:
         with GracefulStop() as stop:
-            for line in tour_lines(folder, plan, ProgressPrinter(stop), print_stderr, torch_device):
+            print_progress = ProgressPrinter(stop)
+
+            def on_progress(update: "ProgressUpdate") -> None:
+                if update.is_start:
+                    torch.set_num_threads(threads or _free_threads())
+                print_progress(update)
+
+            for line in tour_lines(folder, plan, on_progress, print_stderr, torch_device):
                 _clear_line()
                 typer.echo(line)
     except KeyboardInterrupt:
@@ -97,6 +102,17 @@ def tour(
         raise
     finally:
         torch.set_num_threads(threads_before)
+
+
+def _free_threads() -> int:
+    """As many threads as help models this small and have a core for themselves right now."""
+    from qkv.machine import cores, idle_cores
+
+    most = min(MAX_THREADS, cores().usable)
+    idle = idle_cores()
+    if idle is None:
+        return most
+    return max(1, min(most, round(idle)))
 
 
 class ProgressPrinter:
