@@ -159,3 +159,21 @@ PLAIN = {
     "parameters", "perplexity", "probabilities", "probability", "remarks", "samples", "seed",
     "source", "text", "title", "tokenizer", "tokens", "v_measure", "vocabulary",
 }  # fmt: skip
+
+
+def test_the_reading_order_names_files_and_what_is_in_them() -> None:
+    """Every stop is a file that defines the names behind it; no walk has more than twelve."""
+    page = (ROOT / "docs/reading-order.md").read_text("utf-8")
+    for path in re.findall(r"`((?:src|examples)/[\w/]+\.py)`", page):
+        assert (ROOT / path).is_file(), path
+    walks = re.findall(r"^## (\w+): .*?\n\n((?:\d+\. .*\n)+)", page, re.M)
+    assert [name for name, _ in walks] == ["Generate", "Train", "Explain", "Embed"]
+    for name, stops in walks:
+        lines = stops.splitlines()
+        assert len(lines) <= 12, name
+        for line in lines:
+            path, *names = re.findall(r"`([^`]+)`", line)
+            defined = (ROOT / path).read_text("utf-8")
+            for each in names:
+                if re.fullmatch(r"[A-Za-z_]+", each):
+                    assert re.search(rf"\b{each}\b", defined), f"{each} is not in {path}"
