@@ -197,7 +197,11 @@ MALFORMED = {
     "too many fields": ("a.csv", "good,1\nbad, bad,0\n", "line 2: 3 fields where line 1 has 2"),
     "open quote": ("a.csv", 'good,1\n"bad,0\n', "line 2: a quote is opened here and never closed"),
     "closed early": ("a.csv", 'good,1\n"bad" x,0\n', "line 2: a closing quote must end its field"),
-    "old Macintosh": ("a.csv", "good,1\rbad,0\r", "line 1: a field without quotes holds"),
+    "old Macintosh": (
+        "a.csv",
+        "good,1\rbad,0\r",
+        "line 1: a field without quotes holds a carriage return",
+    ),
     "not JSON": ("a.jsonl", '{"text": "a", "label": 1}\n{"text"\n', "line 2: not JSON at"),
     "too deep": ("a.jsonl", "[" * 100_000, "line 1: JSON that is too deeply nested"),
     "a list": ("a.jsonl", '["a", 1]\n', "line 1: a row must be one JSON object"),

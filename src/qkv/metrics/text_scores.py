@@ -1,4 +1,8 @@
-"""Whether texts with the same label lie together: k-means, and how its clusters match labels."""
+"""Metrics of embeddings and translations: clustering, Spearman correlation, BLEU and chrF.
+
+BLEU and chrF are those of sacrebleu; their signatures state exactly what was computed. The score of
+copying the source, `score_translations(sources, references)`, is the baseline.
+"""
 
 import warnings
 from collections.abc import Sequence
@@ -9,15 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qkv.errors import DataError
-
-# FOLDED measure/similarity: Whether pairs are put in the same order as people put them:
-#   Spearman's rank correlation.
-# FOLDED measure/translations: How close translations are to their references: BLEU and chrF as
-#   published figures have them.
-#
-#   The signatures say exactly what was computed. What copying the source would score is the
-#   baseline:
-#   `score_translations(sources, references)`.
 
 
 @dataclass(frozen=True)

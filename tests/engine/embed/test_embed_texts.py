@@ -176,7 +176,7 @@ def test_damaged_weights_are_told_not_given_on() -> None:
 
 def test_a_model_with_room_for_marks_only_is_refused() -> None:
     config = MODEL.config.model_copy(update={"max_length": 2})
-    with pytest.raises(DataError, match="reads 2 tokens, which the 2 marks of a text fill"):
+    with pytest.raises(DataError, match="context of 2 tokens is filled by the 2 special tokens"):
         embed(build(config), MARKED, ["a"])
 
 

@@ -1,7 +1,7 @@
-"""A vector for each text.
+"""Embeddings: one vector per text.
 
-They are encoded just as `qkv train embed` and `qkv evaluate` encode them, so vectors of different
-runs can be compared.
+Texts are encoded exactly as in `qkv train embed` and `qkv evaluate`, so vectors of different runs
+can be compared.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,47 +23,36 @@ from qkv.model.output import PooledOutput
 from qkv.text import Tokenizer
 from qkv.text.vocab_training import check_no_surrogates
 
-# FOLDED engine/embed/stream: Texts in portions: so many that they can be grouped by length, so
-#   few that memory stays flat.
-#
-#   Where a portion ends depends on the texts alone, so work that goes on where one ended is
-#   the work
-#   that was interrupted.
-# FOLDED engine/embed/vectors: Which vector an encoder has for a text, whatever its output is.
-#
-#   | output | its vector |
-#   |---|---|
-#   | a vector | that vector |
-#   | a label | the pooled states its small network reads, as with `qkv train classify
-#   --freeze` |
-#   | a token | the mean of the states, as `qkv train embed --from` begins with |
-# FOLDED engine/embed/windows: Texts as an encoder reads them, and what becomes of those that
-#   are longer than it reads.
-
-# a portion is closed when it has either
+# A batch is full when it reaches either limit.
 BATCH_TEXTS = 1024
 BATCH_CHARACTERS = 1 << 20
 
 
 def text_batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """All texts in their order; no portion is empty."""
-    portion: list[str] = []
+    """All texts in order, in batches large enough to group by length and small enough for memory.
+
+    The boundaries depend on the texts alone, so a run that resumes after a batch computes the same
+    batches as one that was never interrupted.
+    """
+    batch: list[str] = []
     size = 0
     for text in texts:
-        portion.append(text)
+        batch.append(text)
         size += len(text)
-        if len(portion) >= BATCH_TEXTS or size >= BATCH_CHARACTERS:
-            yield portion
-            portion = []
+        if len(batch) >= BATCH_TEXTS or size >= BATCH_CHARACTERS:
+            yield batch
+            batch = []
             size = 0
-    if portion:
-        yield portion
+    if batch:
+        yield batch
 
 
 def embedding_model(model: Model, raw: bool) -> Encoder:
-    """The encoder, answering with a vector a text; `raw`: as it was before any normalisation.
+    """The encoder with one vector per text as its output; `raw`: before any normalisation.
 
-    What is not the model itself shares all of its weights.
+    The vector of a classifier is the pooled state that its head reads, as with `qkv train classify
+    --freeze`; that of a masked language model is the mean of the states, with which `qkv train
+    embed --from` starts. Anything but the model itself shares all of its weights.
     """
     if not isinstance(model, Encoder):
         description, command = purpose_of(model)
@@ -76,26 +65,26 @@ def embedding_model(model: Model, raw: bool) -> Encoder:
             return model
         plain = output.model_copy(update={"normalize": False})
         assert isinstance(model.output, PooledOutput)
-        return _answering(model, plain, model.output.change)
+        return _with_output(model, plain, model.output.change)
     if isinstance(output, Classify):
         pooling = output.pooling
     else:
         pooling = Mean()
-    return _answering(model, TextVector(pooling=pooling, normalize=False), nn.Identity())
+    return _with_output(model, TextVector(pooling=pooling, normalize=False), nn.Identity())
 
 
 def pooling_note(model: Model) -> str | None:
-    """What a person should know of the vectors, if the model was not made to give any."""
+    """A note on the vectors of a model that was not trained for embeddings, else None."""
     if isinstance(model.config.output, TextVector):
         return None
     description, _ = purpose_of(model)
     return (
-        f"this is {description}; a vector is what its states make on average, not what it learnt "
-        "for"
+        f"this is {description}; its vectors are pooled states, which it was not trained to use as "
+        "embeddings"
     )
 
 
-def _answering(model: Encoder, output: TextVector, change: nn.Module) -> Encoder:
+def _with_output(model: Encoder, output: TextVector, change: nn.Module) -> Encoder:
     other = copy(model)
     pooled = PooledOutput(output.pooling, change, nn.Identity()).train(model.training)
     other._modules = {**model._modules, "output": pooled}
@@ -110,68 +99,74 @@ LONG_TEXT_POLICIES: tuple[str, ...] = get_args(LongTextPolicy)
 
 @dataclass(frozen=True)
 class Windows:
-    """The ids of texts that fit, and those of the windows of the others.
+    """The ids of texts that fit the context, and the windows of those that do not.
 
-    They are asked for apart, so that what is said of a text that fits does not depend on what is
-    done with the others.
+    The two are computed separately, so that the output for a text that fits does not depend on how
+    the others are treated.
     """
 
     fitting: list[list[int]]
-    places: list[int]  # which texts they are
+    fitting_texts: list[int]  # index of the text of each
     windows: list[list[int]]
-    owners: list[int]  # which text each window is of
-    tokens: list[int]  # of the text in each window, marks aside
+    owners: list[int]  # index of the text of each window
+    tokens: list[int]  # in each window, without special tokens
 
     @property
     def long_texts(self) -> int:
-        """How many texts do not fit."""
+        """The number of texts that do not fit."""
         return len(set(self.owners))
 
-    def outputs(self, answer: Callable[[list[list[int]]], Tensor], width: int) -> Tensor:
-        """An answer for each text (N, width), in float64: of windows the mean, by their tokens."""
-        found = torch.zeros(len(self.places) + self.long_texts, width, dtype=torch.float64)
+    def outputs(self, compute: Callable[[list[list[int]]], Tensor], width: int) -> Tensor:
+        """An output for each text (N, width), in float64; windows are averaged by their tokens."""
+        outputs = torch.zeros(len(self.fitting_texts) + self.long_texts, width, dtype=torch.float64)
         if self.fitting:
-            found[self.places] = answer(self.fitting).double()
+            outputs[self.fitting_texts] = compute(self.fitting).double()
         if self.windows:
             owners = torch.tensor(self.owners)
             tokens = torch.tensor(self.tokens).double()
-            totals = torch.zeros(len(found)).double().index_add_(0, owners, tokens)
-            shares = tokens / totals[owners]
-            found.index_add_(0, owners, answer(self.windows).double() * shares[:, None])
-        return found
+            totals = torch.zeros(len(outputs)).double().index_add_(0, owners, tokens)
+            weights = tokens / totals[owners]
+            outputs.index_add_(0, owners, compute(self.windows).double() * weights[:, None])
+        return outputs
 
 
 def tokenize_windows(
-    tokenizer: Tokenizer, texts: Sequence[str], reads: int, long: LongTextPolicy, first: int = 1
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    context_length: int,
+    long: LongTextPolicy,
+    first: int = 1,
 ) -> Windows:
-    """The texts with the tokenizer's marks around, for a model that reads so many tokens.
+    """The ids of the texts with their special tokens, for a context of that many tokens.
 
-    A longer one is refused, cut, or taken in windows of that length, without overlap and each
-    with its marks. `first` is the number of the first text, for the message.
+    A longer text is an error, is truncated, or becomes windows without overlap, each with its
+    special tokens. `first` is the number of the first text, for messages.
     """
     if long not in LONG_TEXT_POLICIES:
-        raise UsageError(unknown("way with long texts", long, LONG_TEXT_POLICIES))
-    marks = len(tokenizer.add_special_tokens((), reads))
-    room = reads - marks
-    if room < 1:
-        raise DataError(f"the model reads {reads} tokens, which the {marks} marks of a text fill")
-    made = Windows([], [], [], [], [])
-    for place, ids in enumerate(_encoded(tokenizer, texts, first)):
-        if len(ids) <= room:
-            made.fitting.append(tokenizer.add_special_tokens(ids, reads))
-            made.places.append(place)
+        raise UsageError(unknown("value for long", long, LONG_TEXT_POLICIES))
+    num_special = len(tokenizer.add_special_tokens((), context_length))
+    capacity = context_length - num_special
+    if capacity < 1:
+        raise DataError(
+            f"the context of {context_length} tokens is filled by the {num_special} special tokens"
+        )
+    result = Windows([], [], [], [], [])
+    for index, ids in enumerate(_encode(tokenizer, texts, first)):
+        if len(ids) <= capacity:
+            result.fitting.append(tokenizer.add_special_tokens(ids, context_length))
+            result.fitting_texts.append(index)
             continue
         if long == "error":
-            raise DataError(_too_long(first + place, len(ids), room))
-        for begin in range(0, len(ids) if long == "average" else 1, room):
-            window = ids[begin : begin + room]
-            made.windows.append(tokenizer.add_special_tokens(window, reads))
-            made.owners.append(place)
-            made.tokens.append(len(window))
-    return made
+            raise DataError(_too_long(first + index, len(ids), capacity))
+        for begin in range(0, len(ids) if long == "average" else 1, capacity):
+            window = ids[begin : begin + capacity]
+            result.windows.append(tokenizer.add_special_tokens(window, context_length))
+            result.owners.append(index)
+            result.tokens.append(len(window))
+    return result
 
 
-def _encoded(tokenizer: Tokenizer, texts: Sequence[str], first: int) -> list[list[int]]:
+def _encode(tokenizer: Tokenizer, texts: Sequence[str], first: int) -> list[list[int]]:
     try:
         return tokenizer.encode_many(texts)
     except DataError:
@@ -183,16 +178,16 @@ def _encoded(tokenizer: Tokenizer, texts: Sequence[str], first: int) -> list[lis
         raise
 
 
-def _too_long(number: int, tokens: int, room: int) -> str:
+def _too_long(number: int, tokens: int, capacity: int) -> str:
     return (
-        f"text {number:,} has {tokens:,} tokens but the model reads at most {room:,}; shorten it, "
-        'or pass long="truncate" (its beginning) or long="average" (all of it, in windows)'
+        f"text {number:,} has {tokens:,} tokens but the model reads at most {capacity:,}; shorten "
+        'it, or pass long="truncate" (its beginning) or long="average" (all of it, in windows)'
     )
 
 
 Vectors = NDArray[np.float32]
 
-Progress = Callable[[int], None]  # told how many texts are done: once before, then now and again
+Progress = Callable[[int], None]  # receives the number of texts done, from 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,20 +218,20 @@ def embed(
     embedder = Embedder(model, tokenizer, raw=raw, long=long, batch_tokens=batch_tokens)
     tell = progress or (lambda done: None)
     tell(0)
-    found = [embedder(())]
+    parts = [embedder(())]
     done = 0
-    count = 0
-    for portion in text_batches(check_text_list(texts)):
-        part = embedder(portion, done + 1)
-        found.append(part)
-        done = done + len(portion)
-        count = count + part.long_texts
+    long_texts = 0
+    for batch in text_batches(check_text_list(texts)):
+        part = embedder(batch, done + 1)
+        parts.append(part)
+        done += len(batch)
+        long_texts += part.long_texts
         tell(done)
-    return Embeddings(np.concatenate([part.vectors for part in found]), count)
+    return Embeddings(np.concatenate([part.vectors for part in parts]), long_texts)
 
 
 class Embedder:
-    """Embeds one portion after another in the same manner."""
+    """Embeds one batch of texts after another with the same options."""
 
     def __init__(
         self,
@@ -254,33 +249,33 @@ class Embedder:
         self.budget = batching_args(batch_tokens)
 
     def __call__(self, texts: Sequence[str], first: int = 1) -> Embeddings:
-        """The vectors of these texts, of which the first has that number in the whole."""
+        """The vectors of these texts; `first` is the number of the first one, for messages."""
         config = self.model.config
-        seen = tokenize_windows(self.tokenizer, texts, config.context_length, self.long, first)
-        vectors = seen.outputs(self._answer, config.encoder.width).float()
+        windows = tokenize_windows(self.tokenizer, texts, config.context_length, self.long, first)
+        vectors = windows.outputs(self._compute, config.encoder.width).float()
         if not self.raw:
             vectors = F.normalize(vectors, dim=-1)
-        wrong = (~vectors.isfinite().all(dim=-1)).nonzero()
-        if len(wrong):
-            number = first + int(wrong[0])
+        damaged = (~vectors.isfinite().all(dim=-1)).nonzero()
+        if len(damaged):
+            number = first + int(damaged[0])
             raise QkvError(f"the vector of text {number:,} is not finite; the weights are damaged")
-        return Embeddings(vectors.numpy(), seen.long_texts)
+        return Embeddings(vectors.numpy(), windows.long_texts)
 
-    def _answer(self, ids: list[list[int]]) -> Tensor:
+    def _compute(self, ids: list[list[int]]) -> Tensor:
         return batched_outputs(self.model, ids, **self.budget)
 
 
 def batching_args(batch_tokens: int | None) -> dict[str, int]:
-    """The argument that says how many tokens are computed at a time, if anything is said."""
+    """The keyword argument for the number of tokens computed at a time, if it is set."""
     if batch_tokens is None:
         return {}
     if batch_tokens < 1:
-        raise UsageError(f"batch tokens = {batch_tokens} must be 1 or more")
+        raise UsageError(f"batch_tokens={batch_tokens} must be 1 or more")
     return {"batch_tokens": batch_tokens}
 
 
 def check_text_list(texts: Iterable[str]) -> Iterable[str]:
-    """The same, unless it is a single text, whose letters would each be taken for one."""
+    """The texts; raises for a single string, whose characters would be taken for texts."""
     if isinstance(texts, str):
         raise UsageError("give a list of texts; a single one is a list of one, [text]")
     return texts

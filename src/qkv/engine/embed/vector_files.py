@@ -1,10 +1,13 @@
-"""Vectors of a file larger than memory, onto disk, portion by portion; what was stopped goes on.
+"""Embeddings of a file larger than memory, written batch by batch; an interrupted run can resume.
 
-    F.part       rows so far
-    F.journal    how many of them are whole, and what they were made from
-    F            only once all is done
+    F.part       the rows so far
+    F.journal    how many of them are complete, and what they were made from
+    F            only once everything is done
 
-There is never half a file under the name that was asked for.
+The journal is replaced atomically after its rows have been flushed, so it is correct whenever the
+program stops. A .npy has a header of fixed size that is rewritten at the end. A Parquet file cannot
+be continued, so rows are first written as a stream of Arrow batches and converted at the end; that
+needs pyarrow, an optional dependency.
 """
 
 import hashlib
@@ -25,23 +28,6 @@ import numpy as np
 from qkv.engine.embed.embedder import Embeddings, Progress, Vectors, text_batches
 from qkv.errors import DataError, UsageError
 from qkv.files import atomic_write, read_json, write_error_message
-
-# FOLDED engine/embed/journal: What is known of a file of vectors that is not finished yet:
-#   enough to go on, or to refuse to.
-#
-#   It is written after the rows it speaks of are safely on disk, and replaced as a whole, so
-#   whenever
-#   the program is stopped it is true.
-# FOLDED engine/embed/part: A file of vectors while it grows: behind every portion it can be cut
-#   off and gone on with.
-# FOLDED engine/embed/npy: Vectors as a .npy file, (n, D) float32: what numpy saves, though n is
-#   known only at the end.
-# FOLDED engine/embed/parquet: Texts and vectors as a .parquet file; needs pyarrow, which is an
-#   extra.
-#
-#   A Parquet file cannot be gone on with once its writer is gone. So rows are first written
-#   as a stream
-#   of Arrow batches, which can, and are turned into the file at the end, batch by batch.
 
 
 @dataclass(frozen=True)
@@ -107,7 +93,7 @@ class Fingerprint:
         return self._digest.hexdigest()
 
 
-class Part(ABC):
+class PartialFile(ABC):
     """An unfinished file beside its target; `size` is how much of it is good, None for a new one.
 
     Adding a format is adding a file and a line in `FORMATS`.
@@ -164,7 +150,7 @@ def to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-class Npy(Part):
+class Npy(PartialFile):
     """The rows behind each other; numpy keeps room in its header for the largest number of them."""
 
     ending = ".npy"
@@ -189,7 +175,7 @@ class Npy(Part):
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of a stream of Arrow batches
 
 
-class Parquet(Part):
+class Parquet(PartialFile):
     """Two columns, text and vector (a list of D numbers of 32 bits); a portion is a row group."""
 
     ending = ".parquet"
@@ -237,7 +223,7 @@ def expect_pyarrow() -> Any:
     return import_module("pyarrow")
 
 
-FORMATS: dict[str, type[Part]] = {kind.ending: kind for kind in (Npy, Parquet)}
+FORMATS: dict[str, type[PartialFile]] = {kind.ending: kind for kind in (Npy, Parquet)}
 
 Embed = Callable[[Sequence[str], int], Embeddings]  # texts, and the number of the first of them
 
@@ -269,40 +255,40 @@ def embed_to_file(
     check_vector_path(path, resume=resume, force=force)
     tell = progress or (lambda done: None)
     stream = iter(texts)
-    hashed = Fingerprint()
+    fingerprint = Fingerprint()
     if resume:
-        kept = Journal.read(journal_of(path))
+        journal = Journal.read(journal_path(path))
     else:
-        kept = None
-    if kept is not None:
-        kept.expect(options, path)
-        _pass_over(stream, kept, hashed, path)
-        if _is_whole(path, kept):
+        journal = None
+    if journal is not None:
+        journal.expect(options, path)
+        _skip_done(stream, journal, fingerprint, path)
+        if _is_complete(path, journal):
             if next(stream, None) is not None:
                 raise DataError(
-                    f"{path} is finished with {kept.rows:,} rows, but there are more texts now; "
+                    f"{path} is finished with {journal.rows:,} rows, but there are more texts now; "
                     f"pass force=True to start over"
                 )
-            journal_of(path).unlink()
-            return VectorFile(kept.rows, kept.long)
-    rows, long = (0, 0) if kept is None else (kept.rows, kept.long)
-    with _opened(path, embed((), 1).vectors.shape[1], kept) as part:
+            journal_path(path).unlink()
+            return VectorFile(journal.rows, journal.long)
+    rows, long = (0, 0) if journal is None else (journal.rows, journal.long)
+    with _open_partial(path, embed((), 1).vectors.shape[1], journal) as part:
         tell(rows)
         for portion in text_batches(stream):
             found = embed(portion, rows + 1)
-            hashed.add(portion)
+            fingerprint.add(portion)
             rows = rows + len(portion)
             long = long + found.long_texts
-            with _writing(path):
+            with _write_errors(path):
                 part.add(portion, found.vectors)
                 size = part.flush()
-                Journal(rows, size, long, str(hashed), options).write(journal_of(path))
+                Journal(rows, size, long, str(fingerprint), options).write(journal_path(path))
             tell(rows)
-        with _writing(path):
+        with _write_errors(path):
             size = part.flush()
-            Journal(rows, size, long, str(hashed), options, True).write(journal_of(path))
+            Journal(rows, size, long, str(fingerprint), options, True).write(journal_path(path))
             part.finish(rows, path)
-            journal_of(path).unlink()
+            journal_path(path).unlink()
     return VectorFile(rows, long)
 
 
@@ -318,7 +304,7 @@ def check_vector_path(path: Path, *, resume: bool = False, force: bool = False) 
         expect_pyarrow()
     if not path.parent.is_dir():
         raise DataError(f"there is no folder {path.parent} to write {path.name} to; make it first")
-    begun = journal_of(path).exists()
+    begun = journal_path(path).exists()
     if begun and not (resume or force):
         raise UsageError(
             f"{path} is unfinished; pass resume=True to continue, or force=True to start over"
@@ -327,30 +313,30 @@ def check_vector_path(path: Path, *, resume: bool = False, force: bool = False) 
         raise UsageError(f"{path} exists; pass force=True to overwrite it")
 
 
-def part_of(path: Path) -> Path:
+def partial_path(path: Path) -> Path:
     return path.with_name(path.name + ".part")
 
 
-def journal_of(path: Path) -> Path:
+def journal_path(path: Path) -> Path:
     return path.with_name(path.name + ".journal")
 
 
-def _is_whole(path: Path, kept: Journal) -> bool:
+def _is_complete(path: Path, journal: Journal) -> bool:
     """Whether it was stopped between its last two deeds: the file is there, and its journal."""
-    if part_of(path).exists():
+    if partial_path(path).exists():
         return False
-    if kept.finished and path.exists():
+    if journal.finished and path.exists():
         return True
-    raise DataError(f"{part_of(path)} is missing; pass force=True to start over")
+    raise DataError(f"{partial_path(path)} is missing; pass force=True to start over")
 
 
 @contextmanager
-def _opened(path: Path, width: int, kept: Journal | None) -> Iterator[Part]:
-    with _writing(path):
-        if kept is None:
-            journal_of(path).unlink(missing_ok=True)
-        size = None if kept is None else kept.bytes
-        part = FORMATS[path.suffix.lower()](part_of(path), width, size)
+def _open_partial(path: Path, width: int, journal: Journal | None) -> Iterator[PartialFile]:
+    with _write_errors(path):
+        if journal is None:
+            journal_path(path).unlink(missing_ok=True)
+        size = None if journal is None else journal.bytes
+        part = FORMATS[path.suffix.lower()](partial_path(path), width, size)
     try:
         yield part
     finally:
@@ -358,21 +344,23 @@ def _opened(path: Path, width: int, kept: Journal | None) -> Iterator[Part]:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise DataError(write_error_message(path, error)) from error
 
 
-def _pass_over(texts: Iterator[str], kept: Journal, hashed: Fingerprint, path: Path) -> None:
+def _skip_done(
+    texts: Iterator[str], journal: Journal, fingerprint: Fingerprint, path: Path
+) -> None:
     """Go to the first text that is not done, and make sure that those before are the same."""
     seen = 0
-    for portion in text_batches(islice(texts, kept.rows)):
-        hashed.add(portion)
+    for portion in text_batches(islice(texts, journal.rows)):
+        fingerprint.add(portion)
         seen += len(portion)
-    if seen < kept.rows or str(hashed) != kept.texts:
+    if seen < journal.rows or str(fingerprint) != journal.texts:
         raise DataError(
-            f"the first {kept.rows:,} texts are not those {path} was begun with; give the same "
+            f"the first {journal.rows:,} texts are not those {path} was begun with; give the same "
             "texts, or pass force=True to start over"
         )
