@@ -151,54 +151,54 @@ def fit_vectorizer(texts: Sequence[str]) -> Any:
 
 FOLDS = 10  # parts the texts are dealt into; each is answered by what the others teach
 
-Shares = NDArray[np.float32]
+Probs = NDArray[np.float32]
 
 
 class WordCountClassifier:
-    """What was counted in some texts; numbers (texts,): the label of each, below `labels`."""
+    """A classifier by word counts alone; numbers (texts,): the label of each text, below `labels`."""
 
     def __init__(self, texts: Sequence[str], numbers: NDArray[np.int64], labels: int) -> None:
         self.labels = labels
-        self.known, counts = np.unique(numbers, return_counts=True)
+        self.label_ids, counts = np.unique(numbers, return_counts=True)
         self.frequent = counts / max(1, len(numbers))
-        if len(self.known) > 1:
+        if len(self.label_ids) > 1:
             self.vectorizer = fit_vectorizer(texts)
         else:
             self.vectorizer = None
         if self.vectorizer is not None:
             self.regression = fit_regression(self.vectorizer.transform(texts), numbers)
-            self.there, self.bayes = _fit_naive_bayes(texts, numbers)
+            self.word_presence, self.bayes = _fit_naive_bayes(texts, numbers)
 
-    def predict_proba(self, texts: Sequence[str]) -> Shares:
+    def predict_proba(self, texts: Sequence[str]) -> Probs:
         """How likely each label is for each text, (texts, labels); the rows add up to 1.
 
         Where there was nothing to count, the frequencies of the labels; without any label, all
         are alike.
         """
-        shares = np.zeros((len(texts), self.labels), np.float32)
-        if not len(self.known):
-            shares += 1 / self.labels
+        probs = np.zeros((len(texts), self.labels), np.float32)
+        if not len(self.label_ids):
+            probs += 1 / self.labels
         elif self.vectorizer is None or not texts:
-            shares[:, self.known] = self.frequent
+            probs[:, self.label_ids] = self.frequent
         else:
-            weighed = self.regression.predict_proba(self.vectorizer.transform(texts))
-            found = self.bayes.predict_proba(self.there.transform(texts))
-            shares[:, self.known] = (weighed + found) / 2
-        return shares
+            by_regression = self.regression.predict_proba(self.vectorizer.transform(texts))
+            by_bayes = self.bayes.predict_proba(self.word_presence.transform(texts))
+            probs[:, self.label_ids] = (by_regression + by_bayes) / 2
+        return probs
 
 
 def out_of_fold_probs(
     texts: Sequence[str], numbers: NDArray[np.int64], labels: int, seed: int
-) -> Shares:
-    """The shares of each text, (texts, labels), by what was counted in other texts only."""
-    dealt = np.random.default_rng(seed).permutation(len(texts)) % FOLDS
-    shares = np.zeros((len(texts), labels), np.float32)
+) -> Probs:
+    """The label probabilities of each text, (texts, labels), by classifiers fitted on other folds."""
+    folds = np.random.default_rng(seed).permutation(len(texts)) % FOLDS
+    probs = np.zeros((len(texts), labels), np.float32)
     for fold in range(FOLDS):
-        asked = np.flatnonzero(dealt == fold)
-        others = np.flatnonzero(dealt != fold)
+        inside = np.flatnonzero(folds == fold)
+        others = np.flatnonzero(folds != fold)
         counts = WordCountClassifier([texts[i] for i in others.tolist()], numbers[others], labels)
-        shares[asked] = counts.predict_proba([texts[i] for i in asked.tolist()])
-    return shares
+        probs[inside] = counts.predict_proba([texts[i] for i in inside.tolist()])
+    return probs
 
 
 def _fit_naive_bayes(texts: Sequence[str], numbers: NDArray[np.int64]) -> tuple[Any, Any]:
