@@ -155,7 +155,7 @@ Probs = NDArray[np.float32]
 
 
 class WordCountClassifier:
-    """A classifier by word counts alone; numbers (texts,): the label of each text, below `labels`."""
+    """A classifier by word counts alone; numbers (texts,): the label index of each text."""
 
     def __init__(self, texts: Sequence[str], numbers: NDArray[np.int64], labels: int) -> None:
         self.labels = labels
@@ -190,7 +190,7 @@ class WordCountClassifier:
 def out_of_fold_probs(
     texts: Sequence[str], numbers: NDArray[np.int64], labels: int, seed: int
 ) -> Probs:
-    """The label probabilities of each text, (texts, labels), by classifiers fitted on other folds."""
+    """Label probabilities of each text, (texts, labels), by classifiers fitted on other folds."""
     folds = np.random.default_rng(seed).permutation(len(texts)) % FOLDS
     probs = np.zeros((len(texts), labels), np.float32)
     for fold in range(FOLDS):
