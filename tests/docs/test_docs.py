@@ -53,8 +53,11 @@ def test_every_command_runs(page: Path, tmp_path: Path, programs: str) -> None:
 
 
 @PAGES
-def test_every_piece_of_python_runs(page: Path) -> None:
+def test_every_piece_of_python_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The blocks of a page in order, except the source code that is included by reference."""
+    monkeypatch.chdir(tmp_path)
     own = re.sub(r"<!-- source: .*?<!-- end -->", "", page.read_text("utf-8"), flags=re.S)
     names: dict[str, object] = {}
     for block in re.findall(r"^```python\n(.*?)^```$", own, re.S | re.M):

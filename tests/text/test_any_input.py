@@ -211,7 +211,7 @@ def test_a_public_tokenizer_finds_seams_in_words_and_in_random_letters(
 ) -> None:
     splitter = LongWordSplitter.of(uncut("stories15M"))
     assert splitter is not None
-    for text in (SHAPES["random letters"](3 * LONG_WORD), "▁".join(PAGE.split()) * 9):
+    for text in (SHAPES["random letters"](3 * LONG_WORD), "▁".join(PAGE.split()) * 10):
         assert len(text) > LONG_WORD
         assert max(map(len, splitter.split(text))) < 2 * MIN_PART
     assert list(splitter.split("a" * 2 * LONG_WORD)) == ["a" * 2 * LONG_WORD]

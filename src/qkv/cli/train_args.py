@@ -167,7 +167,9 @@ SAME_NAME = (
     "batch|epochs|freeze|label|minutes|optimizer|preset|resume|score|size|source|steps|target|text"
     "|tokenizer|tokens|validation"
 )
-ARGUMENT = re.compile(rf"(?<![\w.-])(?:({'|'.join(FLAGS)}|{SAME_NAME})=('[^']*'|\w+)?|(from_))")
+NAMES = "|".join((*FLAGS, SAME_NAME))
+VALUE = r"""'[^']*'|"[^"]*"|\w+"""
+ARGUMENT = re.compile(rf"(?<![\w.-])(?:({NAMES})=({VALUE})?|(from_))")
 
 
 @contextmanager
@@ -185,7 +187,11 @@ def _as_flag(argument: re.Match[str]) -> str:
     if bare:
         return FLAGS[bare]
     flag = FLAGS.get(name, f"--{name}")
+    if value is None:
+        return flag
+    if value[0] == '"':
+        return f"{flag} {value[1:-1]}"
     # Numbers and placeholders such as FILE; other values are in the rest of the message.
-    if value is not None and (value.isdigit() or value.isupper()):
+    if value.isdigit() or value.isupper():
         return f"{flag} {value}"
     return flag

@@ -95,7 +95,7 @@ def test_gpt_nano_sort_has_the_published_intermediates(shared: Path) -> None:
 
 def test_transliteration(arabic: Transliterator) -> None:  # noqa: F811
     source = arabic.sources()[0]
-    start = arabic.marks["start"]
+    start = arabic.special_ids["bos"]
     letters = [arabic.target.index(c) for c in arabic.expected[0]["greedy"].split()]
     reading = TokenizedInput.from_ids(source=source, target=[start, *letters])
     trace = proved(capture_trace(arabic.model, reading))

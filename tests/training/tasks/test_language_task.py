@@ -33,7 +33,7 @@ def model(name: str = "language-tiny") -> Decoder:
 def test_documents_are_closed_by_an_end_and_their_places_known() -> None:
     letters = Tokenizer.train("characters", ["abc"], 11)
     a, b, c = letters.encode("abc")
-    packed = encode(["ab", "c"], letters, "two documents", end=letters.eos_id)
+    packed = encode(["ab", "c"], letters, "two documents", eos=letters.eos_id)
     assert packed.ids.tolist() == [a, b, letters.eos_id, c, letters.eos_id]
     assert packed.starts.tolist() == [0, 3, 5]
 
