@@ -25,17 +25,17 @@ class LabelScore:
     precision: float
     recall: float
     f1: float
-    count: int  # texts that truly have it
+    count: int  # texts whose true label it is
 
 
 @dataclass(frozen=True)
 class LabelScores:
-    """All labels. The macro mean takes every label that occurs in the truth alike."""
+    """All labels. The macro F1 is the unweighted mean over the labels that have true texts."""
 
     accuracy: float
     macro_f1: float
     per_label: Mapping[str, LabelScore]
-    confusion: list[list[int]]  # a row for each true label, a column for each guessed one
+    confusion: list[list[int]]  # rows: true labels, columns: predicted labels
 
 
 def score_labels(
@@ -43,51 +43,61 @@ def score_labels(
 ) -> LabelScores:
     """The scores of guesses about texts with known labels; rows and columns as in `labels`.
 
-    A label that is never guessed has precision 0, one that never occurs has recall 0.
+    A label that is never predicted has precision 0, one without true texts has recall 0.
     """
     _check(truth, guessed, labels)
     pairs = Counter(zip(truth, guessed, strict=True))
-    confusion = [[pairs[true, guess] for guess in labels] for true in labels]
-    per_label = {label: _score(confusion, at) for at, label in enumerate(labels)}
-    occurring = [score.f1 for score in per_label.values() if score.count]
-    right = sum(confusion[at][at] for at in range(len(labels)))
+    confusion = [[pairs[target, prediction] for prediction in labels] for target in labels]
+    per_label = {label: _score(confusion, index) for index, label in enumerate(labels)}
+    f1_scores = [score.f1 for score in per_label.values() if score.count]
+    correct = sum(confusion[index][index] for index in range(len(labels)))
     return LabelScores(
-        accuracy=right / len(truth),
-        macro_f1=sum(occurring) / len(occurring),
+        accuracy=correct / len(truth),
+        macro_f1=sum(f1_scores) / len(f1_scores),
         per_label=per_label,
         confusion=confusion,
     )
 
 
-def _score(confusion: list[list[int]], at: int) -> LabelScore:
-    right = confusion[at][at]
-    count = sum(confusion[at])
-    named = sum(row[at] for row in confusion)
+def _score(confusion: list[list[int]], index: int) -> LabelScore:
+    true_positives = confusion[index][index]
+    actual = sum(confusion[index])
+    predicted = sum(row[index] for row in confusion)
     return LabelScore(
-        precision=right / named if named else 0.0,
-        recall=right / count if count else 0.0,
-        f1=2 * right / (named + count) if named + count else 0.0,
-        count=count,
+        precision=_ratio(true_positives, predicted),
+        recall=_ratio(true_positives, actual),
+        # 2TP / (2TP + FP + FN), the harmonic mean of precision and recall
+        f1=_ratio(2 * true_positives, predicted + actual),
+        count=actual,
     )
 
 
-def _check(truth: Sequence[str], guessed: Sequence[str], labels: Sequence[str]) -> None:
-    if len(truth) != len(guessed):
-        raise DataError(f"{len(truth)} true labels but {len(guessed)} guesses; give one for each")
+def _ratio(numerator: int, denominator: int) -> float:
+    """The quotient, or 0 if the denominator is 0."""
+    if denominator == 0:
+        return 0.0
+    return numerator / denominator
+
+
+def _check(truth: Sequence[str], predictions: Sequence[str], labels: Sequence[str]) -> None:
+    if len(truth) != len(predictions):
+        raise DataError(
+            f"{len(truth)} true labels but {len(predictions)} guesses; give one for each"
+        )
     if not truth:
         raise DataError("no labels to score; give at least one text with its label")
-    known = set(labels)
-    if len(known) != len(labels):
-        twice = next(label for label, count in Counter(labels).items() if count > 1)
-        raise DataError(f'label "{twice}" is listed twice; list each label once')
-    for label in (*truth, *guessed):
-        if label not in known:
+    label_set = set(labels)
+    if len(label_set) != len(labels):
+        duplicate = next(label for label, count in Counter(labels).items() if count > 1)
+        raise DataError(f'label "{duplicate}" is listed twice; list each label once')
+    for label in (*truth, *predictions):
+        if label not in label_set:
             raise DataError(unknown("label", label, labels))
 
 
-MANY_TEXTS = 1_000  # from so many on, a word that stands in one text only is left out
+MANY_TEXTS = 1_000  # with this many texts or more, words that occur in a single text are dropped
 
-STRENGTH = 5.0  # scikit-learn's C: higher trusts the training texts more
+STRENGTH = 5.0  # scikit-learn's C, the inverse of the L2 penalty
 
 
 def bag_of_words(
@@ -95,8 +105,8 @@ def bag_of_words(
 ) -> list[str]:
     """A label for each test text, learned from the training texts.
 
-    Where there is nothing to learn from, because no training text holds a word or all have one
-    label, each answer is the most frequent training label.
+    If no training text contains a word, or all have the same label, every prediction is the most
+    frequent training label.
     """
     if len(train_texts) != len(train_labels):
         raise DataError(
@@ -114,48 +124,50 @@ def bag_of_words(
         vectorizer = None
     if vectorizer is None:
         return [most_frequent] * len(test_texts)
-    number = {label: at for at, label in enumerate(labels)}
-    regression = fit_regression(
-        vectorizer.transform(train_texts), [number[label] for label in train_labels]
-    )
-    return [labels[at] for at in regression.predict(vectorizer.transform(test_texts))]
+    label_index = {label: index for index, label in enumerate(labels)}
+    targets = [label_index[label] for label in train_labels]
+    regression = fit_regression(vectorizer.transform(train_texts), targets)
+    return [labels[index] for index in regression.predict(vectorizer.transform(test_texts))]
 
 
 def fit_regression(vectors: Any, numbers: Any) -> Any:
-    """A logistic regression that gives each vector the number of its label."""
+    """A logistic regression from vectors to `numbers`, the label index of each."""
     from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     regression = LogisticRegression(C=STRENGTH, max_iter=10_000)
     # Its many small products wait for each other: two threads took 37 times as long as one.
     with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
-        # One or two texts a label are few, not a mistake.
+        # One or two texts per label are few, but not a mistake.
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         return regression.fit(vectors, numbers)
 
 
 def fit_vectorizer(texts: Sequence[str]) -> Any:
-    """The vectorizer that knows the words of the texts, or None if they hold no word at all."""
+    """A TF-IDF vectorizer fitted on the texts, or None if they contain no word."""
     from sklearn.feature_extraction.text import (  # type: ignore[import-untyped]
         TfidfVectorizer,
     )
 
-    for least in (2, 1) if len(texts) >= MANY_TEXTS else (1,):
-        vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=least)
+    document_frequencies = [1]
+    if len(texts) >= MANY_TEXTS:
+        document_frequencies = [2, 1]  # 1 in case no word occurs in two texts
+    for min_df in document_frequencies:
+        vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=min_df)
         try:
             return vectorizer.fit(texts)
-        except ValueError:  # scikit-learn's word for an empty vocabulary
+        except ValueError:  # raised by scikit-learn for an empty vocabulary
             continue
     return None
 
 
-FOLDS = 10  # parts the texts are dealt into; each is answered by what the others teach
+FOLDS = 10  # each fold is predicted by a classifier fitted on the others
 
 Probs = NDArray[np.float32]
 
 
 class WordCountClassifier:
-    """A classifier by word counts alone; numbers (texts,): the label index of each text."""
+    """A bag-of-words classifier; numbers (texts,): the label index of each text."""
 
     def __init__(self, texts: Sequence[str], numbers: NDArray[np.int64], labels: int) -> None:
         self.labels = labels
@@ -170,10 +182,9 @@ class WordCountClassifier:
             self.word_presence, self.bayes = _fit_naive_bayes(texts, numbers)
 
     def predict_proba(self, texts: Sequence[str]) -> Probs:
-        """How likely each label is for each text, (texts, labels); the rows add up to 1.
+        """Label probabilities of each text, (texts, labels); each row sums to 1.
 
-        Where there was nothing to count, the frequencies of the labels; without any label, all
-        are alike.
+        Without words to learn from they are the label frequencies; without training texts, uniform.
         """
         probs = np.zeros((len(texts), self.labels), np.float32)
         if not len(self.label_ids):
@@ -181,9 +192,9 @@ class WordCountClassifier:
         elif self.vectorizer is None or not texts:
             probs[:, self.label_ids] = self.frequent
         else:
-            by_regression = self.regression.predict_proba(self.vectorizer.transform(texts))
-            by_bayes = self.bayes.predict_proba(self.word_presence.transform(texts))
-            probs[:, self.label_ids] = (by_regression + by_bayes) / 2
+            regression_probs = self.regression.predict_proba(self.vectorizer.transform(texts))
+            bayes_probs = self.bayes.predict_proba(self.word_presence.transform(texts))
+            probs[:, self.label_ids] = (regression_probs + bayes_probs) / 2
         return probs
 
 
@@ -194,19 +205,21 @@ def out_of_fold_probs(
     folds = np.random.default_rng(seed).permutation(len(texts)) % FOLDS
     probs = np.zeros((len(texts), labels), np.float32)
     for fold in range(FOLDS):
-        inside = np.flatnonzero(folds == fold)
-        others = np.flatnonzero(folds != fold)
-        counts = WordCountClassifier([texts[i] for i in others.tolist()], numbers[others], labels)
-        probs[inside] = counts.predict_proba([texts[i] for i in inside.tolist()])
+        test = np.flatnonzero(folds == fold)
+        train = np.flatnonzero(folds != fold)
+        train_texts = [texts[i] for i in train.tolist()]
+        test_texts = [texts[i] for i in test.tolist()]
+        classifier = WordCountClassifier(train_texts, numbers[train], labels)
+        probs[test] = classifier.predict_proba(test_texts)
     return probs
 
 
 def _fit_naive_bayes(texts: Sequence[str], numbers: NDArray[np.int64]) -> tuple[Any, Any]:
-    """What finds the words and marks of a text, and what they say of its label."""
+    """A vectorizer for the presence of words and punctuation, and a naive Bayes model on it."""
     from sklearn.feature_extraction.text import (
         CountVectorizer,
     )
     from sklearn.naive_bayes import MultinomialNB  # type: ignore[import-untyped]
 
-    there = CountVectorizer(binary=True, token_pattern=r"(?u)\w+|[^\w\s]")
-    return there, MultinomialNB().fit(there.fit_transform(texts), numbers)
+    vectorizer = CountVectorizer(binary=True, token_pattern=r"(?u)\w+|[^\w\s]")
+    return vectorizer, MultinomialNB().fit(vectorizer.fit_transform(texts), numbers)

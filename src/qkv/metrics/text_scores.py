@@ -21,14 +21,14 @@ class ClusterScores:
 
     v_measure: float
     adjusted_rand: float
-    accuracy: float  # each cluster stands for one label, chosen so that most texts fit
+    accuracy: float  # under the best one-to-one matching of clusters and labels
 
 
 def score_clusters(vectors: Any, labels: Sequence[str], seed: int) -> ClusterScores:
     """How well k-means finds the labels in the vectors, with as many clusters as labels.
 
     vectors (n, D): a numpy array or a sparse matrix, as from `bag_of_words_vectors`. The same
-    seed gives the same scores; different ones spread by several hundredths.
+    seed gives the same scores; different seeds vary by several hundredths.
     """
     _check(vectors, labels)
     from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
@@ -38,22 +38,23 @@ def score_clusters(vectors: Any, labels: Sequence[str], seed: int) -> ClusterSco
     )
 
     names, truth = np.unique(np.asarray(labels, dtype=object), return_inverse=True)
-    found = _clusters(vectors, len(names), seed)
-    shared = np.zeros((len(names), len(names)), dtype=np.int64)
-    np.add.at(shared, (truth, found), 1)
-    label, cluster = linear_sum_assignment(shared, maximize=True)
+    clusters = _clusters(vectors, len(names), seed)
+    contingency = np.zeros((len(names), len(names)), dtype=np.int64)
+    np.add.at(contingency, (truth, clusters), 1)
+    # The Hungarian algorithm: cluster numbers are arbitrary, so accuracy needs a matching first.
+    label, cluster = linear_sum_assignment(contingency, maximize=True)
     return ClusterScores(
-        v_measure=float(v_measure_score(truth, found)),
-        adjusted_rand=float(adjusted_rand_score(truth, found)),
-        accuracy=float(shared[label, cluster].sum() / len(labels)),
+        v_measure=float(v_measure_score(truth, clusters)),
+        adjusted_rand=float(adjusted_rand_score(truth, clusters)),
+        accuracy=float(contingency[label, cluster].sum() / len(labels)),
     )
 
 
 def bag_of_words_vectors(texts: Sequence[str]) -> Any:
     """TF-IDF of the words of each text, as a sparse matrix (n, D): the baseline's vectors.
 
-    English function words are left out, they would otherwise be the clusters. A text without
-    words is a row of zeros.
+    English stop words are removed, since they would otherwise dominate the clusters. A text
+    without words is a row of zeros.
     """
     from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
     from sklearn.feature_extraction.text import (  # type: ignore[import-untyped]
@@ -62,19 +63,19 @@ def bag_of_words_vectors(texts: Sequence[str]) -> Any:
 
     try:
         return TfidfVectorizer(stop_words="english").fit_transform(texts)
-    except ValueError:  # scikit-learn's word for an empty vocabulary
+    except ValueError:  # raised by scikit-learn for an empty vocabulary
         return csr_matrix((len(texts), 1), dtype=np.float64)
 
 
 def _clusters(vectors: Any, count: int, seed: int) -> NDArray[np.int64]:
-    """The number of each vector's cluster; fewer than `count` where too few vectors differ."""
+    """The cluster index of each vector, (n,); fewer than `count` clusters if many are equal."""
     from sklearn.cluster import KMeans  # type: ignore[import-untyped]
     from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # equal vectors share a cluster
-        found = KMeans(count, n_init=10, random_state=seed).fit_predict(vectors)
-    return np.asarray(found, dtype=np.int64)
+        clusters = KMeans(count, n_init=10, random_state=seed).fit_predict(vectors)
+    return np.asarray(clusters, dtype=np.int64)
 
 
 def _check(vectors: Any, labels: Sequence[str]) -> None:
@@ -85,52 +86,56 @@ def _check(vectors: Any, labels: Sequence[str]) -> None:
         )
     if len(set(labels)) < 2:
         if labels:
-            listed = f'all have the label "{labels[0]}"'
+            reason = f'all have the label "{labels[0]}"'
         else:
-            listed = "there are none"
-        raise DataError(f"{len(labels)} texts, {listed}; clusters need at least two labels")
+            reason = "there are none"
+        raise DataError(f"{len(labels)} texts, {reason}; clusters need at least two labels")
     if isinstance(vectors, np.ndarray):
-        numbers = vectors
+        values = vectors
     else:
-        numbers = vectors.data
-    if not np.isfinite(numbers).all():
+        values = vectors.data  # the stored entries of a sparse matrix
+    if not np.isfinite(values).all():
         raise DataError("some vectors hold numbers that are not finite; leave those texts out")
 
 
 def spearman(guessed: Sequence[float], truth: Sequence[float]) -> float:
     """1 if both order the pairs alike, -1 if the other way round, 0 if one says nothing.
 
-    Equal values share the mean of their ranks. Guesses that are all equal order nothing and get
-    0; a truth that is all equal cannot be used and is an error.
+    Equal values share the mean of their ranks. If all predictions are equal the result is 0; if
+    all true scores are equal the correlation is undefined, which raises DataError.
     """
     if len(guessed) != len(truth):
         raise DataError(f"{len(guessed)} guesses but {len(truth)} true scores; give one for each")
     if len(truth) < 2:
         raise DataError(f"{len(truth)} scored pairs; a rank correlation needs at least two")
-    first, second = (_numbers(name, of) for name, of in (("guess", guessed), ("score", truth)))
-    if np.all(second == second[0]):
+    predictions = _numbers("guess", guessed)
+    targets = _numbers("score", truth)
+    if np.all(targets == targets[0]):
         raise DataError(
-            f"all {len(truth)} true scores are {second[0]:g}; "
+            f"all {len(truth)} true scores are {targets[0]:g}; "
             "a rank correlation needs at least two different ones"
         )
-    if np.all(first == first[0]):
+    if np.all(predictions == predictions[0]):
         return 0.0
-    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
+    return float(np.corrcoef(_ranks(predictions), _ranks(targets))[0, 1])
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """1 for the smallest; values that are equal share the mean of their ranks."""
+    """The rank of each value, 1 for the smallest; equal values share the mean of their ranks."""
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(sizes)
-    means: NDArray[np.float64] = last - (sizes - 1) / 2
-    return means[group]
+    last_ranks = np.cumsum(sizes)
+    mean_ranks: NDArray[np.float64] = last_ranks - (sizes - 1) / 2
+    return mean_ranks[group]
 
 
 def _numbers(name: str, values: Sequence[float]) -> NDArray[np.float64]:
+    """The values as float64; raises DataError for the first NaN."""
     numbers = np.asarray(values, dtype=np.float64)
     if np.isnan(numbers).any():
-        at = int(np.isnan(numbers).argmax())
-        raise DataError(f"{name} {at + 1} of {len(numbers)} is not a number; leave that pair out")
+        index = int(np.isnan(numbers).argmax())
+        raise DataError(
+            f"{name} {index + 1} of {len(numbers)} is not a number; leave that pair out"
+        )
     return numbers
 
 
@@ -155,7 +160,7 @@ def score_translations(guessed: Sequence[str], references: Sequence[str]) -> Tra
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    # force: captions without capitals and full stops are no reason for a warning on the screen.
+    # force=True silences sacrebleu's warning about text that looks tokenized.
     bleu = BLEU(tokenize="13a", lowercase=False, force=True)
     chrf = CHRF()
     streams = [list(references)]

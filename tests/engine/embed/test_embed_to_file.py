@@ -158,7 +158,7 @@ def test_what_is_damaged_is_named_and_can_be_begun_again(tmp_path: Path) -> None
     path, part, journal = (tmp_path / f"a.npy{end}" for end in ("", ".part", ".journal"))
     stop(path, 3)
     part.write_bytes(part.read_bytes()[:-5])
-    with pytest.raises(DataError, match=r"a\.npy\.part has .* bytes but its journal speaks of"):
+    with pytest.raises(DataError, match=r"a\.npy\.part has .* bytes but its journal records"):
         embed_to_file(EMBED, TEXTS, path, OPTIONS, resume=True)
     facts = json.loads(journal.read_text())
     part.unlink()

@@ -32,7 +32,10 @@ from qkv.files import atomic_write, read_json, write_error_message
 
 @dataclass(frozen=True)
 class Journal:
-    """rows and bytes of the part file, the hash of their texts, and what they were made with."""
+    """Rows and bytes of the part file, the hash of their texts and the options they depend on.
+
+    `long` counts the texts that exceeded the context length.
+    """
 
     rows: int
     bytes: int
@@ -42,51 +45,54 @@ class Journal:
     finished: bool = False
 
     def write(self, path: Path) -> None:
+        """Replaces the file atomically, so a reader never sees half a journal."""
         atomic_write(path, json.dumps(asdict(self)).encode())
 
     @classmethod
     def read(cls, path: Path) -> "Journal | None":
-        """None if there is none."""
+        """The journal in the file, None if there is no file; raises DataError if it is damaged."""
         if not path.exists():
             return None
         damaged = DataError(f"{path} is damaged; pass force=True to start over")
         try:
-            found = cls(**read_json(path, DataError))
+            journal = cls(**read_json(path, DataError))
         except TypeError:
             raise damaged from None
-        numbers = (found.rows, found.bytes, found.long)
-        if not isinstance(found.options, dict) or any(type(n) is not int or n < 0 for n in numbers):
+        if not isinstance(journal.options, dict):
             raise damaged
-        return found
+        for count in (journal.rows, journal.bytes, journal.long):
+            # type() and not isinstance: JSON's true would pass as the integer 1.
+            if type(count) is not int or count < 0:
+                raise damaged
+        return journal
 
     def expect(self, options: Mapping[str, Any], name: Path) -> None:
-        """Refuses to go on with another model or other options.
-
-        Where long texts were an error there was none so far, so that may be changed.
-        """
+        """Raises DataError if the model or an option differs from those of the rows so far."""
+        names = {*self.options, *options}
+        # With long="error" no row so far comes from a long text, so this option may change.
         if self.options.get("long") == "error":
-            free = {"long"}
-        else:
-            free = set[str]()
-        for option in sorted({*self.options, *options} - free):
-            before = self.options.get(option)
-            now = options.get(option)
-            if before != now:
+            names.discard("long")
+        for option in sorted(names):
+            previous = self.options.get(option)
+            current = options.get(option)
+            if previous != current:
                 raise DataError(
-                    f"{name} was begun with {option} {before}, not {now}; go on with that, or "
+                    f"{name} was begun with {option} {previous}, not {current}; keep that, or "
                     "pass force=True to start over"
                 )
 
 
 class Fingerprint:
-    """The hash of all texts so far, wherever one ends and the next begins."""
+    """A SHA-256 of all texts so far; it does not depend on how they are split into batches."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
 
     def add(self, texts: Iterable[str]) -> None:
+        """Updates the hash with each text, in order."""
         for text in texts:
             content = text.encode("utf-8", "surrogatepass")
+            # The length prefix keeps ["ab", "c"] and ["a", "bc"] apart.
             self._digest.update(len(content).to_bytes(8, "big") + content)
 
     def __str__(self) -> str:
@@ -94,9 +100,9 @@ class Fingerprint:
 
 
 class PartialFile(ABC):
-    """An unfinished file beside its target; `size` is how much of it is good, None for a new one.
+    """An unfinished file next to its target; `size` is its number of valid bytes, None if new.
 
-    Adding a format is adding a file and a line in `FORMATS`.
+    A new format is a subclass and an entry in `FORMATS`.
     """
 
     ending: ClassVar[str]
@@ -104,45 +110,48 @@ class PartialFile(ABC):
     def __init__(self, path: Path, width: int, size: int | None) -> None:
         self.path = path
         self.width = width
-        self.file = path.open("w+b" if size is None else "r+b")
         if size is None:
+            self.file = path.open("w+b")
             self.file.write(self.head(0))
             return
-        there = self.file.seek(0, os.SEEK_END)
-        if there < size:
+        self.file = path.open("r+b")
+        actual_size = self.file.seek(0, os.SEEK_END)
+        if actual_size < size:
             self.file.close()
             raise DataError(
-                f"{path} has {there:,} bytes but its journal speaks of {size:,}; it is damaged, "
-                "pass force=True to start over"
+                f"{path} has {actual_size:,} bytes but its journal records {size:,}; it is "
+                "damaged, pass force=True to start over"
             )
+        # Bytes after the last journal entry belong to a batch that was not completed.
         self.file.truncate(size)
         self.file.seek(size)
 
     @abstractmethod
     def head(self, rows: int) -> bytes:
-        """What such a file begins with, always of the same size."""
+        """The header of a file with so many rows; its size does not depend on `rows`."""
 
     @abstractmethod
     def add(self, texts: Sequence[str], vectors: Vectors) -> None:
-        """Write these rows behind the others."""
+        """Appends a row for each text."""
 
     @abstractmethod
     def finish(self, rows: int, target: Path) -> None:
-        """Put the whole file in its place, and this one away."""
+        """Moves the complete file to `target` and removes this one."""
 
     def flush(self) -> int:
-        """The size, once all of it is safely on disk."""
+        """Syncs the file to disk and returns its size in bytes."""
         self.file.flush()
         os.fsync(self.file.fileno())
         return self.file.tell()
 
     def close(self) -> None:
-        with suppress(OSError):  # what matters was flushed, or its error told
+        """Closes the file; errors are ignored, since `flush` has already raised any that matter."""
+        with suppress(OSError):
             self.file.close()
 
 
 def to_disk(path: Path) -> None:
-    """Until this returns, the operating system may still hold the file in memory."""
+    """Syncs a closed file; until then its bytes may only be in the operating system's cache."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -151,15 +160,15 @@ def to_disk(path: Path) -> None:
 
 
 class Npy(PartialFile):
-    """The rows behind each other; numpy keeps room in its header for the largest number of them."""
+    """Float32 rows one after another; numpy pads the header so that any row count fits."""
 
     ending = ".npy"
 
     def head(self, rows: int) -> bytes:
-        made = BytesIO()
-        facts = {"descr": "<f4", "fortran_order": False, "shape": (rows, self.width)}
-        np.lib.format.write_array_header_1_0(made, facts)
-        return made.getvalue()
+        buffer = BytesIO()
+        header = {"descr": "<f4", "fortran_order": False, "shape": (rows, self.width)}
+        np.lib.format.write_array_header_1_0(buffer, header)
+        return buffer.getvalue()
 
     def add(self, texts: Sequence[str], vectors: Vectors) -> None:
         self.file.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
@@ -172,11 +181,11 @@ class Npy(PartialFile):
         self.path.replace(target)
 
 
-END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of a stream of Arrow batches
+END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # end-of-stream marker of the Arrow IPC format
 
 
 class Parquet(PartialFile):
-    """Two columns, text and vector (a list of D numbers of 32 bits); a portion is a row group."""
+    """Two columns, text and vector (D float32 values); each batch of texts is a row group."""
 
     ending = ".parquet"
 
@@ -199,21 +208,21 @@ class Parquet(PartialFile):
     def finish(self, rows: int, target: Path) -> None:
         self.file.write(END)
         self.file.seek(0)
-        whole = self.path.with_name(self.path.name + ".whole")
+        parquet_path = self.path.with_name(self.path.name + ".whole")
         with (
             self.arrow.ipc.open_stream(self.file) as stream,
-            self.arrow.parquet.ParquetWriter(whole, self.schema) as writer,
+            self.arrow.parquet.ParquetWriter(parquet_path, self.schema) as writer,
         ):
             for batch in stream:
                 writer.write_batch(batch)
         self.close()
-        to_disk(whole)
-        whole.replace(target)
+        to_disk(parquet_path)
+        parquet_path.replace(target)
         self.path.unlink()
 
 
 def expect_pyarrow() -> Any:
-    """The library, or a DataError that says how to get it."""
+    """The pyarrow module; raises DataError with the install command if it is missing."""
     try:
         import_module("pyarrow.parquet")
     except ImportError:
@@ -225,7 +234,7 @@ def expect_pyarrow() -> Any:
 
 FORMATS: dict[str, type[PartialFile]] = {kind.ending: kind for kind in (Npy, Parquet)}
 
-Embed = Callable[[Sequence[str], int], Embeddings]  # texts, and the number of the first of them
+Embed = Callable[[Sequence[str], int], Embeddings]  # texts, and the 1-based number of the first
 
 
 @dataclass(frozen=True)
@@ -248,18 +257,19 @@ def embed_to_file(
 ) -> VectorFile:
     """Write a row for each text to a .npy or .parquet file, which is there once it is whole.
 
-    `options` is what decides the vectors: the hash of the model, and how it is asked. With
-    `resume` an interrupted file is gone on with, if they are the same and the texts too; the bytes
-    are those of a run that was never interrupted, where one thread computes.
+    `options` holds everything the vectors depend on: the hash of the model and its settings.
+    `resume` continues an interrupted file if the options and texts are the same; with one thread,
+    its bytes equal those of an uninterrupted run.
     """
     check_vector_path(path, resume=resume, force=force)
-    tell = progress or (lambda done: None)
+    report = progress or (lambda rows: None)
     stream = iter(texts)
     fingerprint = Fingerprint()
+    journal: Journal | None = None
     if resume:
         journal = Journal.read(journal_path(path))
-    else:
-        journal = None
+    rows = 0
+    long_texts = 0
     if journal is not None:
         journal.expect(options, path)
         _skip_done(stream, journal, fingerprint, path)
@@ -267,29 +277,32 @@ def embed_to_file(
             if next(stream, None) is not None:
                 raise DataError(
                     f"{path} is finished with {journal.rows:,} rows, but there are more texts now; "
-                    f"pass force=True to start over"
+                    "pass force=True to start over"
                 )
             journal_path(path).unlink()
             return VectorFile(journal.rows, journal.long)
-    rows, long = (0, 0) if journal is None else (journal.rows, journal.long)
+        rows = journal.rows
+        long_texts = journal.long
     with _open_partial(path, embed((), 1).vectors.shape[1], journal) as part:
-        tell(rows)
-        for portion in text_batches(stream):
-            found = embed(portion, rows + 1)
-            fingerprint.add(portion)
-            rows = rows + len(portion)
-            long = long + found.long_texts
+        report(rows)
+        for batch in text_batches(stream):
+            embeddings = embed(batch, rows + 1)
+            fingerprint.add(batch)
+            rows += len(batch)
+            long_texts += embeddings.long_texts
             with _write_errors(path):
-                part.add(portion, found.vectors)
+                part.add(batch, embeddings.vectors)
                 size = part.flush()
-                Journal(rows, size, long, str(fingerprint), options).write(journal_path(path))
-            tell(rows)
+                journal = Journal(rows, size, long_texts, str(fingerprint), options)
+                journal.write(journal_path(path))
+            report(rows)
         with _write_errors(path):
             size = part.flush()
-            Journal(rows, size, long, str(fingerprint), options, True).write(journal_path(path))
+            journal = Journal(rows, size, long_texts, str(fingerprint), options, finished=True)
+            journal.write(journal_path(path))
             part.finish(rows, path)
             journal_path(path).unlink()
-    return VectorFile(rows, long)
+    return VectorFile(rows, long_texts)
 
 
 def check_vector_path(path: Path, *, resume: bool = False, force: bool = False) -> None:
@@ -304,25 +317,27 @@ def check_vector_path(path: Path, *, resume: bool = False, force: bool = False) 
         expect_pyarrow()
     if not path.parent.is_dir():
         raise DataError(f"there is no folder {path.parent} to write {path.name} to; make it first")
-    begun = journal_path(path).exists()
-    if begun and not (resume or force):
+    unfinished = journal_path(path).exists()
+    if unfinished and not (resume or force):
         raise UsageError(
             f"{path} is unfinished; pass resume=True to continue, or force=True to start over"
         )
-    if path.exists() and not begun and not force:
+    if path.exists() and not unfinished and not force:
         raise UsageError(f"{path} exists; pass force=True to overwrite it")
 
 
 def partial_path(path: Path) -> Path:
+    """F.part, the rows so far."""
     return path.with_name(path.name + ".part")
 
 
 def journal_path(path: Path) -> Path:
+    """F.journal, which exists as long as F is unfinished."""
     return path.with_name(path.name + ".journal")
 
 
 def _is_complete(path: Path, journal: Journal) -> bool:
-    """Whether it was stopped between its last two deeds: the file is there, and its journal."""
+    """Whether the run stopped after moving the file to `path` but before removing its journal."""
     if partial_path(path).exists():
         return False
     if journal.finished and path.exists():
@@ -335,7 +350,9 @@ def _open_partial(path: Path, width: int, journal: Journal | None) -> Iterator[P
     with _write_errors(path):
         if journal is None:
             journal_path(path).unlink(missing_ok=True)
-        size = None if journal is None else journal.bytes
+            size = None
+        else:
+            size = journal.bytes
         part = FORMATS[path.suffix.lower()](partial_path(path), width, size)
     try:
         yield part
@@ -354,12 +371,12 @@ def _write_errors(path: Path) -> Iterator[None]:
 def _skip_done(
     texts: Iterator[str], journal: Journal, fingerprint: Fingerprint, path: Path
 ) -> None:
-    """Go to the first text that is not done, and make sure that those before are the same."""
-    seen = 0
-    for portion in text_batches(islice(texts, journal.rows)):
-        fingerprint.add(portion)
-        seen += len(portion)
-    if seen < journal.rows or str(fingerprint) != journal.texts:
+    """Advances `texts` past the completed rows; raises DataError if those texts have changed."""
+    rows = 0
+    for batch in text_batches(islice(texts, journal.rows)):
+        fingerprint.add(batch)
+        rows += len(batch)
+    if rows < journal.rows or str(fingerprint) != journal.texts:
         raise DataError(
             f"the first {journal.rows:,} texts are not those {path} was begun with; give the same "
             "texts, or pass force=True to start over"
