@@ -11,6 +11,7 @@ from qkv.attention import Mask
 from qkv.bundle import Bundle
 from qkv.errors import ConfigError
 from qkv.interpret.trace import TokenizedInput, capture_trace
+from qkv.interpret.trace.recompute import run_checks
 from qkv.model import (
     AttentionConfig,
     DecoderOnly,
@@ -123,6 +124,54 @@ def test_a_norm_without_an_operation_is_an_opaque_step() -> None:
     operation = trace.graph.nodes["decoder.0.attention_in"].operation
     assert operation.equation == "computed by Doubled, not opened"
     assert not operation.recomputable
+
+
+class ScaledShift(PositionConfig):
+    kind: Literal["scaled_shift"] = "scaled_shift"
+
+    def build(self, sizes: Sizes) -> Position:
+        return ScaledShiftPosition()
+
+
+class ScaledShiftPosition(ShiftPosition):
+    """Biases the scores too, in a way no operation of the package knows."""
+
+    def __init__(self) -> None:
+        super().__init__(0.25)
+
+    def mask(self, dtype: torch.dtype) -> Mask:
+        return Mask.bias(torch.linspace(0.0, 1.0, T * T, dtype=dtype).reshape(T, T))
+
+
+class EmbeddedShift(PositionConfig):
+    kind: Literal["embedded_shift"] = "embedded_shift"
+
+    def build(self, sizes: Sizes) -> Position:
+        return EmbeddedShiftPosition()
+
+
+class EmbeddedShiftPosition(Position):
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x + 0.25 * positions[..., None].to(x.dtype)
+
+
+def test_positions_without_an_operation_are_an_opaque_step() -> None:
+    """Added to the embeddings they are a step of their own, and attention is opened."""
+    model = build(decoder(position=EmbeddedShift())).eval()
+    trace = capture_trace(model, TokenizedInput.from_ids(text=[1, 2, 3]))
+    operation = trace.graph.nodes["decoder.position"].operation
+    assert operation.equation == "computed by EmbeddedShiftPosition, not opened"
+    assert "decoder.0.attention.scores" in trace.graph.nodes
+    assert all(check.ok for check in run_checks(trace))
+
+
+def test_attention_with_foreign_scores_is_one_opaque_step() -> None:
+    model = build(decoder(position=ScaledShift())).eval()
+    trace = capture_trace(model, TokenizedInput.from_ids(text=[*range(T)]))
+    operation = trace.graph.nodes["decoder.0.attention"].operation
+    assert operation.equation == "computed by Attention, not opened"
+    assert "decoder.0.attention.scores" not in trace.graph.nodes
+    assert all(check.ok for check in run_checks(trace))
 
 
 def test_an_unknown_kind_names_the_remedy() -> None:

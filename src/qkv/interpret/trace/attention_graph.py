@@ -1,5 +1,6 @@
 """The nodes of one attention: queries, keys, values, scores, weights and the weighted sum."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,7 @@ from qkv.interpret.trace.operations import (
     AttentionMask,
     ConcatHeads,
     MaskScores,
+    Opaque,
     Operation,
     RelativeBias,
     Rotate,
@@ -50,6 +52,7 @@ class LayerContext:
     rotation: str | None  # prefix of the nodes `.cos` and `.sin`; None without RoPE
     adjacent: bool  # whether RoPE rotates neighbouring features
     position: Position  # may add a bias to the scores
+    opaque_scores: bool  # whether a scheme from outside this package changes the scores
     memory: str | None  # the encoder's output, for cross attention
 
 
@@ -70,9 +73,14 @@ def add_attention(
     """Self-attention, or cross attention to the memory; returns the name of its output.
 
     An attention from outside this package becomes one step: its own operation, or an opaque one.
+    So does the self-attention of a position scheme from outside that changes the scores.
     """
-    if is_foreign(module):
-        operation, parameters = operation_of(module)
+    by_position = context.opaque_scores and not isinstance(module, CrossAttention)
+    if is_foreign(module) or by_position:
+        operation: Operation = Opaque(type(module).__name__)
+        parameters: Sequence[str] = ()
+        if is_foreign(module):
+            operation, parameters = operation_of(module)
         inputs = (x, *(f"{path}.{parameter}" for parameter in parameters))
         sequences = {"T": context.sequence}
         return b.add(name, operation, inputs, ("B", "T", "D"), sequences, HookPoint(path, call))

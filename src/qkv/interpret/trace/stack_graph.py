@@ -6,12 +6,19 @@ import torch
 
 from qkv.attention.mask import Window
 from qkv.interpret.trace.attention_graph import LayerContext, add_attention, positions_name
-from qkv.interpret.trace.graph import GraphBuilder, HookPoint, is_foreign, unsupported_module
+from qkv.interpret.trace.graph import (
+    GraphBuilder,
+    HookPoint,
+    is_foreign,
+    operation_of,
+    unsupported_module,
+)
 from qkv.interpret.trace.operations import (
     AddLearnedPositions,
     AddSinusoids,
     ElementwiseAdd,
     ElementwiseMultiply,
+    Operation,
     RopeAngles,
 )
 from qkv.model.feed_forward import FeedForward, GatedFeedForward
@@ -64,6 +71,7 @@ def add_stack(
             rotation=rotations[pattern],
             adjacent=isinstance(position, RopePosition) and position.config.interleaved,
             position=stack.position,
+            opaque_scores=_changes_scores(position) or _changes_scores(stack.position),
             memory=memory,
         )
         block = getattr(stack, str(block_index))
@@ -162,18 +170,32 @@ class _LayerNodes:
 def _add_position(b: GraphBuilder, name: str, position: Position, x: str, sequence: str) -> str:
     """Embeddings plus positions, for the schemes that add to the embeddings."""
     inputs: tuple[str, ...] = (x, positions_name(sequence))
-    operation: AddLearnedPositions | AddSinusoids
+    operation: Operation
     if isinstance(position, LearnedPositions):
         operation = AddLearnedPositions(position.offset)
         inputs = (*inputs, f"{name}.position.weight")
     elif isinstance(position, SinusoidalPositions):
         config = position.config
         operation = AddSinusoids(config.base, config.interleaved, config.endpoint, config.offset)
+    elif is_foreign(position) and type(position).embed is not Position.embed:
+        operation, parameters = operation_of(position)
+        inputs = (*inputs, *(f"{name}.position.{parameter}" for parameter in parameters))
     else:
         return x
     # The sum has no module of its own: it is what the first norm is given.
     hook_point = HookPoint(f"{name}.norm_in", 0, "argument")
     return b.add(f"{name}.position", operation, inputs, STATES, {"T": sequence}, hook_point)
+
+
+def _changes_scores(position: Position) -> bool:
+    """Whether a scheme from outside this package rotates queries and keys, or biases the scores.
+
+    The steps of attention cannot be told apart then, so the attention is one opaque step.
+    """
+    kind = type(position)
+    return is_foreign(position) and (
+        kind.rope is not Position.rope or kind.mask is not Position.mask
+    )
 
 
 def _add_rotation(
