@@ -18,7 +18,7 @@ def counting() -> Path:
     """A model that was trained on numbers in order: 10 11 12 …"""
     folder = Path(tempfile.mkdtemp())
     (folder / "numbers.txt").write_text(" ".join(map(str, range(10, 1000))), encoding="utf-8")
-    options = {"tokenizer": "characters", "context": 64, "batch": 1024}
+    options = {"tokenizer": "characters", "context_length": 64, "batch": 1024}
     learn("language", folder / "numbers.txt", folder / "model", 120, **options)
     return folder / "model"
 
