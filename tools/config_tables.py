@@ -40,9 +40,11 @@ def _configs_in(annotation: Any) -> list[type[BaseModel]]:
     from qkv.model import PartConfig
 
     if inspect.isclass(annotation) and issubclass(annotation, PartConfig):
-        return (
-            [annotation] if "kind" in annotation.model_fields else [*annotation.variants().values()]
-        )
+        if "kind" in annotation.model_fields:
+            return [annotation]
+        # Parts of other packages, and of tests, may be registered too: they are not of this page.
+        variants = annotation.variants().values()
+        return [config for config in variants if config.__module__.startswith("qkv.")]
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         return [annotation]
     return [config for part in getattr(annotation, "__args__", ()) for config in _configs_in(part)]

@@ -11,8 +11,8 @@ only otherwise may a quoted field span several lines. So a .csv is streamed, whi
 import csv
 import json
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,16 @@ CSV_ERRORS = {  # part of the csv module's message → what to tell the user
 
 def read_delimited(path: Path) -> Iterator[Row]:
     """Every row that is not blank, with its line number; all have as many fields as the first."""
-    first: Row | None = None
-    rows: Iterable[Row] = _csv(path)
     if path.suffix.lower() == ".tsv":
-        rows = _tsv(path)
+        yield from _equal_widths(path, _tsv(path))
+        return
+    # Closed explicitly: a traceback keeps the generator, and with it the file, alive otherwise.
+    with closing(_csv(path)) as rows:
+        yield from _equal_widths(path, rows)
+
+
+def _equal_widths(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
+    first: Row | None = None
     for row in rows:
         first = first or row
         if len(row[1]) != len(first[1]):
@@ -54,7 +60,7 @@ def read_delimited(path: Path) -> Iterator[Row]:
         yield row
 
 
-def _csv(path: Path) -> Iterator[Row]:
+def _csv(path: Path) -> Generator[Row, None, None]:
     try:
         yield from _quoted(raw_lines(path), ",")
     except _QuoteError as error:
