@@ -42,12 +42,22 @@ def _configs_in(annotation: Any) -> list[type[BaseModel]]:
     if inspect.isclass(annotation) and issubclass(annotation, PartConfig):
         if "kind" in annotation.model_fields:
             return [annotation]
-        # Parts of other packages, and of tests, may be registered too: they are not of this page.
-        variants = annotation.variants().values()
-        return [config for config in variants if config.__module__.startswith("qkv.")]
+        return [config for config in annotation.variants().values() if not _is_foreign(config)]
     if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
         return [annotation]
     return [config for part in getattr(annotation, "__args__", ()) for config in _configs_in(part)]
+
+
+def _is_foreign(config: type) -> bool:
+    """Whether it is a part of another package or of a test, which may be registered too."""
+    return not config.__module__.startswith("qkv.")
+
+
+def _foreign_names() -> set[str]:
+    names = set()
+    for family in PartConfig.__subclasses__():
+        names |= {config.__name__ for config in family.variants().values() if _is_foreign(config)}
+    return names
 
 
 def _section(config: type[BaseModel]) -> str:
@@ -102,6 +112,8 @@ def _type(schema: Schema) -> str:
         return f"`{schema['const']}`"
     options = schema.get("oneOf") or schema.get("anyOf") or schema.get("allOf")
     if options:
+        foreign = {f"#/$defs/{name}" for name in _foreign_names()}
+        options = [option for option in options if option.get("$ref") not in foreign]
         types = [_type(option) for option in options if option.get("type") != "null"]
         return " or ".join((", ".join(types[:-1]), types[-1])) if len(types) > 1 else types[0]
     if schema.get("type") == "array":
