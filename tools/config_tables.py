@@ -54,6 +54,8 @@ def _is_foreign(config: type) -> bool:
 
 
 def _foreign_names() -> set[str]:
+    from qkv.model.config import PartConfig
+
     names = set()
     for family in PartConfig.__subclasses__():
         names |= {config.__name__ for config in family.variants().values() if _is_foreign(config)}
