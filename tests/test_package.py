@@ -21,7 +21,8 @@ def test_every_exported_name_exists(name: str) -> None:
 
 
 def test_every_lazy_name_is_exported() -> None:
-    assert set(qkv._MODULE_OF) | {"__version__"} == set(qkv.__all__) == set(dir(qkv))
+    lazy = {name for names in qkv._HOME.values() for name in names}
+    assert lazy | {"__version__"} == set(qkv.__all__) == set(dir(qkv))
     assert len(qkv.__all__) == len(set(qkv.__all__))
 
 

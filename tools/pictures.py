@@ -37,9 +37,9 @@ def worked(example: str, mask: bool = False, steps: Sequence[str] = ("weights",)
     def draw(path: Path) -> None:
         from dataclasses import replace
 
+        from qkv.interpret.attention_walk import walk
         from qkv.interpret.examples import EXAMPLES
         from qkv.interpret.export.drawing import add_colorbar, draw_weights
-        from qkv.interpret.walk import walk
 
         sheet = EXAMPLES[example]
         steps_by_name = walk(replace(sheet, causal=True) if mask else sheet)

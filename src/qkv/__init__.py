@@ -16,10 +16,9 @@
 Importing the package is cheap: torch is imported when a name below is first used.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from qkv.gc_pause import gc_paused
+from qkv.lazy import lazy_attributes
 from qkv.version import __version__
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from qkv.attention import KVCache, Mask, attend, reference
     from qkv.bundle import Bundle
     from qkv.checks import check
-    from qkv.engine.engine import Engine
+    from qkv.engine import Engine
     from qkv.engine.generate import (
         GREEDY,
         Completion,
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
         UsageError,
         WorksheetError,
     )
-    from qkv.interpret.glass_box import GlassBox
+    from qkv.interpret import GlassBox
     from qkv.interpret.trace import Trace
     from qkv.model import (
         GEGLU,
@@ -82,17 +81,14 @@ if TYPE_CHECKING:
         presets,
     )
     from qkv.text import Tokenizer
-    from qkv.training.recipe import Recipe
-    from qkv.training.run import Evaluation, Finished, Run
-    from qkv.training.train import train
-    from qkv.training.trainer import Step
+    from qkv.training import Evaluation, Finished, Recipe, Run, Step, train
 
 _HOME = {
     "qkv.api": ("build", "explain", "load"),
     "qkv.attention": ("KVCache", "Mask", "attend", "reference"),
     "qkv.bundle": ("Bundle",),
     "qkv.checks": ("check",),
-    "qkv.engine.engine": ("Engine",),
+    "qkv.engine": ("Engine",),
     "qkv.engine.generate": (
         "GREEDY",
         "Completion",
@@ -115,7 +111,7 @@ _HOME = {
         "UsageError",
         "WorksheetError",
     ),
-    "qkv.interpret.glass_box": ("GlassBox",),
+    "qkv.interpret": ("GlassBox",),
     "qkv.interpret.trace": ("Trace",),
     "qkv.model": (
         "GEGLU",
@@ -147,13 +143,8 @@ _HOME = {
         "presets",
     ),
     "qkv.text": ("Tokenizer",),
-    "qkv.training.recipe": ("Recipe",),
-    "qkv.training.run": ("Evaluation", "Finished", "Run"),
-    "qkv.training.train": ("train",),
-    "qkv.training.trainer": ("Step",),
+    "qkv.training": ("Evaluation", "Finished", "Recipe", "Run", "Step", "train"),
 }
-
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "GEGLU",
@@ -224,11 +215,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'qkv' has no attribute {name!r}")
-    with gc_paused():
-        return getattr(import_module(_MODULE_OF[name]), name)
+__getattr__ = lazy_attributes(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

@@ -13,12 +13,17 @@ import torch
 
 from qkv.bundle import Bundle
 from qkv.errors import UsageError, suggest_arguments
-from qkv.interpret.examples import example as example_worksheet
-from qkv.interpret.glass_box import GlassBox
-from qkv.interpret.head_walk import head_value_names, locate_head, walk_head
-from qkv.interpret.step import Walk
-from qkv.interpret.walk import walk
-from qkv.interpret.worksheet import Worksheet, read_worksheet
+from qkv.interpret import (
+    GlassBox,
+    Walk,
+    Worksheet,
+    head_value_names,
+    locate_head,
+    read_worksheet,
+    walk,
+    walk_head,
+)
+from qkv.interpret import example as example_worksheet
 from qkv.model import EncoderDecoder, EncoderOnly, Model, ModelConfig
 from qkv.model import build as build_model
 from qkv.text import Tokenizer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from qkv.bundle import Bundle
 from qkv.engine.batching import batched_outputs
-from qkv.engine.similar import similar
+from qkv.engine.similarity import similar
 from qkv.errors import DataError, UsageError
 from qkv.model import (
     GELU,

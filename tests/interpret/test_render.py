@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from qkv.interpret.attention_walk import check_answers, walk
 from qkv.interpret.examples import EXAMPLES, POEM, notes_worksheet
 from qkv.interpret.render.formats import render_json, render_latex, render_markdown
 from qkv.interpret.render.sections import WalkView
 from qkv.interpret.render.terminal_text import render_text
-from qkv.interpret.walk import check_answers, walk
 
 MASKED = replace(POEM, causal=True)
 

@@ -8,10 +8,10 @@ from decimal import ROUND_HALF_UP, Decimal
 import numpy as np
 import pytest
 
+from qkv.interpret.attention_walk import rounding_differences, walk
 from qkv.interpret.examples import EXAMPLES, POEM
 from qkv.interpret.render.sections import WalkView, cell_lines, sections
 from qkv.interpret.render.terminal_text import render_text
-from qkv.interpret.walk import rounding_differences, walk
 from qkv.interpret.worksheet import Worksheet
 
 Table = list[list[str]]

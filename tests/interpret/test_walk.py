@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from qkv.attention import AttentionSteps
 from qkv.errors import UsageError
+from qkv.interpret.attention_walk import walk
 from qkv.interpret.examples import EXAMPLES, POEM
 from qkv.interpret.render.terminal_text import plain_text
-from qkv.interpret.walk import walk
 from qkv.interpret.worksheet import Worksheet
 
-walk_module = importlib.import_module("qkv.interpret.walk")
+walk_module = importlib.import_module("qkv.interpret.attention_walk")
 
 # Recomputed in float64 from the notes' X and weights, one row a word.
 TABLE = {

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from qkv.errors import WorksheetError
+from qkv.interpret.attention_walk import check_answers, walk
 from qkv.interpret.examples import POEM, notes_worksheet
 from qkv.interpret.render.sections import WalkView, cell_lines
 from qkv.interpret.render.terminal_text import render_text
-from qkv.interpret.walk import check_answers, walk
 from qkv.interpret.worksheet import TEMPLATE, parse_worksheet, read_worksheet
 
 WORDS = 'tokens = ["p", "q"]\n'

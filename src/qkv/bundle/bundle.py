@@ -17,14 +17,18 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 
 from qkv.bundle.manifest import MANIFEST, publish, read_stable, sha256_of, verify
-from qkv.checkpoints import ImportCard, is_checkpoint, read_checkpoint
-from qkv.checkpoints.save import ExportResult, write_checkpoint
+from qkv.checkpoints import (
+    ExportResult,
+    ImportCard,
+    is_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from qkv.device import resolve_device
 from qkv.errors import BundleError, ConfigError
 from qkv.files import read_json
 from qkv.gc_pause import gc_paused
-from qkv.model import Model, read_config, skeleton
-from qkv.model.config import validation_message
+from qkv.model import Model, read_config, skeleton, validation_message
 from qkv.text import Tokenizer
 from qkv.weights import Weights, open_weights
 

@@ -20,9 +20,8 @@ from typing import Any, TypeVar
 from safetensors import SafetensorError
 
 from qkv.errors import BundleError, ConfigError
-from qkv.files import lexists, read_json, short_repr, write_error_message
-from qkv.files.safe_io import closest_path
-from qkv.text.tokenizer import TOKENIZER_COMPANIONS
+from qkv.files import closest_path, lexists, read_json, short_repr, write_error_message
+from qkv.text import TOKENIZER_COMPANIONS
 
 MANIFEST = "MANIFEST.json"
 CONFIG = "config.json"

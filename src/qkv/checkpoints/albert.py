@@ -18,12 +18,12 @@ from qkv.model import (
     LayerNorm,
     Learned,
     MaskedToken,
+    ModelConfig,
     MultiHead,
+    Output,
     PostNorm,
     Stack,
 )
-from qkv.model.build import ModelConfig
-from qkv.model.output import Output
 
 # A group of layers with the same weights; inner_group_num is 1 in all published models.
 GROUP = "encoder.albert_layer_groups.{i}.albert_layers.0"

@@ -20,13 +20,13 @@ from qkv.model import (
     EncoderDecoder,
     LayerNorm,
     Learned,
+    ModelConfig,
     MultiHead,
     NextToken,
     PostNorm,
     PreNorm,
     Stack,
 )
-from qkv.model.build import ModelConfig
 
 SIDES = ("encoder", "decoder")
 LOGITS_BIAS = "final_logits_bias"

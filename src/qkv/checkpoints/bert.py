@@ -24,13 +24,13 @@ from qkv.model import (
     LayerNorm,
     Learned,
     MaskedToken,
+    ModelConfig,
     MultiHead,
+    Output,
     PostNorm,
     Stack,
     TextVector,
 )
-from qkv.model.build import ModelConfig
-from qkv.model.output import Output
 
 BODY: TensorMap = {
     "embedding.weight": "embeddings.word_embeddings.weight",

@@ -8,6 +8,7 @@ from qkv.errors import ConfigError
 from qkv.model import (
     GEGLU,
     GELU,
+    ActivationName,
     LinearScaling,
     Llama3Scaling,
     NoScaling,
@@ -18,8 +19,7 @@ from qkv.model import (
     SwiGLU,
     YarnScaling,
 )
-from qkv.model.output import ActivationName
-from qkv.model.position.rope import RopeScaling
+from qkv.model.position import RopeScaling
 
 DEFAULT_BASE = 10_000.0
 

@@ -18,13 +18,13 @@ from qkv.model import (
     LocalAttention,
     MaskedToken,
     Mean,
+    ModelConfig,
     NextToken,
+    Output,
     Rope,
     Stack,
     TextVector,
 )
-from qkv.model.build import ModelConfig
-from qkv.model.output import Output
 
 # Encoders.
 

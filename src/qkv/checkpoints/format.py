@@ -25,8 +25,16 @@ from typing import Any, ClassVar
 from qkv.checkpoints.config_reader import ConfigReader
 from qkv.checkpoints.tensor_names import TensorMap
 from qkv.errors import ConfigError
-from qkv.model import Classify, DecoderOnly, EncoderDecoder, EncoderOnly, MultiHead, Rope, Stack
-from qkv.model.build import ModelConfig
+from qkv.model import (
+    Classify,
+    DecoderOnly,
+    EncoderDecoder,
+    EncoderOnly,
+    ModelConfig,
+    MultiHead,
+    Rope,
+    Stack,
+)
 
 
 class WrongFamilyError(ConfigError):

@@ -35,6 +35,7 @@ from qkv.model import (
     DecoderOnly,
     Embedding,
     LocalAttention,
+    ModelConfig,
     MultiHead,
     NextToken,
     PreNorm,
@@ -43,7 +44,6 @@ from qkv.model import (
     SandwichNorm,
     Stack,
 )
-from qkv.model.build import ModelConfig
 
 SANDWICH_NORMS: TensorMap = {
     "decoder.{i}.attention_join.norm": "layers.{i}.post_attention_layernorm",

@@ -16,12 +16,12 @@ from qkv.model import (
     Embedding,
     LayerNorm,
     Learned,
+    ModelConfig,
     MultiHead,
     NextToken,
     PreNorm,
     Stack,
 )
-from qkv.model.build import ModelConfig
 
 # c_attn holds q, k and v next to each other in its outputs.
 TENSOR_MAP: TensorMap = {

@@ -27,6 +27,7 @@ from qkv.model import (
     DecoderOnly,
     Embedding,
     LayerNorm,
+    ModelConfig,
     MultiHead,
     NextToken,
     ParallelNorm,
@@ -34,7 +35,6 @@ from qkv.model import (
     Rope,
     Stack,
 )
-from qkv.model.build import ModelConfig
 
 TENSOR_MAP: TensorMap = {
     "embedding.weight": "embed_in.weight",

@@ -4,11 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from qkv.model import Classify, EncoderOnly, TextVector
-from qkv.model.build import ModelConfig
-from qkv.model.config import Config
-from qkv.model.output import Output
-from qkv.model.stack import Stack
+from qkv.model import Classify, Config, EncoderOnly, ModelConfig, Output, Stack, TextVector
 
 MAX_NAMES = 5  # of a list of tensors, the rest is counted
 MAX_LABELS = 8

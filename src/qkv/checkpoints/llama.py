@@ -31,13 +31,13 @@ from qkv.model import (
     DecoderOnly,
     Embedding,
     LocalAttention,
+    ModelConfig,
     MultiHead,
     NextToken,
     PreNorm,
     RMSNorm,
     Stack,
 )
-from qkv.model.build import ModelConfig
 
 CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 QWEN = ("qwen2", "qwen3")

@@ -13,11 +13,9 @@ from qkv.checkpoints.registry import find_format
 from qkv.checkpoints.sentence_transformers import as_sentence_encoder, is_sentence_encoder
 from qkv.checkpoints.state_dict import TensorSource, load_weights, unprefixed_names
 from qkv.errors import BundleError, ConfigError
-from qkv.files import lexists, read_json
-from qkv.files.safe_io import suggest_path
+from qkv.files import lexists, read_json, suggest_path
 from qkv.gguf import Gguf, open_gguf
-from qkv.model import EncoderOnly
-from qkv.model.build import Model, ModelConfig, skeleton
+from qkv.model import EncoderOnly, Model, ModelConfig, skeleton
 from qkv.text import SpecialTokens, Tokenizer, has_tokenizer, read_tokenizer
 from qkv.weights import open_weights
 

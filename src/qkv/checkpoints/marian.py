@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 from qkv.checkpoints.bart import Bart, stack_fields
 from qkv.checkpoints.config_reader import ConfigReader
 from qkv.checkpoints.format import require_encoder_decoder
-from qkv.model import Embedding, Sinusoidal
-from qkv.model.build import ModelConfig
+from qkv.model import Embedding, ModelConfig, Sinusoidal
 
 
 class Marian(Bart):

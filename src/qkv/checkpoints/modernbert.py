@@ -37,6 +37,7 @@ from qkv.checkpoints.format import (
 )
 from qkv.checkpoints.tensor_names import SplitRows, TensorMap
 from qkv.model import (
+    ActivationName,
     Classify,
     Embedding,
     EncoderOnly,
@@ -45,14 +46,15 @@ from qkv.model import (
     LocalAttention,
     MaskedToken,
     Mean,
+    ModelConfig,
     MultiHead,
+    Output,
+    Pooling,
     PreNorm,
     Rope,
     Stack,
     TextVector,
 )
-from qkv.model.build import ModelConfig
-from qkv.model.output import ActivationName, Output, Pooling
 
 BODY: TensorMap = {
     "embedding.weight": "embeddings.tok_embeddings.weight",

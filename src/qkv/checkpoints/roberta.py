@@ -12,9 +12,7 @@ from qkv.checkpoints.config_reader import ConfigReader
 from qkv.checkpoints.families import EncoderHeads, head_name
 from qkv.checkpoints.format import require_encoder
 from qkv.errors import ConfigError
-from qkv.model import LayerNorm, Learned, MaskedToken
-from qkv.model.build import ModelConfig
-from qkv.model.output import Output
+from qkv.model import LayerNorm, Learned, MaskedToken, ModelConfig, Output
 
 HEADS = EncoderHeads(
     mlm="lm_head",

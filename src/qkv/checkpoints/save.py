@@ -20,8 +20,15 @@ from qkv.checkpoints.registry import FORMATS
 from qkv.checkpoints.sentence_transformers import sentence_files
 from qkv.checkpoints.tensor_names import resolve
 from qkv.errors import ConfigError
-from qkv.model import Classify, EncoderDecoder, EncoderOnly, Model, TextVector
-from qkv.model.build import ModelConfig, skeleton
+from qkv.model import (
+    Classify,
+    EncoderDecoder,
+    EncoderOnly,
+    Model,
+    ModelConfig,
+    TextVector,
+    skeleton,
+)
 from qkv.text import Tokenizer
 
 WEIGHTS = "model.safetensors"

@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 from qkv.checkpoints.config_reader import ConfigReader
 from qkv.errors import ConfigError
 from qkv.files import check_inside_directory, lexists, read_json, read_json_list
-from qkv.model import EncoderOnly, First, Last, Max, Mean, TextVector
-from qkv.model.build import ModelConfig
-from qkv.model.output import Pooling
+from qkv.model import EncoderOnly, First, Last, Max, Mean, ModelConfig, Pooling, TextVector
 
 MODULES = "modules.json"
 LIMITS = "sentence_bert_config.json"

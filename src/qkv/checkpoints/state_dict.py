@@ -17,9 +17,7 @@ from torch import Tensor
 from qkv.checkpoints.format import CheckpointFormat
 from qkv.checkpoints.tensor_names import Copy, Sizes, resolve
 from qkv.errors import BundleError
-from qkv.model import Translator
-from qkv.model.attention import StepsHook
-from qkv.model.build import Model, ModelConfig
+from qkv.model import Model, ModelConfig, StepsHook, Translator
 
 # Checkpoints converted from TensorFlow call the weight of a LayerNorm gamma and its bias beta.
 TENSORFLOW_NORM = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")

@@ -17,6 +17,7 @@ from qkv.model import (
     GEGLU,
     Embedding,
     EncoderDecoder,
+    ModelConfig,
     MultiHead,
     NextToken,
     PreNorm,
@@ -25,7 +26,6 @@ from qkv.model import (
     Stack,
     SwiGLU,
 )
-from qkv.model.build import ModelConfig
 
 # The number of each part within a block, and the name of its module.
 BLOCK_LAYERS = {

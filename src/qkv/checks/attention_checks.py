@@ -20,7 +20,7 @@ from qkv.checks.model_under_test import (
     forward,
 )
 from qkv.checks.result import Check, DeviationTracker, Finding
-from qkv.engine.batching import inference
+from qkv.engine import inference
 from qkv.model import AttentionCore, Encoder, Model, StepsHook
 
 MAX_LONG_POSITIONS = 300  # more than one block of the fused kernel

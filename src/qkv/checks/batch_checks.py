@@ -31,7 +31,7 @@ from qkv.checks.model_under_test import (
     id_row,
 )
 from qkv.checks.result import Check, DeviationTracker, Finding
-from qkv.engine.generate.prefill import Prefill, PrefixCache
+from qkv.engine.generate import Prefill, PrefixCache
 from qkv.model import Decoder, Encoder, NextToken
 
 MAX_PROMPTS = 8  # few enough to be prefilled in one chunk

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from qkv.engine.batching import inference
+from qkv.engine import inference
 from qkv.model import AttentionCore, Layers, Model, StepsHook
 
 Activations = dict[str, Tensor]  # by location, in the order of computation

@@ -17,30 +17,37 @@ from torch import Tensor, nn
 
 from qkv.checks.model_under_test import ModelUnderTest, ProbeInput
 from qkv.checks.result import Check, DeviationTracker, Finding, first_or_empty
-from qkv.data.tokenized_texts import TokenizedTexts
-from qkv.engine.batching import PaddedBatch
+from qkv.data import TokenizedTexts
+from qkv.engine import PaddedBatch
 from qkv.model import (
     Attention,
     Classify,
     CrossAttention,
     Decoder,
+    Dropout,
     Layers,
     MaskedToken,
     Model,
     TextVector,
     Translator,
 )
-from qkv.model.norm import Dropout
-from qkv.model.position.rope import RopePosition
-from qkv.training.optimizer import Constant
-from qkv.training.tasks.classify import ClassifyTask, LabelledBatch
-from qkv.training.tasks.embed import ContrastiveBatch, EmbedTask
-from qkv.training.tasks.language import LanguageTask
-from qkv.training.tasks.masked import MaskedBatch, MaskedTask
-from qkv.training.tasks.task import Batch, Task
-from qkv.training.tasks.text_stream import Windows, windows
-from qkv.training.tasks.translate import TranslateTask, TranslationBatch
-from qkv.training.trainer import Trainer
+from qkv.model.position import RopePosition
+from qkv.training import Constant, Trainer
+from qkv.training.tasks import (
+    Batch,
+    ClassifyTask,
+    ContrastiveBatch,
+    EmbedTask,
+    LabelledBatch,
+    LanguageTask,
+    MaskedBatch,
+    MaskedTask,
+    Task,
+    TranslateTask,
+    TranslationBatch,
+    Windows,
+    windows,
+)
 
 ROWS = 3  # windows of text, of which the first is a micro-batch of its own
 MIN_SCALE = 0.01  # of the largest gradient: smaller ones are compared relative to that

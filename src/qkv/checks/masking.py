@@ -22,11 +22,10 @@ from qkv.checks.divergence import (
 )
 from qkv.checks.model_under_test import ModelUnderTest, ProbeInput, forward, id_row
 from qkv.checks.result import Check, DeviationTracker, Finding
-from qkv.data.tokenized_texts import TokenizedTexts
-from qkv.engine.batching import batched_outputs, inference
-from qkv.model import Decoder, Encoder, Model, Translator
-from qkv.model.output import PooledOutput
-from qkv.training.tasks.text_stream import windows
+from qkv.data import TokenizedTexts
+from qkv.engine import batched_outputs, inference
+from qkv.model import Decoder, Encoder, Model, PooledOutput, Translator
+from qkv.training.tasks import windows
 
 CUTS = 6  # positions per text after which all tokens are replaced
 QUICK_CUTS = 2

@@ -16,13 +16,20 @@ from torch import Tensor
 
 from qkv.attention import KVCache
 from qkv.bundle import Bundle
-from qkv.engine.batching import PaddedBatch
-from qkv.engine.engine import Engine
+from qkv.engine import Engine, PaddedBatch
 from qkv.engine.translate import TranslationTemplate
 from qkv.errors import UsageError
-from qkv.model import Classify, Decoder, Encoder, Model, Stack, TextVector, Translator
-from qkv.model.embedding import TokenEmbedding
-from qkv.model.output import PooledOutput
+from qkv.model import (
+    Classify,
+    Decoder,
+    Encoder,
+    Model,
+    PooledOutput,
+    Stack,
+    TextVector,
+    TokenEmbedding,
+    Translator,
+)
 from qkv.text import Tokenizer
 
 # All kinds of lengths, alphabets and blanks; the first is long, so that much can go wrong in it.

@@ -9,10 +9,9 @@ from torch import Tensor
 from qkv.checks.divergence import first_divergence, record_forwards, select_row
 from qkv.checks.model_under_test import ModelUnderTest, ProbeInput, forward, pooled
 from qkv.checks.result import Check, DeviationTracker, Finding
-from qkv.engine.batching import inference
+from qkv.engine import inference
 from qkv.engine.optimized import int8_supported, optimize
-from qkv.model import Model, Translator
-from qkv.model.output import PooledOutput
+from qkv.model import Model, PooledOutput, Translator
 
 
 def measure_optimized(subject: ModelUnderTest, tolerance: float) -> Finding:

@@ -14,7 +14,7 @@ from qkv.checks.model_under_test import ModelUnderTest
 from qkv.checks.optimized import INT8, OPTIMIZED
 from qkv.checks.result import Check, CheckReport, CheckResult
 from qkv.checks.storage import ROUND_TRIP, SAVED
-from qkv.engine.engine import Engine
+from qkv.engine import Engine
 from qkv.errors import QkvError
 from qkv.files import one_line
 from qkv.model import Model

@@ -10,11 +10,10 @@ import torch
 from qkv.bundle import Bundle
 from qkv.checks.model_under_test import ModelUnderTest, forward
 from qkv.checks.result import Check, Finding, first_or_empty
-from qkv.engine.batching import inference
+from qkv.engine import inference
 from qkv.errors import QkvError
 from qkv.files import one_line
-from qkv.text import Tokenizer
-from qkv.text.special_tokens import DEFAULT_SPECIAL_TOKENS
+from qkv.text import DEFAULT_SPECIAL_TOKENS, Tokenizer
 
 DISK_SPACE_FACTOR = 1.5  # times the size of the model must be free
 LOSSLESS_KINDS = ("bpe", "bytes")  # trained by qkv, these restore every text exactly

@@ -13,7 +13,7 @@ from qkv.cli.progress import CLEAR_LINE, print_stderr
 
 if TYPE_CHECKING:
     from qkv.checks import CheckReport, CheckResult
-    from qkv.engine.engine import Engine
+    from qkv.engine import Engine
 
 LINE_WIDTH = 80  # columns
 
@@ -41,7 +41,7 @@ def check(
     """
     from json import dumps
 
-    from qkv.checks.model_under_test import MAX_TEXTS
+    from qkv.checks import MAX_TEXTS
     from qkv.cli.options import read_texts
     from qkv.errors import UsageError
 

@@ -23,7 +23,7 @@ from qkv.cli.options import (
 from qkv.cli.progress import TextProgress, count_texts
 
 if TYPE_CHECKING:
-    from qkv.engine.classify import Classification
+    from qkv.engine import Classification
 
 MAX_LABEL_WIDTH = 24  # characters of the column of labels
 
@@ -50,7 +50,7 @@ def classify(
       qkv classify runs/reviews --file reviews.txt --top 3
       cat reviews.txt | qkv classify runs/reviews --json --long truncate
     """
-    from qkv.engine.classify import Classifier
+    from qkv.engine import Classifier
     from qkv.engine.embed import text_batches
 
     long_mode = check_long(long)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from qkv.engine import Engine
     from qkv.engine.cluster import Clustering
-    from qkv.engine.engine import Engine
 
 
 class Method(StrEnum):
@@ -93,8 +93,7 @@ def cluster(
 
 def _read_file(file: Path, text: str | None) -> list[str]:
     """The texts in order; blank lines are skipped, with a note."""
-    from qkv.data.files import is_table, text_lines
-    from qkv.data.read import read_lines
+    from qkv.data import is_table, read_lines, text_lines
     from qkv.errors import DataError
 
     if is_table(file) or text is not None or not file.exists() or file.is_dir():
@@ -112,8 +111,7 @@ def _read_file(file: Path, text: str | None) -> list[str]:
 
 
 def _embed(engine: "Engine", texts: list[str]) -> "NDArray[np.float32]":
-    from qkv.engine.embed import embed
-    from qkv.engine.embed.embedder import pooling_note
+    from qkv.engine.embed import embed, pooling_note
 
     start = time.perf_counter()
     progress = TextProgress(len(texts))

@@ -42,11 +42,10 @@ def import_(
     """
     from json import dumps
 
-    from qkv.bundle import Bundle
-    from qkv.bundle.manifest import MANIFEST
+    from qkv.bundle import MANIFEST, Bundle
     from qkv.checkpoints import read_checkpoint, self_test
     from qkv.cli.check import quick_check
-    from qkv.engine.engine import Engine
+    from qkv.engine import Engine
     from qkv.errors import BundleError
 
     if (output / MANIFEST).exists():
@@ -91,8 +90,7 @@ def export(
       qkv export bundles/minilm --to hf -o out/minilm
       qkv export runs/book --to hf -o out/book
     """
-    from qkv.bundle import Bundle
-    from qkv.bundle.bundle import export_checkpoint
+    from qkv.bundle import Bundle, export_checkpoint
     from qkv.errors import UsageError, unknown
 
     if to not in FORMATS:

@@ -14,8 +14,10 @@ import typer
 
 import qkv
 from qkv.cli.progress import print_rows, print_stderr
-from qkv.files.safe_io import cache_dir
+from qkv.files import cache_dir
 from qkv.machine import (
+    DEVELOPMENT_EXTRAS,
+    EXTRAS,
     Capacity,
     Cores,
     Cpu,
@@ -24,13 +26,12 @@ from qkv.machine import (
     cores,
     cpu,
     disk,
+    find_compiler,
     find_packages,
     matmul_gflops,
     memory,
     memory_bandwidth,
 )
-from qkv.machine.packages import DEVELOPMENT_EXTRAS, EXTRAS
-from qkv.machine.resources import find_compiler
 
 SYMBOLS = "−√×→ᵀ"  # what output contains besides letters
 
@@ -268,8 +269,7 @@ def _measure_speed() -> Speed | None:
     try:
         import torch
 
-        from qkv.engine.optimized.linear import LinearWeights
-        from qkv.engine.optimized.quantized import PackedQuantizedLinear, int8_supported
+        from qkv.engine.optimized import LinearWeights, PackedQuantizedLinear, int8_supported
     except (ImportError, OSError):
         return None
     int8_gops = None

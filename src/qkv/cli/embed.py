@@ -66,8 +66,7 @@ def embed(
       cat sentences.txt | qkv embed runs/vectors --json --long truncate
     """
     from qkv.bundle import fingerprint
-    from qkv.engine.embed import Embedder
-    from qkv.engine.embed.embedder import pooling_note
+    from qkv.engine.embed import Embedder, pooling_note
 
     long_mode = check_long(long)
     _check_output(output, resume, force, json)

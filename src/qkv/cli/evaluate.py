@@ -64,8 +64,7 @@ def _evaluate(
 ) -> "EvalResult":
     from qkv.bundle import Bundle
     from qkv.errors import UsageError
-    from qkv.training.recipe import read_recipe
-    from qkv.training.run import RECIPE
+    from qkv.training import RECIPE, read_recipe
     from qkv.training.tasks import DataConfig, check_columns, task_for
 
     bundle = Bundle.load(path, device)

@@ -13,8 +13,8 @@ from qkv.cli.options import EXAMPLES, complete_from, join_or, mutually_exclusive
 from qkv.errors import UsageError, WorksheetError
 
 if TYPE_CHECKING:
-    from qkv.interpret.render.sections import WalkView
-    from qkv.interpret.worksheet import Worksheet
+    from qkv.interpret import Worksheet
+    from qkv.interpret.render import WalkView
 
 MIN_WIDTH = 40  # columns; a narrower terminal wraps
 
@@ -206,10 +206,8 @@ def _flag(name: str) -> str:
 
 def _explain_worksheet(options: Mapping[str, Any]) -> int:
     """Explain an example or the user's own worksheet; returns 1 if an answer in it is wrong."""
-    from qkv.interpret.render.formats import answers_summary, notes_summary
-    from qkv.interpret.render.sections import WalkView
-    from qkv.interpret.walk import check_answers, walk
-    from qkv.interpret.worksheet import TEMPLATE
+    from qkv.interpret import TEMPLATE, check_answers, walk
+    from qkv.interpret.render import WalkView, answers_summary, notes_summary
 
     if options["text"] is not None:
         raise UsageError("a text is explained with a model; name one, as in --model runs/book")
@@ -247,14 +245,14 @@ def _explain_worksheet(options: Mapping[str, Any]) -> int:
 
 
 def _read_sheet(example: str | None, path: Path | None, notes: bool) -> "Worksheet":
-    from qkv.interpret import examples
-    from qkv.interpret.worksheet import read_worksheet
+    from qkv.interpret import example as example_worksheet
+    from qkv.interpret import notes_worksheet, read_worksheet
 
     if path is not None:
         return read_worksheet(path)
     if notes:
-        return examples.notes_worksheet()
-    return examples.example(example or "poem")
+        return notes_worksheet()
+    return example_worksheet(example or "poem")
 
 
 def _override(
@@ -293,15 +291,15 @@ def _terminal_width() -> int:
 def _render(
     view: "WalkView", sheet: "Worksheet", format: Format, cell: tuple[str, str] | None, notes: bool
 ) -> str:
-    from qkv.interpret.render.formats import (
+    from qkv.interpret.render import (
         answers_summary,
+        cell_lines,
         notes_summary,
         render_json,
         render_latex,
         render_markdown,
+        render_text,
     )
-    from qkv.interpret.render.sections import cell_lines
-    from qkv.interpret.render.terminal_text import render_text
 
     if format is Format.json:
         return render_json(view, with_mistakes=bool(sheet.answers), cell=cell)

@@ -13,10 +13,9 @@ from qkv.cli.progress import print_stderr
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from qkv.interpret.attribution.attribute import Attribution
-    from qkv.interpret.glass_box import GlassBox
-    from qkv.interpret.head_walk import HeadLocation
-    from qkv.interpret.render.sections import Crop
+    from qkv.interpret import GlassBox, HeadLocation
+    from qkv.interpret.attribution import Attribution
+    from qkv.interpret.render import Crop
     from qkv.interpret.trace import Edit, Trace
 
 PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
@@ -66,7 +65,7 @@ class ExplainArgs:
 
 def explain_model(args: ExplainArgs) -> int:
     """Print or write the explanation; returns the exit code, 1 if a check of the trace fails."""
-    from qkv.interpret.glass_box import GlassBox
+    from qkv.interpret import GlassBox
 
     check_output(args)
     box = GlassBox.load(args.model)
@@ -175,7 +174,7 @@ def _replace_token(box: "GlassBox", value: str) -> "Edit":
 
 def _head_location(box: "GlassBox", args: ExplainArgs) -> "HeadLocation":
     """The head that --layer, --head, --cross and --side name; by default the first one."""
-    from qkv.interpret.head_walk import locate_head
+    from qkv.interpret import locate_head
     from qkv.model import Stack
 
     config = box.model.config
@@ -189,7 +188,7 @@ def _head_location(box: "GlassBox", args: ExplainArgs) -> "HeadLocation":
 
 def _tensor_names(box: "GlassBox", args: ExplainArgs, location: "HeadLocation") -> list[str]:
     """The tensors that the output needs, so that no others are kept."""
-    from qkv.interpret.head_walk import head_value_names
+    from qkv.interpret import head_value_names
 
     graph = box.graph
     outputs = [name for name in ("output", "probabilities", "served") if name in graph.nodes]
@@ -237,7 +236,7 @@ def _write(
     elif args.suffix == ".safetensors":
         trace.save(path)
     elif args.suffix in PICTURE_SUFFIXES:
-        from qkv.interpret.export.pictures import draw_head, draw_heads
+        from qkv.interpret.export import draw_head, draw_heads
 
         if args.head is None and args.layer is None:
             draw_heads(trace, path)
@@ -255,7 +254,7 @@ def _write(
 def _print_attribution(attribution: "Attribution", args: ExplainArgs) -> None:
     from json import dumps
 
-    from qkv.interpret.attribution.attribution_text import attribution_lines
+    from qkv.interpret.attribution import attribution_lines
 
     if args.format == "json":
         typer.echo(dumps(attribution.json(), ensure_ascii=False))
@@ -268,10 +267,15 @@ def _render(
     trace: "Trace", original: "Trace | None", location: "HeadLocation", args: ExplainArgs
 ) -> str:
     """The walk through one head and the model's output, in the requested format."""
-    from qkv.interpret.head_walk import walk_head
-    from qkv.interpret.render.formats import render_latex, render_markdown, render_model_json
-    from qkv.interpret.render.sections import WalkView, cell_lines
-    from qkv.interpret.render.terminal_text import render_model_text
+    from qkv.interpret import walk_head
+    from qkv.interpret.render import (
+        WalkView,
+        cell_lines,
+        render_latex,
+        render_markdown,
+        render_model_json,
+        render_model_text,
+    )
     from qkv.interpret.trace import compare_traces
 
     walk = walk_head(trace, location)
@@ -300,14 +304,14 @@ def _render(
 
 def _provenance_lines(trace: "Trace") -> list[str]:
     """Model, text and versions, for a comment in the document."""
-    from qkv.interpret.export.tables import comment_lines, provenance
+    from qkv.interpret.export import comment_lines, provenance
 
     return list(comment_lines(provenance(trace)))
 
 
 def _crop(weights: Any, top: int) -> "Crop":
     """The last `top` queries, the `top` keys with the largest weights, and `top` features."""
-    from qkv.interpret.render.sections import Crop
+    from qkv.interpret.render import Crop
 
     rows, columns = weights.shape
     if not top:

@@ -24,7 +24,7 @@ from qkv.cli.progress import print_stderr
 from qkv.errors import QkvError, UsageError
 
 if TYPE_CHECKING:
-    from qkv.engine.engine import Engine
+    from qkv.engine import Engine
     from qkv.engine.generate import (
         Completion,
         CompletionResult,
@@ -300,7 +300,7 @@ def _load_drafter(name: str, engine: "Engine") -> "Drafter":
     from difflib import get_close_matches
     from pathlib import Path
 
-    from qkv.engine.engine import Engine
+    from qkv.engine import Engine
     from qkv.engine.generate import DraftModel, NGram
     from qkv.model import Decoder
 

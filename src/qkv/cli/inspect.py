@@ -56,7 +56,7 @@ def _print_card(model: Path, json: bool) -> None:
     from json import dumps
 
     from qkv.bundle import Bundle
-    from qkv.checkpoints.import_card import describe_config, format_value
+    from qkv.checkpoints import describe_config, format_value
     from qkv.cli.progress import print_rows
 
     bundle = Bundle.load(model)
@@ -80,9 +80,8 @@ def _print_heads(model: Path, texts: list[str] | None, file: Path | None, json: 
     from json import dumps
 
     from qkv.cli.progress import TextProgress, count_texts, print_stderr
-    from qkv.engine.engine import Engine
-    from qkv.interpret.head_stats import SAMPLE_TEXTS, measure_heads
-    from qkv.interpret.head_stats.patterns import head_table
+    from qkv.engine import Engine
+    from qkv.interpret.head_stats import SAMPLE_TEXTS, head_table, measure_heads
     from qkv.model import TextVector
 
     engine = Engine.load(model)
@@ -105,8 +104,7 @@ def _print_heads(model: Path, texts: list[str] | None, file: Path | None, json: 
 
 def _training_facts(model: Path) -> dict[str, Any]:
     """Job, steps, seed, data, origin and validation metrics; empty if qkv did not train it."""
-    from qkv.training.recipe import read_recipe
-    from qkv.training.run import METRICS, RECIPE, read_summary
+    from qkv.training import METRICS, RECIPE, read_recipe, read_summary
 
     if not (model / RECIPE).is_file():
         return {}

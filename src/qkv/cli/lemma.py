@@ -27,7 +27,7 @@ def lemma(
     """
     from json import dumps
 
-    from qkv.interpret.lemma import check_image_path, lemma_text, measure_lemma, plot_lemma
+    from qkv.interpret import check_image_path, lemma_text, measure_lemma, plot_lemma
 
     if output is not None:
         check_image_path(output)

@@ -16,8 +16,8 @@ from qkv.cli.progress import print_stderr
 from qkv.errors import UsageError, unknown
 
 if TYPE_CHECKING:
+    from qkv.engine import Engine
     from qkv.engine.embed import LongTextPolicy
-    from qkv.engine.engine import Engine
 
 JOBS = ("language", "masked", "classify", "translate", "embed")
 
@@ -117,8 +117,8 @@ def load_engine(
     with gc_paused():
         import torch  # noqa: F401  only so that it is imported without garbage collection
 
-        from qkv.engine.engine import Engine
-        from qkv.machine.resources import reuse_freed_memory
+        from qkv.engine import Engine
+        from qkv.machine import reuse_freed_memory
 
     if threads is not None:
         _set_threads(threads)
@@ -179,7 +179,7 @@ def read_texts(texts: Sequence[str] | None, file: Path | None) -> Iterator[str]:
 
     They come from the arguments, from the lines of a file, or else from standard input.
     """
-    from qkv.data.files import decode_lines, strip_newline, text_lines
+    from qkv.data import decode_lines, strip_newline, text_lines
 
     mutually_exclusive({"texts as arguments": texts, "--file": file})
     if texts:

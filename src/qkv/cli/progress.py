@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from qkv.training.run import Evaluation, Event, Run
-    from qkv.training.trainer import Step
+    from qkv.training import Evaluation, Event, Run, Step
 
 CLEAR_LINE = "\r\033[K"  # back to column 1, then erase to the end of the line
 
@@ -49,7 +48,7 @@ class TrainingProgress:
 
     def show(self, event: "Event") -> None:
         """Print an evaluation as a line; a step only updates the line of a terminal."""
-        from qkv.training.run import Evaluation
+        from qkv.training import Evaluation
 
         if isinstance(event, Evaluation):
             print_stderr(self._evaluation_line(event))

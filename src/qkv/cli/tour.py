@@ -12,7 +12,7 @@ from qkv.cli.progress import CLEAR_LINE, GracefulStop, print_stderr
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from qkv.tour.stages import ProgressUpdate
+    from qkv.tour import ProgressUpdate
 
 MAX_THREADS = 2  # more do not help models this small
 
@@ -60,18 +60,17 @@ def tour(
     import torch
 
     from qkv.device import resolve_device
-    from qkv.machine.resources import reuse_freed_memory
-    from qkv.tour import stages
-    from qkv.tour.tour import TourFolder
-    from qkv.tour.tour import tour as tour_lines
+    from qkv.machine import reuse_freed_memory
+    from qkv.tour import FULL, QUICK, STANDARD, TourFolder
+    from qkv.tour import tour as tour_lines
 
     if quick and full:
         raise UsageError("--quick and --full exclude each other; give one of them")
-    plan = stages.STANDARD
+    plan = STANDARD
     if quick:
-        plan = stages.QUICK
+        plan = QUICK
     elif full:
-        plan = stages.FULL
+        plan = FULL
     torch_device = resolve_device(device)
     folder = TourFolder(output, plan.name)
     if folder.begin(again):

@@ -10,8 +10,7 @@ from qkv.cli.train_args import Options, train_keywords, with_train_options
 from qkv.errors import TrainingError
 
 if TYPE_CHECKING:
-    from qkv.training.forecast import Forecast
-    from qkv.training.run import Finished, Run
+    from qkv.training import Finished, Forecast, Run
 
 BAR_WIDTH = 30  # characters of the histogram's longest bar
 
@@ -43,8 +42,8 @@ def train(
       qkv train embed -o runs/vectors --minutes 1
       qkv train language -o runs/book --resume
     """
-    from qkv.machine.resources import reuse_freed_memory
-    from qkv.training.train import train as start_training
+    from qkv.machine import reuse_freed_memory
+    from qkv.training import train as start_training
 
     reuse_freed_memory()
     if resume:
@@ -87,7 +86,7 @@ def _introduce(run: "Run") -> None:
 
 def _follow(run: "Run", minutes: float | None) -> None:
     """Trains to the end and prints its progress; Ctrl-C finishes the step and saves."""
-    from qkv.training.run import Finished
+    from qkv.training import Finished
 
     printer = TrainingProgress(run, minutes)
     finished: Finished | None = None
@@ -109,7 +108,7 @@ def _follow(run: "Run", minutes: float | None) -> None:
 
 def _conclude(run: "Run", finished: "Finished") -> None:
     from qkv.cli.check import quick_check
-    from qkv.engine.engine import Engine
+    from qkv.engine import Engine
 
     metric = run.data_module.metric.name
     result = finished.result
@@ -139,9 +138,7 @@ def plan(
     import torch
 
     from qkv.device import resolve_device
-    from qkv.training.forecast import forecast
-    from qkv.training.prepare import prepare
-    from qkv.training.train import train_args
+    from qkv.training import forecast, prepare, train_args
 
     keywords = train_keywords(options)
     device = resolve_device(keywords.pop("device"))

@@ -148,8 +148,8 @@ def with_train_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def train_keywords(options: Options) -> dict[str, Any]:
-    """The options as keywords of `qkv.train` and `qkv.training.train.train_args`."""
-    from qkv.training.recipe import read_settings
+    """The options as keywords of `qkv.train` and `qkv.training.launch.train_args`."""
+    from qkv.training import read_settings
 
     keywords = dict(options)
     keywords["data"] = options["data"] or ()

@@ -26,8 +26,7 @@ from qkv.cli.progress import print_stderr
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from qkv.engine.translate import Link, Translation
-    from qkv.engine.translate.segments import Long
+    from qkv.engine.translate import Link, Long, Translation
 
 DEFAULT_BEAMS = 4
 

@@ -12,6 +12,7 @@ from qkv.data.documents import (
     split,
     split_documents,
 )
+from qkv.data.files import decode_lines, is_table, join_or, strip_newline, text_lines
 from qkv.data.read import (
     LabelledText,
     Pair,
@@ -22,11 +23,19 @@ from qkv.data.read import (
     read_scored,
     read_texts,
 )
+from qkv.data.table import has_known_header
 from qkv.data.token_cache import cache_folder
-from qkv.data.tokenized_texts import TokenizedTexts, encode
+from qkv.data.tokenized_texts import (
+    BpeDropoutTexts,
+    TokenizedTexts,
+    encode,
+    length_batches,
+    padding_fraction,
+)
 
 __all__ = [
     "BUILT_IN",
+    "BpeDropoutTexts",
     "DocumentChunk",
     "DocumentSplit",
     "Documents",
@@ -37,8 +46,14 @@ __all__ = [
     "built_in",
     "cache_folder",
     "check_output_path",
+    "decode_lines",
     "encode",
+    "has_known_header",
+    "is_table",
+    "join_or",
+    "length_batches",
     "overlap",
+    "padding_fraction",
     "read_labelled",
     "read_lines",
     "read_pairs",
@@ -46,5 +61,7 @@ __all__ = [
     "read_texts",
     "split",
     "split_documents",
+    "strip_newline",
+    "text_lines",
     "write_built_in",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from qkv.errors import DataError
-from qkv.files.safe_io import suggest_path
+from qkv.files import suggest_path
 
 WRITABLE_TABLES = (".csv", ".tsv", ".jsonl")
 

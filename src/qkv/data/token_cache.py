@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qkv.errors import DataError
-from qkv.files.safe_io import cache_dir
+from qkv.files import cache_dir
 from qkv.text import Tokenizer
 
 FORMAT = 1  # version of an entry, part of its hash

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from qkv.attention import Mask
 from qkv.errors import ShapeError, UsageError
-from qkv.model import Encoder
-from qkv.model.output import PooledOutput
+from qkv.model import Encoder, PooledOutput
 
 # So many tokens keep the overhead small, and their activations in a core's cache.
 DEFAULT_BATCH_TOKENS = 1024

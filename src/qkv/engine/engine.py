@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         Sampling,
         Truncate,
     )
-    from qkv.engine.similar import Similarity
+    from qkv.engine.similarity import Similarity
     from qkv.engine.translate import Translation
     from qkv.engine.translate.segments import Long as LongSource
 
@@ -319,7 +319,7 @@ class Engine:
     @suggest_arguments
     def similar(self, a: str, b: str) -> Similarity:
         """The cosine similarity of two texts, and what each pair of words contributes to it."""
-        from qkv.engine.similar import similar
+        from qkv.engine.similarity import similar
 
         return similar(self.require(Encoder), self.tokenizer, a, b)
 

@@ -22,8 +22,7 @@ from tokenizers import Tokenizer as Backend
 from qkv.errors import BundleError
 from qkv.files import short_repr
 from qkv.gguf.metadata import Metadata
-from qkv.text.pretrained import merge_pairs
-from qkv.text.sentencepiece import BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, USER_DEFINED
+from qkv.text import METASPACE, PieceType, merge_pairs
 
 PREFIX = "tokenizer.ggml"
 CHAT_TEMPLATE = "tokenizer.chat_template"
@@ -46,7 +45,7 @@ BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
 
 class GgufVocabulary(NamedTuple):
     tokens: list[str]
-    token_types: list[int]  # NORMAL … BYTE, with SentencePiece's numbers
+    token_types: list[int]  # numbers of PieceType
     special_ids: dict[str, int | None]
 
     def of_type(self, *token_types: int) -> list[str]:
@@ -98,7 +97,8 @@ def build_tokenizer(metadata: Metadata) -> Backend:
     vocabulary = read_vocabulary(metadata)
     try:
         backend = BUILDERS[model](metadata, vocabulary)
-        for token_types, special in (((UNKNOWN, CONTROL), True), ((USER_DEFINED,), False)):
+        special_types = (PieceType.UNKNOWN, PieceType.CONTROL)
+        for token_types, special in ((special_types, True), ((PieceType.USER_DEFINED,), False)):
             tokens = [token for token in vocabulary.of_type(*token_types) if token]
             backend.add_tokens(
                 [AddedToken(token, special=special, normalized=False) for token in tokens]
@@ -129,17 +129,19 @@ def read_special_tokens(metadata: Metadata) -> dict[str, str | None]:
 
 def read_vocabulary(metadata: Metadata) -> GgufVocabulary:
     tokens = metadata.list_of(f"{PREFIX}.tokens", str)
-    token_types = metadata.list_of(f"{PREFIX}.token_type", int, [NORMAL] * len(tokens))
+    token_types = metadata.list_of(
+        f"{PREFIX}.token_type", int, [int(PieceType.NORMAL)] * len(tokens)
+    )
     if not tokens or len(token_types) != len(tokens):
         raise BundleError(
             f"{metadata.path} lists {len(tokens)} tokens and {len(token_types)} token types; "
             "expected the same number, and at least one"
         )
     for token_type in token_types:
-        if not NORMAL <= token_type <= BYTE:
+        if not PieceType.NORMAL <= token_type <= PieceType.BYTE:
             raise BundleError(
-                f"{metadata.path}: a token has type {token_type}; expected {NORMAL} to {BYTE}, the "
-                "file is damaged"
+                f"{metadata.path}: a token has type {token_type}; expected "
+                f"{PieceType.NORMAL} to {PieceType.BYTE}, the file is damaged"
             )
     if len(set(tokens)) != len(tokens):
         duplicate = Counter(tokens).most_common(1)[0][0]
@@ -225,14 +227,14 @@ def _sentencepiece_bpe(metadata: Metadata, vocabulary: GgufVocabulary) -> Backen
         byte_fallback=all(token in ids for token in BYTE_TOKENS),
     )
     backend = Backend(model)
-    normalize: list[normalizers.Normalizer] = [normalizers.Replace(" ", SPACE)]
+    normalize: list[normalizers.Normalizer] = [normalizers.Replace(" ", METASPACE)]
     decode: list[decoders.Decoder] = [
-        decoders.Replace(SPACE, " "),
+        decoders.Replace(METASPACE, " "),
         decoders.ByteFallback(),
         decoders.Fuse(),
     ]
     if metadata.flag(f"{PREFIX}.add_space_prefix", True):
-        normalize.insert(0, normalizers.Prepend(SPACE))
+        normalize.insert(0, normalizers.Prepend(METASPACE))
         decode.append(decoders.Strip(" ", 1, 0))
     backend.normalizer = normalizers.Sequence(normalize)
     backend.decoder = decoders.Sequence(decode)
@@ -247,7 +249,7 @@ def _merges_by_score(metadata: Metadata, vocabulary: GgufVocabulary) -> list[tup
             "expected one finite score for each"
         )
     score_of = dict(zip(vocabulary.tokens, scores, strict=True))
-    normal = {token: score_of[token] for token in vocabulary.of_type(NORMAL)}
+    normal = {token: score_of[token] for token in vocabulary.of_type(PieceType.NORMAL)}
     by_score = sorted(normal, key=lambda token: -normal[token])
     return merge_pairs(metadata.path, by_score, normal, BundleError)
 

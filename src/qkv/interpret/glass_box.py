@@ -19,12 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qkv.engine.batching import inference
-from qkv.engine.cluster.clustering import tokens_by_word
-from qkv.engine.engine import Engine
+from qkv.engine import Engine, inference
+from qkv.engine.cluster import tokens_by_word
 from qkv.engine.generate import encode_prompt
-from qkv.engine.translate.alignment import decoded_spans
-from qkv.engine.translate.segments import TranslationTemplate
+from qkv.engine.translate import TranslationTemplate, decoded_spans
 from qkv.errors import UsageError, suggest_arguments
 from qkv.interpret.trace import (
     Edit,

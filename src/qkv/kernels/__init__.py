@@ -15,15 +15,21 @@ from qkv.kernels.inference import (
     inference_kernels,
 )
 from qkv.kernels.library import contiguous_float32
+from qkv.kernels.training import LANES, NO_DROPOUT, AttentionSpec, DropoutMask, training_kernels
 
 __all__ = [
     "ACTIVATIONS",
+    "LANES",
+    "NO_DROPOUT",
+    "AttentionSpec",
     "DecoderLayer",
     "DecoderShape",
+    "DropoutMask",
     "InferenceKernels",
     "Matrix",
     "PackedMatrix",
     "RmsNorm",
     "contiguous_float32",
     "inference_kernels",
+    "training_kernels",
 ]

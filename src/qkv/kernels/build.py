@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qkv.errors import UsageError
-from qkv.files.safe_io import cache_dir
-from qkv.machine.resources import find_compiler
+from qkv.files import cache_dir
+from qkv.machine import find_compiler
 
 FOLDER = Path(__file__).parent
 

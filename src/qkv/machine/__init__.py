@@ -3,7 +3,7 @@
 Nothing here needs torch to be imported, so that a machine where torch is broken can be looked at.
 """
 
-from qkv.machine.packages import Package, find_packages
+from qkv.machine.packages import DEVELOPMENT_EXTRAS, EXTRAS, Package, find_packages
 from qkv.machine.resources import (
     Capacity,
     Cores,
@@ -12,13 +12,17 @@ from qkv.machine.resources import (
     cores,
     cpu,
     disk,
+    find_compiler,
     idle_cores,
     matmul_gflops,
     memory,
     memory_bandwidth,
+    reuse_freed_memory,
 )
 
 __all__ = [
+    "DEVELOPMENT_EXTRAS",
+    "EXTRAS",
     "Capacity",
     "Cores",
     "Cpu",
@@ -27,9 +31,11 @@ __all__ = [
     "cores",
     "cpu",
     "disk",
+    "find_compiler",
     "find_packages",
     "idle_cores",
     "matmul_gflops",
     "memory",
     "memory_bandwidth",
+    "reuse_freed_memory",
 ]

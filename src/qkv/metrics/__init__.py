@@ -1,6 +1,13 @@
 """Numbers about answers: how good labels, translations, similarities and clusters are."""
 
-from qkv.metrics.classification import LabelScore, LabelScores, bag_of_words, score_labels
+from qkv.metrics.classification import (
+    LabelScore,
+    LabelScores,
+    WordCountClassifier,
+    bag_of_words,
+    out_of_fold_probs,
+    score_labels,
+)
 from qkv.metrics.text_scores import (
     ClusterScores,
     TranslationScores,
@@ -15,8 +22,10 @@ __all__ = [
     "LabelScore",
     "LabelScores",
     "TranslationScores",
+    "WordCountClassifier",
     "bag_of_words",
     "bag_of_words_vectors",
+    "out_of_fold_probs",
     "score_clusters",
     "score_labels",
     "score_translations",

@@ -1,7 +1,23 @@
 """What a training run leaves for people: the learning curves, and one page about the model."""
 
 from qkv.report.curves import plot_log
-from qkv.report.page import write_report
-from qkv.report.summary import Table, TrainingReport
+from qkv.report.html import document, escape, paragraph, scrolling, section, table
+from qkv.report.page import CURVES_SVG, inline_picture, write_report
+from qkv.report.summary import Table, TrainingReport, describe_curves, read_curves
 
-__all__ = ["Table", "TrainingReport", "plot_log", "write_report"]
+__all__ = [
+    "CURVES_SVG",
+    "Table",
+    "TrainingReport",
+    "describe_curves",
+    "document",
+    "escape",
+    "inline_picture",
+    "paragraph",
+    "plot_log",
+    "read_curves",
+    "scrolling",
+    "section",
+    "table",
+    "write_report",
+]

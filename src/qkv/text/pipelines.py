@@ -16,7 +16,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from qkv.text.pretrained_files import Settings, Vocabulary
-from qkv.text.sentencepiece import SPACE
+from qkv.text.sentencepiece import METASPACE
 
 TokensByRole = Mapping[str, str]  # bos_token, …
 
@@ -144,7 +144,7 @@ def gemma(vocabulary: Vocabulary, settings: Settings, tokens: TokensByRole) -> B
             byte_fallback=True,
         )
     )
-    backend.normalizer = normalizers.Replace(" ", SPACE)
+    backend.normalizer = normalizers.Replace(" ", METASPACE)
     backend.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     backend.decoder = _byte_fallback_decoder()
     return backend
@@ -165,12 +165,12 @@ def sentencepiece(vocabulary: Vocabulary, settings: Settings, tokens: TokensByRo
                 byte_fallback=vocabulary.byte_fallback,
             )
         )
-    to_metaspace = normalizers.Replace(" ", SPACE)
+    to_metaspace = normalizers.Replace(" ", METASPACE)
     backend.normalizer = normalizers.Sequence([*_charsmap(vocabulary), to_metaspace])
     if vocabulary.byte_fallback:
         backend.decoder = _byte_fallback_decoder()
     else:
-        backend.decoder = decoders.Sequence([decoders.Replace(SPACE, " ")])
+        backend.decoder = decoders.Sequence([decoders.Replace(METASPACE, " ")])
     return backend
 
 
@@ -192,7 +192,7 @@ def sentencepiece_unigram(
     scheme = "always" if vocabulary.add_dummy_prefix else "never"
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
     ends = decoders.Replace(Regex(r"\A +| +\z"), "")
-    backend.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.Fuse(), ends])
+    backend.decoder = decoders.Sequence([decoders.Replace(METASPACE, " "), decoders.Fuse(), ends])
     return backend
 
 
@@ -216,7 +216,7 @@ def _unigram_of_words(vocabulary: Vocabulary, scheme: str) -> Backend:
 
 
 def _byte_fallback_decoder(*further: decoders.Decoder) -> decoders.Decoder:
-    parts = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *further]
+    parts = [decoders.Replace(METASPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *further]
     return decoders.Sequence(parts)
 
 

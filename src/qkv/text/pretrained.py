@@ -43,11 +43,8 @@ from qkv.text.pretrained_files import (
 )
 from qkv.text.sentencepiece import (
     BPE,
-    CONTROL,
-    NORMAL,
     UNIGRAM,
-    UNKNOWN,
-    USER_DEFINED,
+    PieceType,
     SentencePieceModel,
     read_model,
 )
@@ -55,6 +52,7 @@ from qkv.text.tokenizer import Tokenizer
 from qkv.text.tokenizer_files import read_json, read_text, tokenizer_errors
 
 MARIAN_FILES = (MARIAN.vocab_file, "target.spm")
+VOCABULARY_TYPES = (PieceType.NORMAL, PieceType.UNKNOWN, PieceType.USER_DEFINED)
 
 
 def read_marian(settings: Settings) -> Tokenizer:
@@ -81,12 +79,12 @@ def _read_marian_model(path: Path, settings: Settings, special: list[AddedToken]
     model = read_model(path)
     if model.type != UNIGRAM:
         raise DataError(f"{path} is a BPE model, but Marian needs a Unigram one")
-    pieces = [piece for piece in model.pieces if piece.type in (NORMAL, UNKNOWN, USER_DEFINED)]
+    pieces = [piece for piece in model.pieces if piece.type in VOCABULARY_TYPES]
     scores = []
     unk_id = None
     for id, piece in enumerate(pieces):
         text = piece.text
-        if piece.type == UNKNOWN:
+        if piece.type == PieceType.UNKNOWN:
             # Pre-tokenized text contains no space, so this cannot match any of it.
             text = f" {text}"
             if unk_id is None:
@@ -191,9 +189,9 @@ def merge_pairs(
 def _special_tokens(model: SentencePieceModel) -> tuple[AddedToken, ...]:
     """Pieces that are never segmented: control tokens and user-defined symbols."""
     return tuple(
-        AddedToken(piece.text, normalized=False, special=piece.type == CONTROL)
+        AddedToken(piece.text, normalized=False, special=piece.type == PieceType.CONTROL)
         for piece in model.pieces
-        if piece.type in (CONTROL, USER_DEFINED)
+        if piece.type in (PieceType.CONTROL, PieceType.USER_DEFINED)
     )
 
 

@@ -10,21 +10,32 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 
 from qkv.errors import DataError
 from qkv.text.tokenizer_files import read_bytes
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 UNIGRAM = 1
 BPE = 2
-SPACE = "▁"  # U+2581, how pieces write a space
+METASPACE = "▁"  # U+2581, how pieces write a space
 Value = int | bytes
 
 # The fields of the file's messages, by their numbers in sentencepiece_model.proto.
 PIECES = 1
 TRAINER_SPEC = 2
 NORMALIZER_SPEC = 3
+
+
+class PieceType(IntEnum):
+    """What a piece is, by its number in sentencepiece_model.proto; GGUF files use the same."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,7 @@ def _parse_model(path: Path, data: bytes) -> SentencePieceModel:
 def _parse_piece(data: bytes) -> Piece:
     fields = dict(_fields(data))
     (score,) = struct.unpack("<f", _bytes(fields.get(2, bytes(4))))
-    return Piece(_bytes(fields.get(1, b"")).decode(), score, int(fields.get(3, NORMAL)))
+    return Piece(_bytes(fields.get(1, b"")).decode(), score, int(fields.get(3, PieceType.NORMAL)))
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Value]]:

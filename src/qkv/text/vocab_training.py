@@ -19,7 +19,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Backend
 
 from qkv.errors import DataError, UsageError, unknown
-from qkv.text.sentencepiece import SPACE
+from qkv.text.sentencepiece import METASPACE
 
 SPECIAL = ("<pad>", "<unknown>", "<start>", "<end>", "<mask>")
 
@@ -62,7 +62,7 @@ def display_token(token: str, spelling: str) -> str:
         if byte:
             token = decode_byte_level(BYTE_ALPHABET[int(byte[1], 16)])
         else:
-            token = token.replace(SPACE, " ")
+            token = token.replace(METASPACE, " ")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)
 
 

@@ -5,12 +5,10 @@ from itertools import groupby
 
 import numpy as np
 
-from qkv.interpret.attribution.attribution_text import visible_word
-from qkv.interpret.attribution.translation import TargetWord, TranslationAttribution
-from qkv.interpret.export.drawing import truncate_token
-from qkv.interpret.export.pictures import AttentionWeights, all_attention_weights
+from qkv.interpret.attribution import TargetWord, TranslationAttribution, visible_word
+from qkv.interpret.export import AttentionWeights, all_attention_weights, truncate_token
 from qkv.interpret.trace import Trace
-from qkv.report.html import escape, scrolling
+from qkv.report import escape, scrolling
 from qkv.tour.results import ExplainedTranslation
 
 # Sizes in the SVG's own units.

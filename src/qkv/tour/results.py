@@ -17,12 +17,11 @@ from qkv.checks import CheckReport
 from qkv.data import LabelledText, Pair
 from qkv.engine.cluster import Clustering, cluster
 from qkv.engine.generate import Sampling
+from qkv.interpret import GlassBox
 from qkv.interpret.attribution import LabelAttribution, TranslationAttribution, why_translation
-from qkv.interpret.glass_box import GlassBox
 from qkv.model import Translator
 from qkv.tour.stages import ModelSpec
-from qkv.training.recipe import Recipe, read_recipe
-from qkv.training.run import METRICS, RECIPE, read_summary
+from qkv.training import METRICS, RECIPE, Recipe, read_recipe, read_summary
 from qkv.training.tasks import find_task
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from qkv.training.prepare import TrainArgs
+from qkv.training import TrainArgs
 from qkv.training.tasks import DataConfig
 
 

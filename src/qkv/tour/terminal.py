@@ -7,11 +7,9 @@ from textwrap import wrap
 
 from qkv.checks import CheckReport
 from qkv.files import one_line
-from qkv.interpret.attribution.label import LabelWord
-from qkv.interpret.examples import POEM
-from qkv.interpret.render.sections import WalkView
-from qkv.interpret.render.terminal_text import render_text
-from qkv.interpret.walk import walk
+from qkv.interpret import POEM, walk
+from qkv.interpret.attribution import LabelWord
+from qkv.interpret.render import WalkView, render_text
 from qkv.tour.results import (
     ExplainedReview,
     ExplainedTranslation,

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 import qkv
-from qkv.bundle.manifest import MANIFEST, recover
+from qkv.bundle import MANIFEST, recover
 from qkv.checks import CheckReport, check
 from qkv.errors import UsageError
 from qkv.files import atomic_write, read_json, summarize_names, write_error_message
@@ -34,8 +34,7 @@ from qkv.tour.results import (
 )
 from qkv.tour.stages import ModelSpec, OnProgress, ProgressUpdate, StageClock, TourPlan
 from qkv.tour.tour_page import page
-from qkv.training.prepare import prepare
-from qkv.training.run import RECIPE, Evaluation, Event, Run, begin, reopen
+from qkv.training import RECIPE, Evaluation, Event, Run, begin, prepare, reopen
 
 CPU = torch.device("cpu")
 

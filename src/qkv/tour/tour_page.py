@@ -6,16 +6,21 @@ from pathlib import Path
 
 import qkv
 from qkv.checks import CheckReport
-from qkv.engine.cluster.cluster_page import map_positions, sample_indices, scatter_svg
-from qkv.interpret.attribution.attribution_text import format_signed
-from qkv.interpret.attribution.label import LabelAttribution, LabelWord
-from qkv.interpret.examples import POEM
-from qkv.interpret.render.sections import StepSection, WalkView, sections
-from qkv.interpret.render.terminal_text import plain_text
-from qkv.interpret.walk import walk
-from qkv.report.html import document, escape, paragraph, section, table
-from qkv.report.page import CURVES_SVG, inline_picture
-from qkv.report.summary import describe_curves, read_curves
+from qkv.engine.cluster import map_positions, sample_indices, scatter_svg
+from qkv.interpret import POEM, walk
+from qkv.interpret.attribution import LabelAttribution, LabelWord, format_signed
+from qkv.interpret.render import StepSection, WalkView, plain_text, sections
+from qkv.report import (
+    CURVES_SVG,
+    describe_curves,
+    document,
+    escape,
+    inline_picture,
+    paragraph,
+    read_curves,
+    section,
+    table,
+)
 from qkv.tour.heatmaps import alignment, heat_maps
 from qkv.tour.results import (
     PROMPT,

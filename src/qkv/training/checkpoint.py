@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from qkv.bundle.manifest import publish, verify
+from qkv.bundle import publish, verify
 from qkv.errors import BundleError, TrainingError
 from qkv.files import read_json
 from qkv.legacy import upgrade

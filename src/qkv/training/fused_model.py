@@ -14,25 +14,40 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from qkv.attention import NO_CACHE, KVCache, Mask, RopeRotation
-from qkv.attention.mask import Causal, Documents, MaskPart, Padding, QueryLengths
-from qkv.attention.reference import scale_factor
-from qkv.engine.optimized.fused import copy_as
-from qkv.engine.optimized.kernel_modules import activation_code, require_activation_code
-from qkv.kernels.training import (
+from qkv.attention import (
+    NO_CACHE,
+    Causal,
+    Documents,
+    KVCache,
+    Mask,
+    MaskPart,
+    Padding,
+    QueryLengths,
+    RopeRotation,
+    scale_factor,
+)
+from qkv.engine.optimized import activation_code, copy_as, require_activation_code
+from qkv.kernels import (
     LANES,
     NO_DROPOUT,
     AttentionSpec,
     DropoutMask,
     training_kernels,
 )
-from qkv.model import Layers, Model
-from qkv.model.attention import Attention, CrossAttention, HeadProjection
-from qkv.model.feed_forward import FeedForward
-from qkv.model.norm import Dropout, ResidualAdd
-from qkv.model.output import TiedLogits, UntiedLogits
-from qkv.model.stack import NoCrossAttention
-from qkv.model.view import View
+from qkv.model import (
+    Attention,
+    CrossAttention,
+    Dropout,
+    FeedForward,
+    HeadProjection,
+    Layers,
+    Model,
+    NoCrossAttention,
+    ResidualAdd,
+    TiedLogits,
+    UntiedLogits,
+    View,
+)
 from qkv.training.fused_ops import (
     FusedTiedLogits,
     FusedUntiedLogits,

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qkv.kernels.training import LANES, AttentionSpec, DropoutMask, training_kernels
-from qkv.model.output import LazyLogits, LossAndGrads, TiedLogits, UntiedLogits
+from qkv.kernels import LANES, AttentionSpec, DropoutMask, training_kernels
+from qkv.model import LazyLogits, LossAndGrads, TiedLogits, UntiedLogits
 
 
 def linear(x: Tensor, weights: list[Tensor], biases: list[Tensor | None]) -> Tensor:

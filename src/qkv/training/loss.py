@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qkv.model.output import LazyLogits, LossAndGrads
+from qkv.model import LazyLogits, LossAndGrads
 from qkv.shapes import expect
 
 IGNORED = -100  # a target that is not real, as in PyTorch

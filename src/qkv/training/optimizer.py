@@ -13,9 +13,7 @@ import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor, nn
 
-from qkv.model.config import Config, Count, Fraction, NonNegative
-from qkv.model.embedding import TokenEmbedding
-from qkv.model.output import TiedLogits
+from qkv.model import Config, Count, Fraction, NonNegative, TiedLogits, TokenEmbedding
 
 # The quintic of Jordan et al.: steep at 0, so that small singular values grow in few iterations.
 A = 3.4445

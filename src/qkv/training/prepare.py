@@ -15,11 +15,19 @@ import torch
 
 from qkv.bundle import Bundle, fingerprint
 from qkv.errors import TrainingError, UsageError, unknown
-from qkv.model import Classify, EncoderOnly, Learned, Model, ModelConfig, Stack, build, preset
-from qkv.model.output import Output
-from qkv.model.presets import SIZES
-from qkv.text import TOKENIZER_KINDS, Tokenizer
-from qkv.text.bpe_dropout import check_dropout_supported
+from qkv.model import (
+    SIZES,
+    Classify,
+    EncoderOnly,
+    Learned,
+    Model,
+    ModelConfig,
+    Output,
+    Stack,
+    build,
+    preset,
+)
+from qkv.text import TOKENIZER_KINDS, Tokenizer, check_dropout_supported
 from qkv.training.optimizer import AdamW, Linear
 from qkv.training.recipe import (
     Origin,

@@ -13,9 +13,17 @@ from pydantic import Field, PositiveFloat, ValidationError
 
 from qkv.errors import TrainingError, UsageError, unknown
 from qkv.legacy import upgrade
-from qkv.model import DecoderOnly, EncoderDecoder, EncoderOnly
-from qkv.model.config import Config, Count, Fraction, Size, validation_message
-from qkv.model.stack import Stack
+from qkv.model import (
+    Config,
+    Count,
+    DecoderOnly,
+    EncoderDecoder,
+    EncoderOnly,
+    Fraction,
+    Size,
+    Stack,
+    validation_message,
+)
 from qkv.training.optimizer import Linear, MuonAdamW, OptimizerConfig, ScheduleConfig
 from qkv.training.tasks import DataConfig, Task
 

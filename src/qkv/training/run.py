@@ -21,16 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from qkv.bundle import Bundle
-from qkv.bundle.bundle import TOKENIZER
+from qkv.bundle import TOKENIZER, Bundle
 from qkv.engine.optimized import can_optimize
 from qkv.errors import TrainingError
 from qkv.files import write_error_message
 from qkv.legacy import upgrade
 from qkv.model import Layers, Model
 from qkv.report import TrainingReport, write_report
-from qkv.text import Tokenizer
-from qkv.text.tokenizer import TOKENIZER_COMPANIONS
+from qkv.text import TOKENIZER_COMPANIONS, Tokenizer
 from qkv.training.checkpoint import (
     Progress,
     checkpoint_path,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from qkv.errors import TrainingError
-from qkv.model.stack import Layers
+from qkv.model import Layers
 from qkv.training.optimizer import Schedule
 from qkv.training.tasks.task import Batch
 

@@ -12,7 +12,7 @@ from tests.model.odd_models import ENCODERS
 
 from qkv.bundle import Bundle
 from qkv.engine.embed import embed
-from qkv.engine.similar import similar
+from qkv.engine.similarity import similar
 from qkv.interpret.attribution import why_similar
 from qkv.interpret.attribution.attribution_text import attribution_lines
 from qkv.model import Encoder, build

@@ -69,7 +69,7 @@ def test_masses_equal_a_count_by_hand(ids: list[int], causal: bool, seed: int) -
                 queries += 1
         assert mass.queries == queries
         assert float(mass.mass[0]) == pytest.approx(expected, abs=1e-5)
-        assert mass.chance == pytest.approx(chance, abs=1e-5)
+        assert mass.uniform == pytest.approx(chance, abs=1e-5)
 
 
 @settings(max_examples=40, deadline=None)
@@ -82,7 +82,7 @@ def test_a_head_that_looks_everywhere_alike_scores_as_chance_does(ids, causal) -
     accumulator.add_entropy(attention, context)
     accumulator.add_js_distance(attention, context)
     for mass in (*accumulator.patterns.values(), *accumulator.distances.values()):
-        assert float(mass.mass[1]) == pytest.approx(mass.chance, abs=1e-5)
+        assert float(mass.mass[1]) == pytest.approx(mass.uniform, abs=1e-5)
     assert accumulator.evenness[2].item() / accumulator.queries == pytest.approx(1.0, abs=1e-6)
     assert accumulator.js_distance.max() < 1e-4
 

@@ -91,4 +91,5 @@ def test_a_part_that_is_not_even_base64_is_red_and_no_more(
     page.locator("#heads [data-head='decoder.1.attention 0']").click()
     page.get_by_text("Feed-forward", exact=False).last.click()
     shown = page.locator("[data-step='decoder.1.feed_forward_join'] [role=gridcell]")
+    shown.first.wait_for()
     assert set(shown.all_inner_texts()) == {"NaN"}

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from qkv.attention import CrossLayerCache, KVCache, LayerCache, Mask
-from qkv.data.tokenized_texts import length_batches
+from qkv.data import length_batches
 from qkv.engine.batching import PaddedBatch
-from qkv.model import Translator
-from qkv.model.view import real_lengths
+from qkv.model import Translator, real_lengths
 
 ENCODER_TOKENS = 2048  # source tokens encoded at a time
 

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qkv.data.files import join_or
+from qkv.data import join_or
 from qkv.engine.cluster.clustering import OUTLIERS, Cluster, Clustering
 from qkv.engine.cluster.kmeans import Labels, Vectors, normalize, pca
 from qkv.errors import UsageError
 from qkv.files import atomic_write, write_error_message
-from qkv.report.html import document, escape, paragraph, section, table
+from qkv.report import document, escape, paragraph, section, table
 
 SUFFIXES = (".html", ".csv")
 

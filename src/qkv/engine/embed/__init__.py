@@ -6,6 +6,8 @@ from qkv.engine.embed.embedder import (
     Embeddings,
     LongTextPolicy,
     embed,
+    embedding_model,
+    pooling_note,
     text_batches,
 )
 from qkv.engine.embed.vector_files import VectorFile, check_vector_path, embed_to_file
@@ -19,5 +21,7 @@ __all__ = [
     "check_vector_path",
     "embed",
     "embed_to_file",
+    "embedding_model",
+    "pooling_note",
     "text_batches",
 ]

@@ -18,10 +18,8 @@ from torch import Tensor, nn
 from qkv.engine.batching import batched_outputs
 from qkv.engine.engine import purpose_of
 from qkv.errors import DataError, QkvError, UsageError, unknown
-from qkv.model import Classify, Encoder, Mean, Model, TextVector
-from qkv.model.output import PooledOutput
-from qkv.text import Tokenizer
-from qkv.text.vocab_training import check_no_surrogates
+from qkv.model import Classify, Encoder, Mean, Model, PooledOutput, TextVector
+from qkv.text import Tokenizer, check_no_surrogates
 
 # A batch is full when it reaches either limit.
 BATCH_TEXTS = 1024

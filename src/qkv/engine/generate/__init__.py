@@ -4,6 +4,7 @@ One completion as a stream (`generate`), many prompts as a batch (`generate_many
 `generate_each`), or many callers at once (`Service`).
 """
 
+from qkv.engine.generate.decode import decode_one, last_token_logits, token_logits
 from qkv.engine.generate.generation import (
     CompletionResult,
     CompletionStream,
@@ -11,6 +12,7 @@ from qkv.engine.generate.generation import (
     generate_each,
     generate_many,
 )
+from qkv.engine.generate.prefill import Prefill, PrefixCache
 from qkv.engine.generate.request import (
     DEFAULT_MAX_TOKENS,
     Options,
@@ -19,6 +21,7 @@ from qkv.engine.generate.request import (
     Truncate,
     context_length,
     encode_prompt,
+    expect_language_model,
     make_request,
 )
 from qkv.engine.generate.sampling import (
@@ -62,6 +65,8 @@ __all__ = [
     "Multinomial",
     "NGram",
     "Options",
+    "Prefill",
+    "PrefixCache",
     "Prompt",
     "RepetitionPenalty",
     "Request",
@@ -79,9 +84,13 @@ __all__ = [
     "TopP",
     "Truncate",
     "context_length",
+    "decode_one",
     "encode_prompt",
+    "expect_language_model",
     "generate",
     "generate_each",
     "generate_many",
+    "last_token_logits",
     "make_request",
+    "token_logits",
 ]

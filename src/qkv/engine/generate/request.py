@@ -19,8 +19,7 @@ from qkv.engine.generate.sampling import (
 )
 from qkv.errors import UsageError
 from qkv.model import Decoder, Model, NextToken
-from qkv.text import Tokenizer
-from qkv.text.special_tokens import DEFAULT_SPECIAL_TOKENS
+from qkv.text import DEFAULT_SPECIAL_TOKENS, Tokenizer
 
 Prompt = str | Sequence[Mapping[str, str]]  # a text to continue, or the messages of a chat
 

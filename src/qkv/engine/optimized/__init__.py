@@ -1,6 +1,19 @@
 """A model rearranged to answer faster: fused and packed products, int8, compiled kernels."""
 
+from qkv.engine.optimized.fused import copy_as
+from qkv.engine.optimized.kernel_modules import activation_code, require_activation_code
+from qkv.engine.optimized.linear import LinearWeights
 from qkv.engine.optimized.optimize import can_optimize, optimize
-from qkv.engine.optimized.quantized import int8_supported
+from qkv.engine.optimized.quantized import PackedQuantizedLinear, QuantizedEmbedding, int8_supported
 
-__all__ = ["can_optimize", "int8_supported", "optimize"]
+__all__ = [
+    "LinearWeights",
+    "PackedQuantizedLinear",
+    "QuantizedEmbedding",
+    "activation_code",
+    "can_optimize",
+    "copy_as",
+    "int8_supported",
+    "optimize",
+    "require_activation_code",
+]

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from qkv.attention import KVCache, LayerCache, Mask, NoRope, RopeRotation
-from qkv.attention.reference import scale_factor
+from qkv.attention import KVCache, LayerCache, Mask, NoRope, RopeRotation, scale_factor
 from qkv.engine.optimized.fused import (
     FastRMSNorm,
     FusedGatedFeedForward,
@@ -45,9 +44,8 @@ from qkv.kernels import (
     contiguous_float32,
     inference_kernels,
 )
-from qkv.model.attention import StepsHook
-from qkv.model.position.rope import RopePosition
-from qkv.model.stack import Block, Layers
+from qkv.model import Block, Layers, StepsHook
+from qkv.model.position import RopePosition
 
 MIN_CACHED_KEYS = 16  # with fewer, torch's attention kernel turns a NaN query into zeros
 ROPE_TABLE_STEP = 256  # positions whose angles are computed at a time

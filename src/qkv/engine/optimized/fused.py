@@ -11,12 +11,19 @@ from torch import Tensor, nn
 
 from qkv.attention import join_heads, soft_cap, split_heads
 from qkv.engine.optimized.linear import BuildLinear, PackedLinear, PostOp
-from qkv.model.attention import Attention, HeadProjection
-from qkv.model.feed_forward import FeedForward, GatedFeedForward, SquaredReLU
-from qkv.model.norm import ResidualAdd, UnitOffsetRMSNorm
-from qkv.model.output import TiedLogits
-from qkv.model.stack import Block, NoCrossAttention
-from qkv.model.view import View
+from qkv.model import (
+    Attention,
+    Block,
+    FeedForward,
+    GatedFeedForward,
+    HeadProjection,
+    NoCrossAttention,
+    ResidualAdd,
+    SquaredReLU,
+    TiedLogits,
+    UnitOffsetRMSNorm,
+    View,
+)
 
 
 class FusedQKVAttention(nn.Module):

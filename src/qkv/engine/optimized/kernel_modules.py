@@ -11,9 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from qkv.attention import Mask
-from qkv.attention.mask import Tile
-from qkv.attention.reference import check_sizes, scale_factor
+from qkv.attention import Mask, Tile, check_sizes, scale_factor
 from qkv.engine.optimized.fused import (
     OptimizedLogits,
     PostNormBlock,
@@ -29,10 +27,7 @@ from qkv.engine.optimized.quantized import (
     int8_supported,
 )
 from qkv.kernels import ACTIVATIONS, Matrix, PackedMatrix, inference_kernels
-from qkv.model.attention import AttentionCore, CrossAttention
-from qkv.model.feed_forward import FeedForward
-from qkv.model.stack import Block, NoCrossAttention
-from qkv.model.view import View
+from qkv.model import AttentionCore, Block, CrossAttention, FeedForward, NoCrossAttention, View
 
 MAX_DECODE_QUERIES = 8  # beyond which torch's attention kernel is faster
 

@@ -46,12 +46,20 @@ from qkv.engine.optimized.quantized import (
     QuantizedLinear,
     TiledFeedForward,
 )
-from qkv.model import Encoder, Model
-from qkv.model.attention import Attention, HeadProjection
-from qkv.model.embedding import TokenEmbedding
-from qkv.model.feed_forward import FeedForward, GatedFeedForward
-from qkv.model.output import PooledOutput, TiedLogits, UntiedLogits
-from qkv.model.stack import Block, Layers
+from qkv.model import (
+    Attention,
+    Block,
+    Encoder,
+    FeedForward,
+    GatedFeedForward,
+    HeadProjection,
+    Layers,
+    Model,
+    PooledOutput,
+    TiedLogits,
+    TokenEmbedding,
+    UntiedLogits,
+)
 
 ModelKind = TypeVar("ModelKind", bound=Model)
 LinearClass = type[DenseLinear | QuantizedLinear | PackedQuantizedLinear]

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from qkv.engine.optimized.fused import up_down_linears
 from qkv.engine.optimized.linear import LinearLike, LinearWeights, stack_biases
-from qkv.model.embedding import TokenEmbedding, TokenTypeEmbedding
-from qkv.model.feed_forward import FeedForward
+from qkv.model import FeedForward, TokenEmbedding, TokenTypeEmbedding
 
 INT8_LIMIT = 127
 UINT8_ZERO = 128  # what 0 becomes when int8 is shifted to uint8, which oneDNN takes

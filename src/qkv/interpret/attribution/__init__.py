@@ -1,10 +1,19 @@
 """Why a model answered as it did, and how far each explanation is to be trusted."""
 
 from qkv.interpret.attribution.attribute import Attribution, SimilarityAttribution, why, why_similar
+from qkv.interpret.attribution.attribution_text import (
+    attribution_lines,
+    format_signed,
+    visible_word,
+)
 from qkv.interpret.attribution.faithfulness import Deletion, Faithfulness, faithfulness
-from qkv.interpret.attribution.label import LabelAttribution, why_label
+from qkv.interpret.attribution.label import LabelAttribution, LabelWord, why_label
 from qkv.interpret.attribution.token import TokenAttribution, why_token
-from qkv.interpret.attribution.translation import TranslationAttribution, why_translation
+from qkv.interpret.attribution.translation import (
+    TargetWord,
+    TranslationAttribution,
+    why_translation,
+)
 from qkv.interpret.attribution.vector import VectorAttribution, why_vector
 
 __all__ = [
@@ -12,11 +21,16 @@ __all__ = [
     "Deletion",
     "Faithfulness",
     "LabelAttribution",
+    "LabelWord",
     "SimilarityAttribution",
+    "TargetWord",
     "TokenAttribution",
     "TranslationAttribution",
     "VectorAttribution",
+    "attribution_lines",
     "faithfulness",
+    "format_signed",
+    "visible_word",
     "why",
     "why_label",
     "why_similar",

@@ -7,9 +7,8 @@ make two texts similar is tested by deleting them.
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from qkv.engine.embed.embedder import embedding_model, pooling_note
-from qkv.engine.engine import purpose_of
-from qkv.engine.similar import Similarity, similar
+from qkv.engine import Similarity, purpose_of, similar
+from qkv.engine.embed import embedding_model, pooling_note
 from qkv.errors import UsageError
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_DRAWS,

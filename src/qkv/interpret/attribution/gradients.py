@@ -19,10 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from qkv.engine.optimized.quantized import QuantizedEmbedding
+from qkv.engine.optimized import QuantizedEmbedding
 from qkv.errors import UsageError
-from qkv.text import Tokenizer
-from qkv.text.special_tokens import DEFAULT_SPECIAL_TOKENS
+from qkv.text import DEFAULT_SPECIAL_TOKENS, Tokenizer
 
 INITIAL_STEPS = 32  # doubled until the error is small enough
 MAX_STEPS = 256

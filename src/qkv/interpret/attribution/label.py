@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from qkv.engine.classify import Classifier
+from qkv.engine import Classifier
 from qkv.errors import UsageError, unknown
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_DRAWS,

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from qkv.attention import Mask
-from qkv.engine.batching import PaddedBatch, batched_outputs, inference
+from qkv.engine import PaddedBatch, batched_outputs, inference
 from qkv.engine.translate import TranslationTemplate
 from qkv.interpret.attribution.faithfulness import FloatArray, WordSet
 from qkv.interpret.attribution.gradients import Objective

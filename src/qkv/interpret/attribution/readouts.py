@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from qkv.attention import AttentionSteps
-from qkv.engine.batching import inference
-from qkv.engine.generate.decode import last_token_logits, token_logits
+from qkv.engine import inference
+from qkv.engine.generate import last_token_logits, token_logits
 from qkv.errors import UsageError
 from qkv.interpret.attribution.faithfulness import FloatArray
 from qkv.model import Decoder, Encoder

@@ -14,9 +14,13 @@ import torch
 from torch import Tensor
 
 from qkv.attention import Mask
-from qkv.engine.batching import inference
-from qkv.engine.generate.decode import last_token_logits
-from qkv.engine.generate.request import context_length, encode_prompt, expect_language_model
+from qkv.engine import inference
+from qkv.engine.generate import (
+    context_length,
+    encode_prompt,
+    expect_language_model,
+    last_token_logits,
+)
 from qkv.errors import UsageError
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_DRAWS,

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qkv.engine.translate import TranslationTemplate
-from qkv.engine.translate.alignment import alignment_layer, cross_attention
+from qkv.engine.translate import TranslationTemplate, alignment_layer, cross_attention
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_SEED,
     Faithfulness,

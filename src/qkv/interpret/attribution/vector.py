@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qkv.engine.embed.embedder import embedding_model, pooling_note
+from qkv.engine.embed import embedding_model, pooling_note
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_DRAWS,
     DEFAULT_SEED,

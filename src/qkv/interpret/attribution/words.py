@@ -8,11 +8,9 @@ token stay together. Special tokens belong to no word and are listed separately.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from qkv.engine.beam.search import beam_search
-from qkv.engine.cluster.clustering import Span, tokens_by_word
-from qkv.engine.translate import TranslationTemplate
-from qkv.engine.translate.alignment import decoded_spans
-from qkv.engine.translate.segments import segment_texts
+from qkv.engine.beam import beam_search
+from qkv.engine.cluster import Span, tokens_by_word
+from qkv.engine.translate import TranslationTemplate, decoded_spans, segment_texts
 from qkv.errors import DataError
 from qkv.model import Translator
 from qkv.text import Tokenizer

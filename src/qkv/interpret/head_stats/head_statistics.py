@@ -14,7 +14,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from qkv.engine.batching import inference
+from qkv.engine import inference
 from qkv.interpret.head_stats.patterns import (
     ADJACENT,
     BROAD,
@@ -40,13 +40,13 @@ MIN_COVERAGE = 0.5  # of all queries must have a key at a distance, for it to be
 
 @dataclass
 class PatternMass:
-    """Attention mass (H,) on the keys of a pattern, the mass expected by chance, and the queries.
+    """Attention mass (H,) on the keys of a pattern, the mass of uniform attention, and the queries.
 
     Only queries that see such a key count.
     """
 
     mass: Tensor
-    chance: float = 0.0
+    uniform: float = 0.0
     queries: int = 0
 
 
@@ -78,7 +78,7 @@ class HeadAccumulator:
             grid = grid & context.visible & context.has_choice[:, None]
             total = self.patterns.setdefault(name, PatternMass(self._zeros()))
             total.mass += weights[:, grid].double().sum(dim=1)
-            total.chance += float(context.uniform[grid].double().sum())
+            total.uniform += float(context.uniform[grid].double().sum())
             total.queries += int(grid.any(dim=1).sum())
 
     def add_distances(self, weights: Tensor, context: AttentionContext) -> None:
@@ -90,13 +90,13 @@ class HeadAccumulator:
         size = int(index.max()) + 1
         mass = torch.zeros(size, self.heads, dtype=torch.float64)
         mass.index_add_(0, index, weights[:, grid].double().T)
-        chance = torch.zeros(size, dtype=torch.float64)
-        chance.index_add_(0, index, context.uniform[grid].double())
+        uniform = torch.zeros(size, dtype=torch.float64)
+        uniform.index_add_(0, index, context.uniform[grid].double())
         queries = torch.bincount(index, minlength=size)
         for i in range(size):
             total = self.distances.setdefault(i + lowest, PatternMass(self._zeros()))
             total.mass += mass[i]
-            total.chance += float(chance[i])
+            total.uniform += float(uniform[i])
             total.queries += int(queries[i])
 
     def add_entropy(self, weights: Tensor, context: AttentionContext) -> None:
@@ -333,4 +333,4 @@ def _strongest(scores: dict[str, PatternScore]) -> str:
 
 def _score(mass: PatternMass, head: int) -> PatternScore:
     n = mass.queries
-    return PatternScore(float(mass.mass[head]) / n, mass.chance / n, n)
+    return PatternScore(float(mass.mass[head]) / n, mass.uniform / n, n)

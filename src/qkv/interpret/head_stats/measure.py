@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import torch
 
-from qkv.engine.engine import Engine
-from qkv.engine.translate.segments import TranslationTemplate
+from qkv.engine import Engine
+from qkv.engine.translate import TranslationTemplate
 from qkv.errors import UsageError
 from qkv.interpret.glass_box import tokenize_input
 from qkv.interpret.head_stats.head_statistics import (

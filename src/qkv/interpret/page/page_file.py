@@ -26,7 +26,7 @@ from qkv.interpret.page.payload import build_payload, most_decided_head
 from qkv.interpret.page.size_budget import MAX_BYTES
 from qkv.interpret.page.tensor_chunks import TensorChunks, as_float32
 from qkv.interpret.trace import Trace
-from qkv.report.html import escape, paragraph, table
+from qkv.report import escape, paragraph, table
 
 MAX_HEADING_LENGTH = 300  # characters of the text in the heading
 MAX_TITLE_LENGTH = 80  # … and in the title of the window

@@ -17,7 +17,7 @@ from qkv.interpret.attribution.vector import VectorAttribution
 from qkv.interpret.glass_box import TokenPrediction, prediction_of
 from qkv.interpret.matrix import format_number
 from qkv.interpret.trace import Trace
-from qkv.report.html import paragraph, section, table
+from qkv.report import paragraph, section, table
 
 Cell = str | float
 

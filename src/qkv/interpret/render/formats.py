@@ -8,6 +8,7 @@ import json
 import re
 from typing import Any
 
+from qkv.interpret.attention_walk import Mistake
 from qkv.interpret.examples import NOTES_PERCENT
 from qkv.interpret.glass_box import prediction_of
 from qkv.interpret.matrix import Matrix
@@ -24,7 +25,6 @@ from qkv.interpret.render.sections import (
 from qkv.interpret.render.terminal_text import plain_text
 from qkv.interpret.step import Sentence, UserWord, WalkStep
 from qkv.interpret.trace import Trace, TraceDifference
-from qkv.interpret.walk import Mistake
 from qkv.interpret.worksheet import Worksheet
 
 

@@ -4,10 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qkv.interpret.matrix import format_number
-from qkv.interpret.step import Walk, WalkStep
-from qkv.interpret.trace.operations import Opaque
-from qkv.interpret.walk import (
+from qkv.interpret.attention_walk import (
     Mistake,
     RoundingDifference,
     display_decimals,
@@ -16,6 +13,9 @@ from qkv.interpret.walk import (
     rounding_differences,
     uneven_rows,
 )
+from qkv.interpret.matrix import format_number
+from qkv.interpret.step import Walk, WalkStep
+from qkv.interpret.trace.operations import Opaque
 
 ROUNDING_MARK = "~"
 MISTAKE_MARK = "✗"

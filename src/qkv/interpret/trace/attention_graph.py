@@ -6,9 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from qkv.attention import alibi_slopes
-from qkv.attention.mask import Window
-from qkv.attention.reference import scale_factor
+from qkv.attention import Window, alibi_slopes, scale_factor
 from qkv.interpret.trace.graph import (
     Axes,
     GraphBuilder,
@@ -32,9 +30,8 @@ from qkv.interpret.trace.operations import (
     Softmax,
     WeightedSum,
 )
-from qkv.model.attention import Attention, BlockDiagonalProjection, CrossAttention, HeadProjection
-from qkv.model.position import Position
-from qkv.model.position.schemes import AlibiPositions, RelativePositions
+from qkv.model import Attention, BlockDiagonalProjection, CrossAttention, HeadProjection
+from qkv.model.position import AlibiPositions, Position, RelativePositions
 
 QUERY_HEADS = ("B", "H", "T", "E")
 KEY_HEADS = ("B", "K", "S", "E")  # K < H where query heads share keys and values

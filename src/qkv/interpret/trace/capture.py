@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from qkv.attention import AttentionSteps, Mask, Tile
-from qkv.attention.reference import tile_steps
-from qkv.engine.batching import eval_mode
+from qkv.attention import AttentionSteps, Mask, Tile, tile_steps
+from qkv.engine import eval_mode
 from qkv.errors import UsageError, unknown
 from qkv.interpret.trace.attention_graph import positions_name
 from qkv.interpret.trace.edits import Edit, is_overridden
@@ -29,8 +28,7 @@ from qkv.interpret.trace.graph import Graph, HookPoint, Node
 from qkv.interpret.trace.model_graph import build_graph
 from qkv.interpret.trace.recompute import normalize_rows
 from qkv.interpret.trace.trace import Trace
-from qkv.model import Decoder, Encoder, Model, Stack, Translator, View
-from qkv.model.attention import AttentionCore
+from qkv.model import AttentionCore, Decoder, Encoder, Model, Stack, Translator, View
 
 Rows = Sequence[int] | Mapping[str, Sequence[int]] | None
 

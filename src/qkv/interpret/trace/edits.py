@@ -16,8 +16,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from qkv.attention import AttentionSteps, Mask, MaskPart, NoRope, RopeRotation, soft_cap, softmax
-from qkv.attention.reference import scale_factor
+from qkv.attention import (
+    AttentionSteps,
+    Mask,
+    MaskPart,
+    NoRope,
+    RopeRotation,
+    scale_factor,
+    soft_cap,
+    softmax,
+)
 from qkv.errors import UsageError
 from qkv.interpret.trace.graph import Graph, Node
 from qkv.interpret.trace.operations import ScaleScores

@@ -26,11 +26,8 @@ from qkv.interpret.trace.operations import (
     RMSNormalization,
     ScaleBy,
 )
+from qkv.model import Scale, SquaredReLU, UnitLength, UnitOffsetRMSNorm
 from qkv.model import attention as projection
-from qkv.model.embedding import Scale
-from qkv.model.feed_forward import SquaredReLU
-from qkv.model.norm import UnitOffsetRMSNorm
-from qkv.model.output import UnitLength
 
 Axes = tuple[str, ...]
 Sequences = dict[str, str]  # axis of positions -> the sequence it runs along

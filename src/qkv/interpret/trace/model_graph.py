@@ -21,9 +21,17 @@ from qkv.interpret.trace.operations import (
     TokenLogits,
 )
 from qkv.interpret.trace.stack_graph import STATES, add_stack
-from qkv.model import Decoder, Encoder, Model, TextVector, Translator, output
-from qkv.model.embedding import TokenEmbedding, TokenTypeEmbedding
-from qkv.model.norm import Dropout
+from qkv.model import (
+    Decoder,
+    Dropout,
+    Encoder,
+    Model,
+    TextVector,
+    TokenEmbedding,
+    TokenTypeEmbedding,
+    Translator,
+    output,
+)
 
 
 def build_graph(model: Model) -> Graph:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from qkv.attention.mask import Window
+from qkv.attention import Window
 from qkv.interpret.trace.attention_graph import LayerContext, add_attention, positions_name
 from qkv.interpret.trace.graph import (
     GraphBuilder,
@@ -21,12 +21,18 @@ from qkv.interpret.trace.operations import (
     Operation,
     RopeAngles,
 )
-from qkv.model.feed_forward import FeedForward, GatedFeedForward
-from qkv.model.norm import NoResidual, NormThenAdd, PassThrough, ResidualAdd
-from qkv.model.position import Position
-from qkv.model.position.rope import RopePosition
-from qkv.model.position.schemes import LearnedPositions, SinusoidalPositions
-from qkv.model.stack import Block, Layers, ParallelBlock
+from qkv.model import (
+    Block,
+    FeedForward,
+    GatedFeedForward,
+    Layers,
+    NoResidual,
+    NormThenAdd,
+    ParallelBlock,
+    PassThrough,
+    ResidualAdd,
+)
+from qkv.model.position import LearnedPositions, Position, RopePosition, SinusoidalPositions
 
 STATES = ("B", "T", "D")
 INNER = ("B", "T", "F")  # the feed-forward's hidden features

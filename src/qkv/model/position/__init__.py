@@ -6,23 +6,30 @@ from qkv.model.position.rope import (
     NoScaling,
     NtkScaling,
     Rope,
+    RopePosition,
     RopeScaling,
     YarnScaling,
 )
 from qkv.model.position.schemes import (
     Alibi,
+    AlibiPositions,
     Learned,
+    LearnedPositions,
     NoPosition,
     Position,
     PositionConfig,
     RelativeBuckets,
+    RelativePositions,
     Sinusoidal,
+    SinusoidalPositions,
     Sizes,
 )
 
 __all__ = [
     "Alibi",
+    "AlibiPositions",
     "Learned",
+    "LearnedPositions",
     "LinearScaling",
     "Llama3Scaling",
     "NoPosition",
@@ -31,9 +38,12 @@ __all__ = [
     "Position",
     "PositionConfig",
     "RelativeBuckets",
+    "RelativePositions",
     "Rope",
+    "RopePosition",
     "RopeScaling",
     "Sinusoidal",
+    "SinusoidalPositions",
     "Sizes",
     "YarnScaling",
 ]

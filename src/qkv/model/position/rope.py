@@ -11,8 +11,15 @@ import torch
 from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor
 
-from qkv.attention import RopeRotation, frequencies, rope_rotation
-from qkv.attention.positions import ntk_base, scale_linear, scale_llama3, scale_yarn
+from qkv.attention import (
+    RopeRotation,
+    frequencies,
+    ntk_base,
+    rope_rotation,
+    scale_linear,
+    scale_llama3,
+    scale_yarn,
+)
 from qkv.errors import ConfigError
 from qkv.model.config import PartConfig, Size
 from qkv.model.position.schemes import Position, PositionConfig, Sizes, angle_dtype

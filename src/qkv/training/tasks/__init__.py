@@ -9,6 +9,9 @@ from qkv.training.tasks.translate import TranslateTask
 from qkv.training.tasks.embed import EmbedTask
 
 # isort: on
+from qkv.training.tasks.classify import LabelledBatch
+from qkv.training.tasks.embed import ContrastiveBatch
+from qkv.training.tasks.masked import MaskedBatch
 from qkv.training.tasks.task import (
     Batch,
     DataConfig,
@@ -21,21 +24,29 @@ from qkv.training.tasks.task import (
     find_task,
     task_for,
 )
+from qkv.training.tasks.text_stream import Windows, windows
+from qkv.training.tasks.translate import TranslationBatch
 
 __all__ = [
     "Batch",
     "ClassifyTask",
+    "ContrastiveBatch",
     "DataConfig",
     "DataModule",
     "EmbedTask",
     "EvalResult",
+    "LabelledBatch",
     "LanguageTask",
+    "MaskedBatch",
     "MaskedTask",
     "Metric",
     "Split",
     "Task",
     "TranslateTask",
+    "TranslationBatch",
+    "Windows",
     "check_columns",
     "find_task",
     "task_for",
+    "windows",
 ]

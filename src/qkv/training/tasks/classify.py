@@ -13,15 +13,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qkv.bundle import Bundle
-from qkv.checkpoints.save import public_classification_head
+from qkv.checkpoints import public_classification_head
 from qkv.data import LabelledText, built_in, read_labelled
-from qkv.engine.batching import PaddedBatch, batched_outputs
-from qkv.engine.classify import labels_of
+from qkv.engine import PaddedBatch, batched_outputs, labels_of
 from qkv.errors import ConfigError, DataError
-from qkv.metrics.classification import bag_of_words, score_labels
-from qkv.model import Classify, Encoder, Model, ModelConfig, TextVector
-from qkv.model.config import Fraction, NonNegative
-from qkv.model.output import PooledOutput
+from qkv.metrics import bag_of_words, score_labels
+from qkv.model import (
+    Classify,
+    Encoder,
+    Fraction,
+    Model,
+    ModelConfig,
+    NonNegative,
+    PooledOutput,
+    TextVector,
+)
 from qkv.report import Table
 from qkv.text import Tokenizer
 from qkv.training.loss import duplicate, symmetric_kl

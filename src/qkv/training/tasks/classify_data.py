@@ -8,11 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qkv.data import LabelledText
-from qkv.data.tokenized_texts import BpeDropoutTexts, encode, length_batches
-from qkv.engine.batching import PaddedBatch, pooled_states
+from qkv.data import BpeDropoutTexts, LabelledText, encode, length_batches
+from qkv.engine import PaddedBatch, pooled_states
 from qkv.errors import ConfigError, UsageError
-from qkv.metrics.classification import WordCountClassifier, out_of_fold_probs
+from qkv.metrics import WordCountClassifier, out_of_fold_probs
 from qkv.model import Classify, Encoder, EncoderOnly
 from qkv.text import Tokenizer
 from qkv.training.tasks.classify import (

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qkv.metrics.classification import WordCountClassifier
+from qkv.metrics import WordCountClassifier
 from qkv.text import Tokenizer
 from qkv.training.tasks.encoded_texts import TruncatedTexts, encode_texts
 

@@ -14,15 +14,15 @@ from qkv.bundle import Bundle
 from qkv.data import (
     ScoredPair,
     built_in,
+    has_known_header,
+    is_table,
     read_labelled,
     read_lines,
     read_pairs,
     read_scored,
     split,
 )
-from qkv.data.files import is_table
-from qkv.data.table import has_known_header
-from qkv.engine.batching import PaddedBatch
+from qkv.engine import PaddedBatch
 from qkv.errors import DataError, UsageError
 from qkv.model import Encoder, Model, ModelConfig, TextVector
 from qkv.text import Tokenizer

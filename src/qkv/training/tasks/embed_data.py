@@ -8,10 +8,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from qkv.data.tokenized_texts import encode, length_batches
-from qkv.engine.batching import PaddedBatch, batched_outputs
+from qkv.data import encode, length_batches
+from qkv.engine import PaddedBatch, batched_outputs
 from qkv.errors import DataError
-from qkv.metrics.text_scores import bag_of_words_vectors, score_clusters, spearman
+from qkv.metrics import bag_of_words_vectors, score_clusters, spearman
 from qkv.model import Encoder, EncoderOnly
 from qkv.report import Table
 from qkv.text import Tokenizer

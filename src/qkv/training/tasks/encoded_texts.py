@@ -5,11 +5,11 @@ from functools import cached_property
 
 import numpy as np
 
-from qkv.data import overlap
-from qkv.data.tokenized_texts import (
+from qkv.data import (
     BpeDropoutTexts,
     TokenizedTexts,
     length_batches,
+    overlap,
     padding_fraction,
 )
 from qkv.text import Tokenizer

@@ -9,14 +9,11 @@ import numpy as np
 from torch import Tensor
 
 from qkv.bundle import Bundle
-from qkv.data.tokenized_texts import TokenizedTexts
-from qkv.engine.batching import inference
-from qkv.engine.generate import Greedy, Request, Sampling, SuppressTokens
-from qkv.engine.generate.decode import decode_one
+from qkv.data import TokenizedTexts
+from qkv.engine import inference
+from qkv.engine.generate import Greedy, Request, Sampling, SuppressTokens, decode_one
 from qkv.errors import ConfigError
-from qkv.model import Decoder, Model
-from qkv.model.config import Fraction
-from qkv.model.output import PredictionHead, TiedLogits
+from qkv.model import Decoder, Fraction, Model, PredictionHead, TiedLogits
 from qkv.report import Table
 from qkv.text import Tokenizer
 from qkv.training.loss import fused_cross_entropy

@@ -14,12 +14,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from qkv.bundle import Bundle
-from qkv.data.tokenized_texts import TokenizedTexts
-from qkv.engine.batching import inference
+from qkv.data import TokenizedTexts
+from qkv.engine import inference
 from qkv.errors import ConfigError
-from qkv.model import Encoder, EncoderOnly, MaskedToken, Model, ModelConfig
-from qkv.model.config import Fraction
-from qkv.model.output import LazyLogits, PredictionHead, TiedLogits
+from qkv.model import (
+    Encoder,
+    EncoderOnly,
+    Fraction,
+    LazyLogits,
+    MaskedToken,
+    Model,
+    ModelConfig,
+    PredictionHead,
+    TiedLogits,
+)
 from qkv.report import Table
 from qkv.text import Tokenizer
 from qkv.training.loss import fused_cross_entropy

@@ -28,8 +28,7 @@ from torch import Tensor
 
 from qkv.bundle import Bundle
 from qkv.errors import DataError, TrainingError, UsageError, unknown
-from qkv.model import Model, ModelConfig
-from qkv.model.config import Config, PartConfig
+from qkv.model import Config, Model, ModelConfig, PartConfig
 from qkv.report import Table
 from qkv.text import Tokenizer
 from qkv.training.optimizer import AdamW, Linear, MuonAdamW, Schedule

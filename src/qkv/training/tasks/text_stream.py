@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 
 from qkv.attention import Mask
-from qkv.data import built_in
-from qkv.data.documents import DocumentChunk, Documents, split_documents
-from qkv.data.tokenized_texts import TokenizedTexts, encode
+from qkv.data import DocumentChunk, Documents, TokenizedTexts, built_in, encode, split_documents
 from qkv.errors import DataError
 from qkv.text import Tokenizer
 from qkv.training.loss import IGNORED

@@ -11,11 +11,9 @@ from torch import Tensor
 
 from qkv.bundle import Bundle
 from qkv.data import Pair, built_in, read_pairs, split
-from qkv.engine.batching import PaddedBatch
+from qkv.engine import PaddedBatch
 from qkv.errors import DataError
-from qkv.model import Model, Translator
-from qkv.model.config import Fraction, NonNegative
-from qkv.model.output import TiedLogits
+from qkv.model import Fraction, Model, NonNegative, TiedLogits, Translator
 from qkv.text import Tokenizer
 from qkv.training.loss import IGNORED, duplicate, fused_cross_entropy, interleave
 from qkv.training.optimizer import Linear, MuonAdamW, Schedule

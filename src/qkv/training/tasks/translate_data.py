@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qkv.data import Pair
-from qkv.data.tokenized_texts import BpeDropoutTexts, TokenizedTexts, encode, length_batches
-from qkv.engine.batching import inference
-from qkv.engine.beam.search import beam_search
+from qkv.data import BpeDropoutTexts, Pair, TokenizedTexts, encode, length_batches
+from qkv.engine import inference
+from qkv.engine.beam import beam_search
 from qkv.engine.translate import TranslationTemplate
 from qkv.errors import DataError
-from qkv.metrics.text_scores import score_translations
+from qkv.metrics import score_translations
 from qkv.model import EncoderDecoder, Translator
 from qkv.report import Table
 from qkv.text import Tokenizer

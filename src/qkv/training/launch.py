@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from qkv.bundle.manifest import MANIFEST, recover
+from qkv.bundle import MANIFEST, recover
 from qkv.device import resolve_device
 from qkv.errors import TrainingError, UsageError, suggest_arguments
-from qkv.files import read_text
-from qkv.files.safe_io import suggest_path
+from qkv.files import read_text, suggest_path
 from qkv.training.forecast import check_memory
 from qkv.training.prepare import TrainArgs, prepare
 from qkv.training.recipe import (
