@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     )
     from qkv.interpret import GlassBox
     from qkv.interpret.trace import Trace
+    from qkv.machine import set_threads
     from qkv.model import (
         GEGLU,
         GELU,
@@ -113,6 +114,7 @@ _HOME = {
     ),
     "qkv.interpret": ("GlassBox",),
     "qkv.interpret.trace": ("Trace",),
+    "qkv.machine": ("set_threads",),
     "qkv.model": (
         "GEGLU",
         "GELU",
@@ -211,6 +213,7 @@ __all__ = [
     "preset",
     "presets",
     "reference",
+    "set_threads",
     "train",
 ]
 

@@ -170,20 +170,3 @@ def test_the_disk_of_a_folder_not_yet_made_is_that_of_the_folder_around_it(tmp_p
 @pytest.mark.parametrize(("quota", "usable"), [(None, 5), (0.5, 1), (2.0, 2), (2.5, 3), (9.0, 5)])
 def test_a_quota_bounds_the_threads(quota: float | None, usable: int) -> None:
     assert Cores(logical=7, affinity=5, quota=quota).usable == usable
-
-
-def test_cores_that_others_leave_idle_are_measured(tmp_path: Path) -> None:
-    """A machine of three cores by /proc/stat: one idle, one half busy, one busy."""
-    from threading import Timer
-
-    from qkv.machine import idle_cores
-
-    stat = tmp_path / "proc" / "stat"
-    stat.parent.mkdir()
-    stat.write_text("cpu  6 0 0 0 0\ncpu0 0 0 0 0 0\ncpu1 1 0 0 0 0\ncpu2 5 0 0 0 0\nintr 7\n")
-    later = "cpu  9 0 0 9 0\ncpu0 0 0 0 90 10\ncpu1 51 0 0 50 0\ncpu2 65 0 40 0 0\nintr 8\n"
-    timer = Timer(0.05, stat.write_text, [later])
-    timer.start()
-    assert idle_cores(seconds=0.5, root=tmp_path) == 1.5
-    timer.join()
-    assert idle_cores(seconds=0.0, root=tmp_path / "elsewhere") is None

@@ -258,7 +258,7 @@ INVALID_ARGUMENTS = {
     ("generate", "runs/writer", "a", "--draft", "ngrma"): 'did you mean "ngram"?',
     ("generate", "runs/writer", "a", "--draft", "runs/labels"): "is a classifier",
     ("generate", "runs/writer", "a", "--stop", ""): "a stop string is empty",
-    ("generate", "runs/writer", "a", "--threads", "9999"): "cores this program may use; pass ",
+    ("generate", "runs/writer", "a", "--threads", "9999"): "--threads 9999 is not between 1 and ",
     ("generate", "runs/writer", "a", "--file", "good.txt"): "--file exclude each other",
     ("generate", "runs/writer", "--file", "goood.txt"): 'did you mean "good.txt"?',
     ("generate", "runs/writer", "--file", "hollow"): "hollow is a folder; name a file in it",

@@ -9,6 +9,7 @@ from tests.model.odd_models import ENCODERS, LENGTH, VOCABULARY
 from qkv.engine.batching import batched_outputs, parallel_map, pooled_states
 from qkv.engine.optimized import optimize
 from qkv.errors import ShapeError, UsageError
+from qkv.machine import cores, set_threads
 from qkv.model import Learned, build
 from qkv.model.output import Classify, TextVector
 
@@ -72,10 +73,14 @@ def test_a_text_longer_than_the_table_of_positions_is_refused_with_both_numbers(
         batched_outputs(model, [[1], [1] * (most + 1)])
 
 
+TWO_CORES = pytest.mark.skipif(cores().usable < 2, reason="two threads need two cores")
+
+
+@TWO_CORES
 @pytest.mark.parametrize("count", [0, 1, 2, 4, 5, 11, 40])
 def test_work_is_spread_in_order_and_the_threads_are_given_back(count: int) -> None:
     before = torch.get_num_threads()
-    torch.set_num_threads(2)
+    set_threads(2)
     try:
         seen = parallel_map(
             lambda piece: (piece * 7, torch.get_num_threads() <= 2), list(range(count))
@@ -83,15 +88,16 @@ def test_work_is_spread_in_order_and_the_threads_are_given_back(count: int) -> N
         assert seen == [(piece * 7, True) for piece in range(count)]
         assert torch.get_num_threads() == 2
     finally:
-        torch.set_num_threads(before)
+        set_threads(before)
 
 
+@TWO_CORES
 def test_what_goes_wrong_in_a_piece_is_told_and_the_threads_are_given_back() -> None:
     before = torch.get_num_threads()
-    torch.set_num_threads(2)
+    set_threads(2)
     try:
         with pytest.raises(ZeroDivisionError):
             parallel_map(lambda piece: 1 / (piece - 7), list(range(11)))
         assert torch.get_num_threads() == 2
     finally:
-        torch.set_num_threads(before)
+        set_threads(before)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from qkv.cli.options import FORMATS, complete_from
+from qkv.cli.options import FORMATS, Threads, choose_threads, complete_from
 from qkv.cli.progress import print_rows, print_stderr
 
 
@@ -26,6 +26,7 @@ def import_(
         typer.Option("--pooler", help="Embed texts with the model's own pooler (BERT)."),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the import card as JSON.")] = False,
+    threads: Threads = None,
 ) -> None:
     """Convert a public checkpoint to a bundle.
 
@@ -48,6 +49,7 @@ def import_(
     from qkv.engine import Engine
     from qkv.errors import BundleError
 
+    choose_threads(threads)
     if (output / MANIFEST).exists():
         raise BundleError(f"{output} already holds a bundle; choose another directory")
     checkpoint = read_checkpoint(source, pooler)
@@ -78,6 +80,7 @@ def export(
             autocompletion=complete_from(FORMATS),
         ),
     ] = "hf",
+    threads: Threads = None,
 ) -> None:
     """Write a model as a public checkpoint.
 
@@ -93,6 +96,7 @@ def export(
     from qkv.bundle import Bundle, export_checkpoint
     from qkv.errors import UsageError, unknown
 
+    choose_threads(threads)
     if to not in FORMATS:
         raise UsageError(unknown("format", to, FORMATS))
     checkpoint = export_checkpoint(Bundle.load(model), output)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from qkv.cli.options import Threads, choose_threads
 from qkv.cli.progress import print_stderr
 from qkv.cli.train_args import Device, Label, Score, Source, Target, Text, flags_in_errors
 
@@ -23,6 +24,7 @@ def evaluate(
     target: Target = None,
     score: Score = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    threads: Threads = None,
     device: Device = "auto",
 ) -> None:
     """Measure a model on other data, next to a baseline.
@@ -43,6 +45,7 @@ def evaluate(
     """
     from json import dumps
 
+    choose_threads(threads)
     columns = {"text": text, "label": label, "source": source, "target": target, "score": score}
     with flags_in_errors():
         result = _evaluate(model, data or [], columns, device)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qkv.cli.options import EXAMPLES, complete_from, join_or, mutually_exclusive
+from qkv.cli.options import (
+    EXAMPLES,
+    Threads,
+    choose_threads,
+    complete_from,
+    join_or,
+    mutually_exclusive,
+)
 from qkv.errors import UsageError, WorksheetError
 
 if TYPE_CHECKING:
@@ -135,6 +142,7 @@ def explain(
     precision: Precision = 4,
     format: FormatOption = None,
     json: JsonFormat = False,
+    threads: Threads = None,
 ) -> int:
     """Walk through attention step by step, with every number.
 
@@ -157,6 +165,7 @@ def explain(
     With answers in the worksheet, each wrong cell is marked and the exit code is 1.
     """
     options = dict(locals())  # first, so that it holds the options and nothing else
+    choose_threads(threads)
     mutually_exclusive({"--json": json, "--format": format})
     if json:
         format = Format.json

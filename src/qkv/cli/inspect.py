@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qkv.cli.options import read_texts
+from qkv.cli.options import Threads, choose_threads, read_texts
 from qkv.errors import UsageError
 
 
@@ -28,6 +28,7 @@ def inspect(
         bool,
         typer.Option("--json", help="One JSON object; with --heads one for each head."),
     ] = False,
+    threads: Threads = None,
 ) -> None:
     """Print the card of a model.
 
@@ -44,6 +45,7 @@ def inspect(
       qkv inspect runs/reviews --heads
       qkv inspect runs/reviews --heads "what a film" "never again"
     """
+    choose_threads(threads)
     if heads:
         _print_heads(model, texts, file, json)
     elif texts or file:

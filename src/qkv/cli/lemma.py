@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from qkv.cli.options import Threads, choose_threads
+
 
 def lemma(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random vectors.")] = 0,
@@ -13,6 +15,7 @@ def lemma(
         Path | None, typer.Option("--output", "-o", help="Plot it: .png, .svg or .pdf.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    threads: Threads = None,
 ) -> None:
     """Measure why attention divides by √d_k.
 
@@ -29,6 +32,7 @@ def lemma(
 
     from qkv.interpret import check_image_path, lemma_text, measure_lemma, plot_lemma
 
+    choose_threads(threads)
     if output is not None:
         check_image_path(output)
     measurement = measure_lemma(seed, samples)

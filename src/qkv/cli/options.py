@@ -84,7 +84,8 @@ Compile = Annotated[
 ]
 
 Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, help="Cores to use; all by default.")
+    int | None,
+    typer.Option("--threads", min=1, help="Cores to use; by default those other programs leave."),
 ]
 
 BatchTokens = Annotated[int | None, typer.Option("--batch-tokens", min=1, help="Tokens per batch.")]
@@ -113,15 +114,16 @@ def load_engine(
 ) -> "Engine":
     """The model in this directory, with its threads set; its warnings go to standard error."""
     from qkv.gc_pause import gc_paused
+    from qkv.machine import watch_load
 
+    watch_load()
     with gc_paused():
         import torch  # noqa: F401  only so that it is imported without garbage collection
 
         from qkv.engine import Engine
         from qkv.machine import reuse_freed_memory
 
-    if threads is not None:
-        _set_threads(threads)
+    choose_threads(threads)
     engine = Engine.load(model, int8=int8, compile=compile)
     # Only from here on, so that what loading alone needs goes back to the system.
     reuse_freed_memory()
@@ -130,22 +132,12 @@ def load_engine(
     return engine
 
 
-def _set_threads(threads: int) -> None:
-    import os
+def choose_threads(threads: int | None) -> None:
+    """Set the number of threads if there is one; otherwise it follows the load of the machine."""
+    from qkv.machine import set_threads
 
-    import torch
-
-    from qkv.machine import cores
-
-    usable = cores().usable
-    if threads > usable:
-        raise UsageError(
-            f"--threads {threads} is more than the {usable} cores this program may use; "
-            f"pass {usable} or fewer"
-        )
-    torch.set_num_threads(threads)
-    # The Rust threads of the tokenizers library; it reads this at its first use.
-    os.environ["RAYON_NUM_THREADS"] = str(threads)
+    if threads is not None:
+        set_threads(threads)
 
 
 def check_long(long: str) -> "LongTextPolicy":

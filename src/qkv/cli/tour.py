@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.options import DEVICES, Threads, complete_from
+from qkv.cli.options import DEVICES, Threads, choose_threads, complete_from
 from qkv.cli.progress import CLEAR_LINE, GracefulStop, print_stderr
 from qkv.errors import UsageError
 
@@ -57,10 +57,12 @@ def tour(
       qkv tour --full -o long-tour
       qkv tour --again
     """
+    from qkv.machine import reuse_freed_memory, watch_load
+
+    watch_load()
     import torch
 
     from qkv.device import resolve_device
-    from qkv.machine import reuse_freed_memory
     from qkv.tour import FULL, QUICK, STANDARD, TourFolder
     from qkv.tour import tour as tour_lines
 
@@ -83,35 +85,18 @@ def tour(
         )
         return
     reuse_freed_memory()
-    threads_before = torch.get_num_threads()
+    if threads is None:
+        torch.set_num_threads(min(MAX_THREADS, torch.get_num_threads()))
+    choose_threads(threads)
     try:
         with GracefulStop() as stop:
             print_progress = ProgressPrinter(stop)
-
-            def on_progress(update: "ProgressUpdate") -> None:
-                if update.is_start:
-                    torch.set_num_threads(threads or _free_threads())
-                print_progress(update)
-
-            for line in tour_lines(folder, plan, on_progress, print_stderr, torch_device):
+            for line in tour_lines(folder, plan, print_progress, print_stderr, torch_device):
                 _clear_line()
                 typer.echo(line)
     except KeyboardInterrupt:
         print_stderr("stopped; the same command continues from here")
         raise
-    finally:
-        torch.set_num_threads(threads_before)
-
-
-def _free_threads() -> int:
-    """As many threads as help models this small and have a core for themselves right now."""
-    from qkv.machine import cores, idle_cores
-
-    most = min(MAX_THREADS, cores().usable)
-    idle = idle_cores()
-    if idle is None:
-        return most
-    return max(1, min(most, round(idle)))
 
 
 class ProgressPrinter:

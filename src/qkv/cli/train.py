@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from qkv.cli.options import choose_threads
 from qkv.cli.progress import GracefulStop, TrainingProgress, print_stderr
 from qkv.cli.train_args import Options, train_keywords, with_train_options
 from qkv.errors import TrainingError
@@ -135,16 +136,15 @@ def plan(
       qkv plan language book.txt
       qkv plan classify reviews.csv --size medium --epochs 5
     """
-    import torch
 
     from qkv.device import resolve_device
+    from qkv.machine import watch_load
     from qkv.training import forecast, prepare, train_args
 
     keywords = train_keywords(options)
     device = resolve_device(keywords.pop("device"))
-    threads = keywords.pop("threads")
-    if threads is not None:
-        torch.set_num_threads(threads)
+    watch_load()
+    choose_threads(keywords.pop("threads"))
     result = forecast(prepare(train_args(**keywords)), device)
     if options["minutes"] is not None:
         result = result.in_minutes(options["minutes"])

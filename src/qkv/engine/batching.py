@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from qkv.attention import Mask
 from qkv.errors import ShapeError, UsageError
+from qkv.machine import adapt_threads, thread_limit
 from qkv.model import Encoder, PooledOutput
 
 # So many tokens keep the overhead small, and their activations in a core's cache.
@@ -35,6 +36,7 @@ Result = TypeVar("Result")
 @contextmanager
 def inference(model: nn.Module) -> Iterator[None]:
     """Inside, dropout is off and no gradients are recorded."""
+    adapt_threads()
     with eval_mode(model), torch.inference_mode():
         yield
 
@@ -146,12 +148,13 @@ def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> l
 
     Either all cores work on one item together, or each core on an item of its own. Which is faster
     depends on the model and the machine, so the first items of many are timed both ways. There are
-    never more threads at work than torch was given.
+    never more threads at work than torch was given. While other processes hold some of the cores,
+    each core takes the next item when it is done with one, and none waits for a slower one.
     """
-    cores = torch.get_num_threads()
+    cores = thread_limit()
     if cores == 1 or len(items) < 2:
         return [function(item) for item in items]
-    if len(items) < 3 + cores:
+    if len(items) < 3 + cores or torch.get_num_threads() < cores:
         with _one_thread_each(cores) as pool:
             return list(pool.map(function, items))
     results = [function(items[0])]  # warm-up: slower than all others
@@ -164,7 +167,12 @@ def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> l
         seconds_apart = (time.perf_counter() - started) / cores
         if seconds_apart <= seconds_together:
             return results + list(pool.map(function, items[2 + cores :]))
-    return results + [function(item) for item in items[2 + cores :]]
+    for index in range(2 + cores, len(items)):
+        adapt_threads()
+        if torch.get_num_threads() < cores:
+            return results + parallel_map(function, items[index:])
+        results.append(function(items[index]))
+    return results
 
 
 @contextmanager

@@ -13,12 +13,12 @@ from qkv.machine.resources import (
     cpu,
     disk,
     find_compiler,
-    idle_cores,
     matmul_gflops,
     memory,
     memory_bandwidth,
     reuse_freed_memory,
 )
+from qkv.machine.threads import adapt_threads, set_threads, thread_limit, watch_load
 
 __all__ = [
     "DEVELOPMENT_EXTRAS",
@@ -27,15 +27,18 @@ __all__ = [
     "Cores",
     "Cpu",
     "Package",
+    "adapt_threads",
     "best_throughput",
     "cores",
     "cpu",
     "disk",
     "find_compiler",
     "find_packages",
-    "idle_cores",
     "matmul_gflops",
     "memory",
     "memory_bandwidth",
     "reuse_freed_memory",
+    "set_threads",
+    "thread_limit",
+    "watch_load",
 ]

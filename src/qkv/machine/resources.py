@@ -113,40 +113,6 @@ def cores() -> Cores:
     return Cores(logical, affinity, cgroup_cpu_quota())
 
 
-def idle_cores(seconds: float = 0.25, root: Path = ROOT) -> float | None:
-    """How many cores other processes leave idle, measured for a moment; None where unknown.
-
-    Two threads that wait for each other at every operation are far slower than one when another
-    process holds the second core, so it is worth asking before a short run.
-    """
-    before = _cpu_times(root)
-    time.sleep(seconds)
-    after = _cpu_times(root)
-    if before is None or after is None:
-        return None
-    idle = 0.0
-    for core in before.keys() & after.keys():
-        total = sum(after[core]) - sum(before[core])
-        if total > 0:
-            # Fields 3 and 4 are idle and iowait, see proc(5).
-            idle += (sum(after[core][3:5]) - sum(before[core][3:5])) / total
-    return idle
-
-
-def _cpu_times(root: Path) -> dict[str, list[int]] | None:
-    """The clock ticks each core has spent in each state."""
-    try:
-        lines = (root / "proc/stat").read_text("ascii").split("\n")
-    except (OSError, UnicodeDecodeError):
-        return None
-    times = {}
-    for line in lines:
-        name, *fields = line.split() or [""]
-        if name.startswith("cpu") and name != "cpu":
-            times[name] = [int(field) for field in fields]
-    return times or None
-
-
 # Instruction sets that decide how fast a model is, by their names in torch and in Linux.
 FEATURES: dict[str, tuple[str, ...]] = {
     "AVX2": ("avx2",),

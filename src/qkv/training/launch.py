@@ -11,6 +11,7 @@ from qkv.bundle import MANIFEST, recover
 from qkv.device import resolve_device
 from qkv.errors import TrainingError, UsageError, suggest_arguments
 from qkv.files import read_text, suggest_path
+from qkv.machine import set_threads, watch_load
 from qkv.training.forecast import check_memory
 from qkv.training.prepare import TrainArgs, prepare
 from qkv.training.recipe import (
@@ -73,12 +74,14 @@ def train(
     output: the directory of the run, which becomes a bundle. resume: continue the run in it.
     steps, epochs, tokens or minutes: how long, one of them; minutes are measured at the start.
     size (tiny, small, medium) or preset: the model, unless it is fine-tuned `from_` a directory.
+    threads: a fixed number, for results that repeat bit for bit; by default it follows the load.
     config: a recipe.toml or a `Recipe`; keywords take precedence over it, and `settings`, such as
     {"model": {"width": 256}}, over both.
     """
     where = resolve_device(device)
+    watch_load()
     if threads is not None:
-        torch.set_num_threads(threads)
+        set_threads(threads)
     directory = Path(output)
     recover(directory)  # a run killed at its very end may have been moved aside
     if resume:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from qkv.errors import TrainingError
+from qkv.machine import adapt_threads
 from qkv.model import Layers
 from qkv.training.optimizer import Schedule
 from qkv.training.tasks.task import Batch
@@ -73,6 +74,7 @@ class Trainer:
 
     def _take_step(self, micro_batches: Sequence[Batch]) -> Step:
         start = time.perf_counter()
+        adapt_threads()
         self.model.train()
         lr_scale = self.schedule.scale(self.step, self.total)
         for group, lr in zip(self._param_groups(), self.base_lrs, strict=True):

@@ -15,6 +15,7 @@ from qkv.engine.batching import inference
 from qkv.engine.beam.decoder_states import DecoderStates, RowStates, TreeStates
 from qkv.engine.beam.hypotheses import BeamState, Hypothesis, SearchConfig
 from qkv.errors import ShapeError, UsageError
+from qkv.machine import adapt_threads
 from qkv.model import Translator
 
 # The fraction of sources that must be done before the others are moved together: moving copies
@@ -145,6 +146,7 @@ def search(states: DecoderStates, state: SearchState) -> list[list[Hypothesis]]:
             state.select(selection)
             states.select(selection)
         states.reorder(state.parents)
+        adapt_threads()
         logs = states.log_probs(state.tokens)  # (B, beams, V)
 
 

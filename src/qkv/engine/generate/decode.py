@@ -16,6 +16,7 @@ from qkv.engine.batching import inference
 from qkv.engine.generate.request import Request
 from qkv.engine.generate.sampling import SampledToken, Sampler, expect_finite, sample_batch
 from qkv.engine.optimized.kernel_modules import KernelLogits
+from qkv.machine import adapt_threads
 from qkv.model import Decoder
 
 PREFILL_CHUNK = 1024  # prompt tokens per forward pass
@@ -107,6 +108,7 @@ def token_logits(model: Decoder, states: Tensor, vocab_size: int) -> Tensor:
 
 def decoding(model: Decoder) -> AbstractContextManager[None]:
     """Inside, dropout is off and no gradients are recorded."""
+    adapt_threads()
     if model.training:
         return inference(model)
     return torch.inference_mode()

@@ -13,6 +13,7 @@ from qkv.data import TokenizedTexts
 from qkv.engine import inference
 from qkv.engine.generate import Greedy, Request, Sampling, SuppressTokens, decode_one
 from qkv.errors import ConfigError
+from qkv.machine import adapt_threads
 from qkv.model import Decoder, Fraction, Model, PredictionHead, TiedLogits
 from qkv.report import Table
 from qkv.text import Tokenizer
@@ -151,6 +152,7 @@ def stream_loss(model: Decoder, stream: TokenizedTexts, length: int, rows: int) 
     count = 0
     with inference(model):
         for batch in windows_in_order(stream, length, rows):
+            adapt_threads()
             total += float(task.loss(model, batch.to(device)))
             count += batch.num_targets
     return total / max(1, count)

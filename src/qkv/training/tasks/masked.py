@@ -17,6 +17,7 @@ from qkv.bundle import Bundle
 from qkv.data import TokenizedTexts
 from qkv.engine import inference
 from qkv.errors import ConfigError
+from qkv.machine import adapt_threads
 from qkv.model import (
     Encoder,
     EncoderOnly,
@@ -262,6 +263,7 @@ def masked_scores(
     count = 0
     with inference(model):
         for batch in masked_in_order(task, stream, length, rows, tokenizer):
+            adapt_threads()
             batch_loss, batch_hits = task.loss_and_hits(model, batch.to(device))
             total += batch_loss
             hits += batch_hits
