@@ -60,7 +60,7 @@ def prepare(folder: Path) -> None:
 
 
 def measure(job: str, neighbours: int, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Work per second by setting; the settings take turns, so that all meet the same load."""
+    """Work per second by setting; the settings are interleaved, so that all meet the same load."""
     settings = [str(n + 1) for n in range(os.cpu_count() or 1)] + ["default"]
     speeds: dict[str, list[float]] = {setting: [] for setting in settings}
     processes = [subprocess.Popen(["yes"], stdout=subprocess.DEVNULL) for _ in range(neighbours)]

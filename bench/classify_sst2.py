@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from machine import machine
-
 from qkv.bundle import Bundle
 from qkv.data import read_labelled
 from qkv.training.prepare import TrainArgs

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine import machine
 
+from machine import machine
 from qkv.engine.cluster import cluster
 from qkv.metrics import bag_of_words_vectors, score_clusters
 
 TEXTS, WIDTH, GROUPS = 100_000, 384, 40
-ASKED: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "kmeans, k=40": {"k": GROUPS},
     "kmeans, k chosen": {},
     "hdbscan": {"method": "hdbscan"},
@@ -59,23 +59,23 @@ def measure(name: str) -> dict[str, float]:
     texts, vectors, truth = made_up()
     cluster(texts[:500], vectors[:500], k=3)  # the libraries are there
     before, start = peak(), time.perf_counter()
-    found = cluster(texts, vectors, **ASKED[name])
+    clustering = cluster(texts, vectors, **OPTIONS[name])
     seconds = time.perf_counter() - start
     return {
         "seconds": round(seconds, 1),
         "bytes": peak() - before,
-        "clusters": found.num_clusters,
-        "adjusted_rand": round(float(adjusted_rand_score(truth, found.labels)), 4),
+        "clusters": clustering.num_clusters,
+        "adjusted_rand": round(float(adjusted_rand_score(truth, clustering.labels)), 4),
     }
 
 
-def accuracy(labels: list[str], found: np.ndarray) -> float:
+def accuracy(labels: list[str], clustering: np.ndarray) -> float:
     """The share of texts that fit, each cluster standing for the label that suits it best."""
     from scipy.optimize import linear_sum_assignment
 
     truth = np.unique(labels, return_inverse=True)[1]
-    shared = np.zeros((truth.max() + 1, found.max() + 2), dtype=np.int64)
-    np.add.at(shared, (truth, found), 1)  # outliers, -1, are the last column
+    shared = np.zeros((truth.max() + 1, clustering.max() + 2), dtype=np.int64)
+    np.add.at(shared, (truth, clustering), 1)  # outliers, -1, are the last column
     rows, columns = linear_sum_assignment(shared[:, :-1], maximize=True)
     return float(shared[rows, columns].sum() / len(labels))
 
@@ -102,18 +102,18 @@ def real(folder: Path) -> dict[str, Any]:
         "hdbscan": {"method": "hdbscan"},
     }.items():
         start = time.perf_counter()
-        found = cluster(texts, vectors, **options)  # type: ignore[arg-type]
+        clustering = cluster(texts, vectors, **options)  # type: ignore[arg-type]
         rows[f"MiniLM, {name}"] = {
             "seconds": round(time.perf_counter() - start, 1),
-            "clusters": found.num_clusters,
-            "v_measure": round(float(v_measure_score(labels, found.labels)), 4),
-            "adjusted_rand": round(float(adjusted_rand_score(labels, found.labels)), 4),
-            "accuracy": round(accuracy(labels, found.labels), 4),
-            "names": [each.name for each in found.clusters],
+            "clusters": clustering.num_clusters,
+            "v_measure": round(float(v_measure_score(labels, clustering.labels)), 4),
+            "adjusted_rand": round(float(adjusted_rand_score(labels, clustering.labels)), 4),
+            "accuracy": round(accuracy(labels, clustering.labels), 4),
+            "names": [each.name for each in clustering.clusters],
         }
-    for name, given in (("MiniLM", vectors), ("TF-IDF", bag_of_words_vectors(texts))):
+    for name, embeddings in (("MiniLM", vectors), ("TF-IDF", bag_of_words_vectors(texts))):
         start = time.perf_counter()
-        scores = score_clusters(given, labels, seed=0)
+        scores = score_clusters(embeddings, labels, seed=0)
         rows[f"{name}, scikit-learn's k-means"] = {
             "seconds": round(time.perf_counter() - start, 1),
             "clusters": 20,
@@ -125,12 +125,12 @@ def real(folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    if len(sys.argv) > 1 and sys.argv[1] in ASKED:
+    if len(sys.argv) > 1 and sys.argv[1] in OPTIONS:
         print(json.dumps(measure(sys.argv[1])))
         return
     result: dict[str, Any] = {"bench": "cluster_speed", "texts": TEXTS, "width": WIDTH}
     result["made_up"] = {}
-    for name in ASKED:
+    for name in OPTIONS:
         ran = subprocess.run([sys.executable, __file__, name], capture_output=True, check=True)
         row = result["made_up"][name] = json.loads(ran.stdout)
         print(

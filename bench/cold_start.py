@@ -3,7 +3,7 @@
     python bench/cold_start.py PATH/TO/stories15M
 
 Each run is a process of its own, timed from its start until it has printed its answer: Python,
-imports, weights and the answer. The peers are transformers' pipelines. All take turns; medians.
+imports, weights and the answer. The peers are transformers' pipelines. Interleaved; medians.
 Prints a table and one JSON line.
 """
 
@@ -16,9 +16,10 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from machine import machine
+from interleaved import interleave
 from minilm import minilm
-from turns import by_turns
+
+from machine import machine
 
 CODE = {
     ("embed", "qkv"): """
@@ -56,40 +57,40 @@ print(repr(text), flush=True)
 }
 
 
-def first_answer(code: str, place: Path) -> float:
+def first_answer(code: str, model_dir: Path) -> float:
     """How many seconds it takes until the code has printed a line."""
     start = time.perf_counter()
-    command = [sys.executable, "-c", code, str(place)]
+    command = [sys.executable, "-c", code, str(model_dir)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout is not None
-        line, took = process.stdout.readline(), time.perf_counter() - start
+        line, elapsed = process.stdout.readline(), time.perf_counter() - start
     assert line
     assert process.returncode == 0
-    return took
+    return elapsed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
     parser.add_argument("--runs", type=int, default=7)
-    asked = parser.parse_args()
-    before, places = machine(), {"embed": minilm(), "generate": asked.model}
+    args = parser.parse_args()
+    before, model_dirs = machine(), {"embed": minilm(), "generate": args.model}
     seconds: dict[str, dict[str, float]] = {}
-    for work, place in places.items():
+    for work, model_dir in model_dirs.items():
         starts = {
-            name: partial(first_answer, code, place)
+            name: partial(first_answer, code, model_dir)
             for (what, name), code in CODE.items()
             if what == work
         }
-        seconds[work] = {n: 1 / rate for n, rate in by_turns(starts, 1, asked.runs).items()}
-        for name, took in seconds[work].items():
-            share = took / seconds[work]["transformers"]
-            print(f"{work:<10} {name:<14} {took:6.2f} s   {share:5.2f} × transformers")
+        seconds[work] = {n: 1 / rate for n, rate in interleave(starts, 1, args.runs).items()}
+        for name, elapsed in seconds[work].items():
+            ratio = elapsed / seconds[work]["transformers"]
+            print(f"{work:<10} {name:<14} {elapsed:6.2f} s   {ratio:5.2f} × transformers")
     ratios = {f"ratio_{w}": s["qkv"] / s["transformers"] for w, s in seconds.items()}
     versions = {"transformers": version("transformers")}
-    result = {"seconds": seconds, **ratios, "runs": asked.runs, **before, "versions": versions}
+    result = {"seconds": seconds, **ratios, "runs": args.runs, **before, "versions": versions}
     print(json.dumps({"bench": "cold_start", **result}))
 
 

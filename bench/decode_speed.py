@@ -3,7 +3,7 @@
     python bench/decode_speed.py PATH/TO/stories15M
 
 200 tokens after "Once upon a time". If llama-cpp-python and gguf are installed, the same weights
-take part as a GGUF file in float32 and in Q8_0. Peers work by turns, each in a process of its own;
+take part as a GGUF file in float32 and in Q8_0. Interleaved, each in a process of its own;
 medians. Prints a table and one JSON line.
 """
 
@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from machine import machine
-from turns import Peer, by_turns, table
+from interleaved import Peer, interleave, table
 
+from machine import machine
 from qkv.engine.engine import Engine
 from qkv.engine.generate import GREEDY, NGram
 from qkv.engine.optimized import int8_supported
@@ -39,8 +39,8 @@ NAMES = {
 }  # fmt: skip
 
 
-def ours(place: Path, tokens: int, int8: bool, compile: bool, look_up: bool = False) -> Write:
-    engine = Engine.load(place, int8=int8, compile=compile)
+def ours(model_dir: Path, tokens: int, int8: bool, compile: bool, look_up: bool = False) -> Write:
+    engine = Engine.load(model_dir, int8=int8, compile=compile)
     reuse_freed_memory()  # as the commands do
     draft = NGram() if look_up else None
 
@@ -52,46 +52,46 @@ def ours(place: Path, tokens: int, int8: bool, compile: bool, look_up: bool = Fa
     return write
 
 
-def transformers(place: Path, tokens: int) -> Write:
+def transformers(model_dir: Path, tokens: int) -> Write:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(place)
-    model = AutoModelForCausalLM.from_pretrained(place).eval()
-    given = tokenizer(PROMPT, return_tensors="pt")
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    model = AutoModelForCausalLM.from_pretrained(model_dir).eval()
+    inputs = tokenizer(PROMPT, return_tensors="pt")
 
     def write() -> list[int]:
         with torch.inference_mode():
-            out = model.generate(**given, max_new_tokens=tokens, min_new_tokens=tokens,
+            out = model.generate(**inputs, max_new_tokens=tokens, min_new_tokens=tokens,
                                  do_sample=False, pad_token_id=0)  # fmt: skip
-        found: list[int] = out[0, given.input_ids.shape[1] :].tolist()
-        return found
+        ids_written: list[int] = out[0, inputs.input_ids.shape[1] :].tolist()
+        return ids_written
 
     return write
 
 
-def llama_cpp(place: Path, tokens: int, kind: str, folder: Path, ids: list[int]) -> Write:
+def llama_cpp(model_dir: Path, tokens: int, kind: str, folder: Path, ids: list[int]) -> Write:
     from llama_cpp import Llama
 
-    file = as_gguf(place, folder / f"{kind}.gguf", kind)
+    file = as_gguf(model_dir, folder / f"{kind}.gguf", kind)
     model = Llama(str(file), n_ctx=256, n_threads=torch.get_num_threads(), verbose=False)
 
     def write() -> list[int]:
         model.reset()
-        found = []
+        ids_written = []
         for token in model.generate(ids, temp=0.0, top_k=1, repeat_penalty=1.0):
-            found.append(token)
-            if len(found) == tokens:
+            ids_written.append(token)
+            if len(ids_written) == tokens:
                 break
-        return found
+        return ids_written
 
     return write
 
 
-def as_gguf(place: Path, path: Path, kind: str) -> Path:
+def as_gguf(model_dir: Path, path: Path, kind: str) -> Path:
     """The checkpoint as llama.cpp's converter writes it: rows of queries and keys by pairs."""
     import gguf
 
-    config = json.loads((place / "config.json").read_text("utf-8"))
+    config = json.loads((model_dir / "config.json").read_text("utf-8"))
     quant = gguf.GGMLQuantizationType[kind]
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(config["max_position_embeddings"])
@@ -105,13 +105,13 @@ def as_gguf(place: Path, path: Path, kind: str) -> Path:
     writer.add_rope_dimension_count(config["hidden_size"] // config["num_attention_heads"])
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model("llama")
-    pieces = json.loads((place / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
+    pieces = json.loads((model_dir / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
     writer.add_token_list(sorted(pieces, key=pieces.get))
     writer.add_token_scores([-float(i) for i in range(len(pieces))])
     writer.add_token_types([2, 3, 3] + [6] * 256 + [1] * (len(pieces) - 259))
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
-    with open_weights(place / "model.safetensors") as weights:
+    with open_weights(model_dir / "model.safetensors") as weights:
         for name in sorted(weights):
             values = weights.read(name, torch.float32).numpy()
             heads = config["num_attention_heads"] if ".q_proj." in name or ".k_proj." in name else 0
@@ -140,29 +140,29 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--tokens", type=int, default=200)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     warnings.simplefilter("ignore")
-    before, place, tokens = machine(), asked.model, asked.tokens
+    before, model_dir, tokens = machine(), args.model, args.tokens
     peers = {
-        "transformers": Peer(transformers, place, tokens),
-        "qkv": Peer(ours, place, tokens, False, False),
-        "qkv --compile": Peer(ours, place, tokens, False, True),
-        "qkv int8 --compile": Peer(ours, place, tokens, True, True),
+        "transformers": Peer(transformers, model_dir, tokens),
+        "qkv": Peer(ours, model_dir, tokens, False, False),
+        "qkv --compile": Peer(ours, model_dir, tokens, False, True),
+        "qkv int8 --compile": Peer(ours, model_dir, tokens, True, True),
     }
     if int8_supported():  # else that would be float32
-        peers["qkv int8"] = Peer(ours, place, tokens, True, False)
-        peers["qkv int8, look-up"] = Peer(ours, place, tokens, True, False, True)
+        peers["qkv int8"] = Peer(ours, model_dir, tokens, True, False)
+        peers["qkv int8, look-up"] = Peer(ours, model_dir, tokens, True, False, True)
     packages = ["transformers"]
     with tempfile.TemporaryDirectory() as folder:
         if all(map(importlib.util.find_spec, ("llama_cpp", "gguf"))):
-            tokenizer = Tokenizer.load(place / "tokenizer.json")
+            tokenizer = Tokenizer.load(model_dir / "tokenizer.json")
             ids = tokenizer.add_special_tokens(tokenizer.encode(PROMPT))
             for kind in ("F32", "Q8_0"):
-                given = (place, tokens, kind, Path(folder), ids)
-                peers[f"llama.cpp {kind}"] = Peer(llama_cpp, *given)
+                inputs = (model_dir, tokens, kind, Path(folder), ids)
+                peers[f"llama.cpp {kind}"] = Peer(llama_cpp, *inputs)
             packages.append("llama-cpp-python")
         written = {name: peer.answer() for name, peer in peers.items()}
-        rates = by_turns({n: peer.seconds for n, peer in peers.items()}, tokens, asked.runs)
+        rates = interleave({n: peer.seconds for n, peer in peers.items()}, tokens, args.runs)
     table(rates, "tokens/s", "transformers")
     agree = {
         name: next((i for i, (a, b) in enumerate(zip(ids, written["transformers"], strict=True))
@@ -173,7 +173,7 @@ def main() -> None:
         print(f"{name:<28} the first {count} of {tokens} tokens are those of transformers")
     result = {
         "bench": "decode_speed", "tokens_per_second": rates, "equal_tokens": agree,
-        "runs": asked.runs, **before, "versions": {name: version(name) for name in packages},
+        "runs": args.runs, **before, "versions": {name: version(name) for name in packages},
     }  # fmt: skip
     print(json.dumps(result))
 

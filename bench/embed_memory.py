@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from machine import machine
 
+from machine import machine
 from qkv.bundle import Bundle
 from qkv.model import Embedding, EncoderOnly, MultiHead, ReLU, Sinusoidal, Stack, TextVector, build
 from qkv.text import Tokenizer
@@ -26,7 +26,7 @@ from qkv.text import Tokenizer
 WORDS = ["red", "green", "old", "new", "small", "large", "dog", "cat", "bird", "house", "river"]
 
 
-def tiny(place: Path) -> None:
+def tiny(model_dir: Path) -> None:
     tokenizer = Tokenizer.train("wordpiece", WORDS, 200)
     stack = Stack(
         layers=1, width=32, attention=MultiHead(heads=2), feed_forward=ReLU(width=64),
@@ -34,7 +34,7 @@ def tiny(place: Path) -> None:
     )  # fmt: skip
     table = Embedding(vocabulary=tokenizer.vocab_size)
     config = EncoderOnly(length=64, embedding=table, encoder=stack, output=TextVector())
-    Bundle(build(config), tokenizer).save(place)
+    Bundle(build(config), tokenizer).save(model_dir)
 
 
 def resident(process: int) -> int:
@@ -47,14 +47,14 @@ def resident(process: int) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--texts", type=int, default=1_000_000)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     before = machine()
     with tempfile.TemporaryDirectory() as folder:
-        place, out = Path(folder) / "tiny", Path(folder) / "vectors.npy"
-        tiny(place)
-        program = [sys.executable, "-m", "qkv", "embed", str(place), "-o", str(out)]
+        model_dir, out = Path(folder) / "tiny", Path(folder) / "vectors.npy"
+        tiny(model_dir)
+        program = [sys.executable, "-m", "qkv", "embed", str(model_dir), "-o", str(out)]
         run = subprocess.Popen(program, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        threading.Thread(target=feed, args=(run, asked.texts), daemon=True).start()
+        threading.Thread(target=feed, args=(run, args.texts), daemon=True).start()
         start, seen = time.perf_counter(), []
         while run.poll() is None:
             seen.append((time.perf_counter() - start, resident(run.pid)))
@@ -62,7 +62,7 @@ def main() -> None:
         took = time.perf_counter() - start
         assert run.returncode == 0
         rows = np.load(out, mmap_mode="r").shape[0]
-    assert rows == asked.texts
+    assert rows == args.texts
     quarter = [size for at, size in seen if at > took / 4][:-1]
     first, most = quarter[0], max(quarter)
     print(f"{rows:,} texts in {took:.0f} s, {rows / took:,.0f} texts/s")

@@ -4,7 +4,7 @@
 
 Three kinds of work: short captions of Multi30k, texts of 8 to 256 tokens, and the captions with
 the matrices in 8 bits. All give the same vectors to float32, or as near as the table says. If
-onnxruntime, onnx and onnxscript are installed, its dynamic 8 bits take part. Peers work by turns,
+onnxruntime, onnx and onnxscript are installed, its dynamic 8 bits take part. Peers are interleaved,
 each in a process of its own; medians. Prints a table and one JSON line.
 """
 
@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from machine import machine
+from interleaved import Peer, interleave, table
 from minilm import minilm
 from scipy.stats import spearmanr
-from turns import Peer, by_turns, table
 
+from machine import machine
 from qkv.engine.engine import Engine
 from qkv.engine.optimized import int8_supported
 from qkv.machine.resources import reuse_freed_memory
@@ -54,11 +54,11 @@ def mixed(data: Path, count: int, engine: Engine) -> list[str]:
     return texts
 
 
-def sentence_transformers(place: Path) -> Embed:
+def sentence_transformers(model_dir: Path) -> Embed:
     os.environ["HF_HUB_OFFLINE"] = "1"
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(place), device="cpu")
+    model = SentenceTransformer(str(model_dir), device="cpu")
     return lambda texts: model.encode(texts, show_progress_bar=False)
 
 
@@ -69,31 +69,31 @@ class States(torch.nn.Module):
         super().__init__()
         self.model, self.names = model, names
 
-    def forward(self, *given: torch.Tensor) -> torch.Tensor:
-        found = self.model(**dict(zip(self.names, given, strict=True)))
-        states: torch.Tensor = found.last_hidden_state
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        outputs = self.model(**dict(zip(self.names, inputs, strict=True)))
+        states: torch.Tensor = outputs.last_hidden_state
         return states
 
 
-def ours(place: Path, int8: bool, compile: bool) -> Embed:
-    engine = Engine.load(place, int8=int8, compile=compile)
+def ours(model_dir: Path, int8: bool, compile: bool) -> Embed:
+    engine = Engine.load(model_dir, int8=int8, compile=compile)
     reuse_freed_memory()  # as the commands do
     return engine.embed
 
 
-def onnx_int8(place: Path, folder: Path) -> Embed:
+def onnx_int8(model_dir: Path, folder: Path) -> Embed:
     """transformers' BERT through onnxruntime with dynamic 8 bits, sorted by length, by 32."""
     import onnxruntime as ort
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from transformers import AutoModel, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(place)
-    model = AutoModel.from_pretrained(place, attn_implementation="eager").eval()
-    given = tokenizer(["a short text", "a second one"], return_tensors="pt", padding=True)
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    model = AutoModel.from_pretrained(model_dir, attn_implementation="eager").eval()
+    inputs = tokenizer(["a short text", "a second one"], return_tensors="pt", padding=True)
     names = ["input_ids", "attention_mask", "token_type_ids"]
     axes = {name: {0: "batch", 1: "length"} for name in names}
     torch.onnx.export(
-        States(model, names), tuple(given[name] for name in names), folder / "plain.onnx",
+        States(model, names), tuple(inputs[name] for name in names), folder / "plain.onnx",
         input_names=names,
         output_names=["states"], dynamic_axes=axes | {"states": {0: "batch", 1: "length"}},
         dynamo=False,
@@ -105,18 +105,18 @@ def onnx_int8(place: Path, folder: Path) -> Embed:
 
     def embed(texts: list[str]) -> np.ndarray:
         order = np.argsort([len(text) for text in texts])
-        found = np.empty((len(texts), 384), dtype=np.float32)
+        outputs = np.empty((len(texts), 384), dtype=np.float32)
         for start in range(0, len(order), 32):
             batch = order[start : start + 32]
-            given = tokenizer(
+            inputs = tokenizer(
                 [texts[i] for i in batch], padding=True, truncation=True, max_length=256,
                 return_tensors="np",
             )  # fmt: skip
-            (states,) = session.run(None, {name: given[name] for name in names})
-            real = given["attention_mask"][:, :, None]
+            (states,) = session.run(None, {name: inputs[name] for name in names})
+            real = inputs["attention_mask"][:, :, None]
             mean = (states * real).sum(axis=1) / real.sum(axis=1)
-            found[batch] = mean / np.linalg.norm(mean, axis=1, keepdims=True)
-        return found
+            outputs[batch] = mean / np.linalg.norm(mean, axis=1, keepdims=True)
+        return outputs
 
     return embed
 
@@ -135,44 +135,44 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--captions", type=int, default=4000)
     parser.add_argument("--mixed", type=int, default=600)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     warnings.simplefilter("ignore")
-    place, before = minilm(), machine()
+    model_dir, before = minilm(), machine()
     peers = {
-        "sentence-transformers": Peer(sentence_transformers, place),
-        "qkv": Peer(ours, place, False, False),
-        "qkv --compile": Peer(ours, place, False, True),
-        "qkv int8 --compile": Peer(ours, place, True, True),
+        "sentence-transformers": Peer(sentence_transformers, model_dir),
+        "qkv": Peer(ours, model_dir, False, False),
+        "qkv --compile": Peer(ours, model_dir, False, True),
+        "qkv int8 --compile": Peer(ours, model_dir, True, True),
     }
     if int8_supported():  # else that would be float32
-        peers["qkv int8"] = Peer(ours, place, True, False)
+        peers["qkv int8"] = Peer(ours, model_dir, True, False)
     with tempfile.TemporaryDirectory() as folder:
         if all(map(importlib.util.find_spec, ("onnxruntime", "onnx", "onnxscript"))):
-            peers["onnxruntime int8"] = Peer(onnx_int8, place, Path(folder))
-        rows = measured(peers, Engine.load(place), asked)
+            peers["onnxruntime int8"] = Peer(onnx_int8, model_dir, Path(folder))
+        rows = measure(peers, Engine.load(model_dir), args)
     packages = ["sentence-transformers", "transformers"]
     packages += ["onnxruntime"] if "onnxruntime int8" in peers else []
     versions = {name: version(name) for name in packages}
     print(json.dumps({"bench": "embed_speed", **rows, **before, "versions": versions}))
 
 
-def measured(peers: dict[str, Peer], engine: Engine, asked: argparse.Namespace) -> dict[str, Any]:
-    short = captions(asked.data, asked.captions)
-    long = mixed(asked.data, asked.mixed, engine)
+def measure(peers: dict[str, Peer], engine: Engine, args: argparse.Namespace) -> dict[str, Any]:
+    short = captions(args.data, args.captions)
+    long = mixed(args.data, args.mixed, engine)
     exact = peers["sentence-transformers"].answer(short)
     vectors = {name: peer.answer(short) for name, peer in peers.items()}
-    near = {name: (found * exact).sum(axis=1) for name, found in vectors.items()}
+    near = {name: (outputs * exact).sum(axis=1) for name, outputs in vectors.items()}
     print("short captions, texts a second")
-    rates = by_turns(
-        {name: partial(peer.seconds, short) for name, peer in peers.items()}, len(short), asked.runs
+    rates = interleave(
+        {name: partial(peer.seconds, short) for name, peer in peers.items()}, len(short), args.runs
     )
     table(rates, "texts/s", "sentence-transformers")
     print("texts of 8 to 256 tokens, texts a second")
-    longer = by_turns(
-        {name: partial(peer.seconds, long) for name, peer in peers.items()}, len(long), asked.runs
+    longer = interleave(
+        {name: partial(peer.seconds, long) for name, peer in peers.items()}, len(long), args.runs
     )
     table(longer, "texts/s", "sentence-transformers")
-    quality = {name: sts(peer, asked.data) for name, peer in peers.items()}
+    quality = {name: sts(peer, args.data) for name, peer in peers.items()}
     for name in peers:
         cosines = f"cosine to float32 {near[name].mean():.5f} (least {near[name].min():.5f})"
         print(f"{name:<28} STS-B {quality[name]:.2f}   {cosines}")
@@ -191,7 +191,7 @@ def measured(peers: dict[str, Peer], engine: Engine, asked: argparse.Namespace) 
         "sts_b": quality,
         "gflops": {name: rate * work / 1e9 for name, rate in rates.items()},
         "texts": {"captions": len(short), "mixed": len(long)},
-        "runs": asked.runs,
+        "runs": args.runs,
     }
 
 

@@ -17,9 +17,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from machine import machine
 from minilm import minilm
 
+from machine import machine
 from qkv.bundle import Bundle
 from qkv.data import read_labelled
 from qkv.training.prepare import TrainArgs
@@ -34,22 +34,22 @@ EPOCHS = {"stsb": 4, "trec": 6, "banking77": 8, "few": 30}
 FEW = 8
 
 
-def trec(folder: Path, part: str, place: Path) -> Path:
+def trec(folder: Path, part: str, output_dir: Path) -> Path:
     """The file as a table; one of its lines is not UTF-8."""
     lines = (folder / "trec" / f"TREC.{part}.all").read_text("latin-1").split("\n")
-    path = place / f"trec-{part}.csv"
+    path = output_dir / f"trec-{part}.csv"
     rows = [line.partition(" ")[::2] for line in lines if line.strip()]
     return _written(path, rows)
 
 
-def few(folder: Path, place: Path) -> Path:
+def few(folder: Path, output_dir: Path) -> Path:
     """Eight examples of each label, drawn once."""
     by_label = defaultdict(list)
     for example in read_labelled([folder / "banking77/train.csv"]):
         by_label[example.label].append(example.text)
     draw = random.Random(0)
     rows = [(label, t) for label, texts in by_label.items() for t in draw.sample(texts, FEW)]
-    return _written(place / "few.csv", rows)
+    return _written(output_dir / "few.csv", rows)
 
 
 def _written(path: Path, rows: list[tuple[str, ...]]) -> Path:
@@ -58,12 +58,14 @@ def _written(path: Path, rows: list[tuple[str, ...]]) -> Path:
     return path
 
 
-def parts(name: str, folder: Path, place: Path) -> tuple[DataConfig, Path]:
+def parts(name: str, folder: Path, output_dir: Path) -> tuple[DataConfig, Path]:
     """What to learn from, and the file to be judged on."""
     if name == "trec":
-        return DataConfig(files=(str(trec(folder, "train", place)),)), trec(folder, "test", place)
+        return DataConfig(files=(str(trec(folder, "train", output_dir)),)), trec(
+            folder, "test", output_dir
+        )
     if name in ("banking77", "few"):
-        train = folder / "banking77/train.csv" if name == "banking77" else few(folder, place)
+        train = folder / "banking77/train.csv" if name == "banking77" else few(folder, output_dir)
         return DataConfig(files=(str(train),)), folder / "banking77/test.csv"
     columns = {"source": "1", "target": "2", "score": "3"} if name == "stsb" else {}
     ending = "csv" if name == "stsb" else "tsv"
@@ -73,20 +75,20 @@ def parts(name: str, folder: Path, place: Path) -> tuple[DataConfig, Path]:
 
 def judge(name: str, data: DataConfig, test: Path, bundle: Bundle) -> dict[str, float]:
     if name == "stsb":
-        asked = data.model_copy(update={"files": (str(test),), "validation": ()})
-        as_it_was = find_task("embed").evaluate(Bundle.load(minilm()), asked, None)
-        judged = find_task("embed").evaluate(bundle, asked, None)
-        return {**judged.scores, "untouched": as_it_was.scores["spearman"]}
+        config = data.model_copy(update={"files": (str(test),), "validation": ()})
+        as_it_was = find_task("embed").evaluate(Bundle.load(minilm()), config, None)
+        result = find_task("embed").evaluate(bundle, config, None)
+        return {**result.scores, "untouched": as_it_was.scores["spearman"]}
     learnt = read_labelled([Path(file) for file in data.files])
-    judged = evaluate_labels(bundle.model, bundle.tokenizer, read_labelled([test]), learnt)  # type: ignore[arg-type]
-    return {**judged.scores, "bag_of_words": judged.baseline["accuracy"]}
+    result = evaluate_labels(bundle.model, bundle.tokenizer, read_labelled([test]), learnt)  # type: ignore[arg-type]
+    return {**result.scores, "bag_of_words": result.baseline["accuracy"]}
 
 
 def main(folder: Path, names: list[str]) -> None:
     before, rows = machine(), dict[str, Any]()
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as output_dir:
         for name in names:
-            data, test = parts(name, folder, Path(place))
+            data, test = parts(name, folder, Path(output_dir))
             args = TrainArgs(
                 "embed" if name == "stsb" else "classify", data, origin=minilm(),
                 epochs=None if name in MINUTES else EPOCHS[name],

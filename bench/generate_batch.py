@@ -2,9 +2,9 @@
 
     python bench/generate_batch.py PATH/TO/stories15M
 
-Beside continuous batching: the same engine one prompt after the other; as a static batch that is
+Next to continuous batching: the same engine one prompt after the other; as a static batch that is
 as long as its longest answer, each with and without compiled loops; and transformers in one padded
-batch. All write the same greedy tokens. By turns, each in a process of its own; medians. Prints a
+batch. All write the same greedy tokens. Interleaved, each in its own process; medians. Prints a
 table and one JSON line.
 """
 
@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from machine import machine
-from turns import Peer, by_turns, table
+from interleaved import Peer, interleave, table
 
+from machine import machine
 from qkv.engine.engine import Engine
 from qkv.engine.generate import GREEDY, Request, Scheduler, encode_prompt
 from qkv.machine.resources import reuse_freed_memory
@@ -33,12 +33,12 @@ Write = Callable[[], Answers]
 
 
 def ours(
-    place: Path, count: int, way: Callable[[Engine, list[Request]], Answers], compile: bool
+    model_dir: Path, count: int, way: Callable[[Engine, list[Request]], Answers], compile: bool
 ) -> Write:
-    engine = Engine.load(place, compile=compile)
+    engine = Engine.load(model_dir, compile=compile)
     reuse_freed_memory()  # as the commands do
-    asked = requests(engine, count)
-    return lambda: way(engine, asked)
+    batch = requests(engine, count)
+    return lambda: way(engine, batch)
 
 
 def requests(engine: Engine, count: int) -> list[Request]:
@@ -51,40 +51,40 @@ def requests(engine: Engine, count: int) -> list[Request]:
     return made
 
 
-def continuous(engine: Engine, asked: list[Request]) -> Answers:
+def continuous(engine: Engine, batch: list[Request]) -> Answers:
     batch = Scheduler(engine.optimized, engine.tokenizer.vocab_size)
-    running = {id(batch.add(request)): i for i, request in enumerate(asked)}
-    found: Answers = [[] for _ in asked]
+    running = {id(batch.add(request)): i for i, request in enumerate(batch)}
+    outputs: Answers = [[] for _ in batch]
     while not batch.idle:
         for event in batch.step():
             assert event.token is not None
-            found[running[id(event.sequence)]].append(event.token.id)
-    return found
+            outputs[running[id(event.sequence)]].append(event.token.id)
+    return outputs
 
 
-def one_by_one(engine: Engine, asked: list[Request]) -> Answers:
-    return [continuous(engine, [request])[0] for request in asked]
+def one_by_one(engine: Engine, batch: list[Request]) -> Answers:
+    return [continuous(engine, [request])[0] for request in batch]
 
 
-def static(engine: Engine, asked: list[Request]) -> Answers:
+def static(engine: Engine, batch: list[Request]) -> Answers:
     """All begin together and all go on until the longest has ended."""
-    longest = max(request.max_tokens for request in asked)
+    longest = max(request.max_tokens for request in batch)
     even = [
-        Request(r.ids, max_tokens=min(longest, 256 - len(r.ids)), sampling=GREEDY) for r in asked
+        Request(r.ids, max_tokens=min(longest, 256 - len(r.ids)), sampling=GREEDY) for r in batch
     ]
-    found = continuous(engine, even)
-    return [ids[: r.max_tokens] for ids, r in zip(found, asked, strict=True)]
+    outputs = continuous(engine, even)
+    return [ids[: r.max_tokens] for ids, r in zip(outputs, batch, strict=True)]
 
 
-def transformers(place: Path, count: int) -> Write:
+def transformers(model_dir: Path, count: int) -> Write:
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(place).eval()
-    asked = requests(Engine.load(place), count)
-    width = max(len(r.ids) for r in asked)
-    ids = torch.tensor([[0] * (width - len(r.ids)) + list(r.ids) for r in asked])
-    seen = torch.tensor([[0] * (width - len(r.ids)) + [1] * len(r.ids) for r in asked])
-    longest = max(r.max_tokens for r in asked)
+    model = AutoModelForCausalLM.from_pretrained(model_dir).eval()
+    batch = requests(Engine.load(model_dir), count)
+    width = max(len(r.ids) for r in batch)
+    ids = torch.tensor([[0] * (width - len(r.ids)) + list(r.ids) for r in batch])
+    seen = torch.tensor([[0] * (width - len(r.ids)) + [1] * len(r.ids) for r in batch])
+    longest = max(r.max_tokens for r in batch)
 
     def write() -> Answers:
         with torch.inference_mode():
@@ -92,7 +92,7 @@ def transformers(place: Path, count: int) -> Write:
                 input_ids=ids, attention_mask=seen, max_new_tokens=longest,
                 min_new_tokens=longest, do_sample=False, pad_token_id=0,
             )  # fmt: skip
-        return [row[: r.max_tokens] for row, r in zip(out[:, width:].tolist(), asked, strict=True)]
+        return [row[: r.max_tokens] for row, r in zip(out[:, width:].tolist(), batch, strict=True)]
 
     return write
 
@@ -102,32 +102,32 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--prompts", type=int, default=64)
-    given = parser.parse_args()
+    args = parser.parse_args()
     warnings.simplefilter("ignore")
     before = machine()
-    asked = requests(Engine.load(given.model), given.prompts)
+    batch = requests(Engine.load(args.model), args.prompts)
     ways = {
         "qkv, continuous": continuous, "qkv, static": static, "qkv, one by one": one_by_one
     }  # fmt: skip
     peers = {
-        name + " --compile" * compile: Peer(ours, given.model, given.prompts, way, compile)
+        name + " --compile" * compile: Peer(ours, args.model, args.prompts, way, compile)
         for compile in (False, True)
         for name, way in ways.items()
     }
-    peers["transformers"] = Peer(transformers, given.model, given.prompts)
-    found = {name: peer.answer() for name, peer in peers.items()}
-    tokens = sum(r.max_tokens for r in asked)
-    rates = by_turns({n: peer.seconds for n, peer in peers.items()}, tokens, given.runs)
+    peers["transformers"] = Peer(transformers, args.model, args.prompts)
+    outputs = {name: peer.answer() for name, peer in peers.items()}
+    tokens = sum(r.max_tokens for r in batch)
+    rates = interleave({n: peer.seconds for n, peer in peers.items()}, tokens, args.runs)
     table(rates, "tokens/s", "transformers")
     agree = {
-        name: sum(a == b for a, b in zip(answers, found["qkv, one by one"], strict=True))
-        for name, answers in found.items()
+        name: sum(a == b for a, b in zip(answers, outputs["qkv, one by one"], strict=True))
+        for name, answers in outputs.items()
     }
     for name, count in agree.items():
-        print(f"{name:<28} {count} of {len(asked)} answers are those written one by one")
+        print(f"{name:<28} {count} of {len(batch)} answers are those written one by one")
     result = {
         "bench": "generate_batch", "tokens": tokens, "tokens_per_second": rates,
-        "equal_answers": agree, "runs": given.runs, **before,
+        "equal_answers": agree, "runs": args.runs, **before,
         "versions": {"transformers": version("transformers")},
     }  # fmt: skip
     print(json.dumps(result))

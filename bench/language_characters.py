@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 from machine import machine
-
 from qkv.training.prepare import TrainArgs
 from qkv.training.recipe import read_settings
 from qkv.training.tasks import DataConfig

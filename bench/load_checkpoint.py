@@ -3,7 +3,7 @@
     python bench/load_checkpoint.py PATH/TO/stories15M
 
 Each run is a process of its own: import, tokenizer, weights, and the scores of one short text.
-The two take turns. Memory is what tokenizer, weights and answer add to the highest that was in
+The two are interleaved. Memory is what tokenizer, weights and answer add to the highest that was in
 use after the imports, against the size of the weights. Prints a table and one JSON line.
 """
 
@@ -57,36 +57,36 @@ print(json.dumps({"seconds": took, "bytes": loaded, "ids": ids, "last": last}))
 
 def run(code: str, model: Path) -> dict[str, object]:
     whole = PEAK + code + TOLD
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", whole, str(model)], check=True, capture_output=True, text=True
     )
-    found: dict[str, object] = json.loads(told.stdout.strip().splitlines()[-1])
-    return found
+    results: dict[str, object] = json.loads(result.stdout.strip().splitlines()[-1])
+    return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
     parser.add_argument("--runs", type=int, default=7)
-    asked = parser.parse_args()
-    found: dict[str, list[dict[str, object]]] = {"qkv": [], "transformers": []}
-    for number in range(asked.runs + 1):  # the first warms the disk cache
+    args = parser.parse_args()
+    results: dict[str, list[dict[str, object]]] = {"qkv": [], "transformers": []}
+    for number in range(args.runs + 1):  # the first warms the disk cache
         for name, code in (("qkv", OURS), ("transformers", THEIRS)):
-            told = run(code, asked.model)
+            result = run(code, args.model)
             if number:
-                found[name].append(told)
-    one, other = found["qkv"][0], found["transformers"][0]
+                results[name].append(result)
+    one, other = results["qkv"][0], results["transformers"][0]
     assert one["ids"] == other["ids"], "the two tokenizers differ"
     gap = max(abs(a - b) for a, b in zip(one["last"], other["last"], strict=True))  # type: ignore[call-overload]
-    size = sum(path.stat().st_size for path in asked.model.glob("*.safetensors"))
-    seconds = {n: statistics.median(t["seconds"] for t in told) for n, told in found.items()}  # type: ignore[type-var]
-    memory = {n: statistics.median(t["bytes"] for t in told) for n, told in found.items()}  # type: ignore[type-var]
-    for name in found:
+    size = sum(path.stat().st_size for path in args.model.glob("*.safetensors"))
+    seconds = {n: statistics.median(t["seconds"] for t in result) for n, result in results.items()}  # type: ignore[type-var]
+    memory = {n: statistics.median(t["bytes"] for t in result) for n, result in results.items()}  # type: ignore[type-var]
+    for name in results:
         print(f"{name:<14} {seconds[name]:6.2f} s  {memory[name] / size:5.2f} × the weights")  # type: ignore[operator]
     result = {
         "bench": "load_checkpoint",
-        "model": asked.model.name,
-        "runs": asked.runs,
+        "model": args.model.name,
+        "runs": args.runs,
         "seconds": seconds,
         "ratio": round(seconds["qkv"] / seconds["transformers"], 3),  # type: ignore[operator]
         "memory_over_weights": {n: round(m / size, 3) for n, m in memory.items()},  # type: ignore[operator]

@@ -15,8 +15,8 @@ import time
 
 import torch
 import torch.nn.functional as F
-from machine import machine
 
+from machine import machine
 from qkv.model.output import LazyLogits
 from qkv.training.loss import fused_cross_entropy
 
@@ -46,14 +46,14 @@ def main() -> None:
     if len(sys.argv) > 1:
         print(json.dumps(measure(sys.argv[1])))
         return
-    found: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, float]] = {}
     for name in ("ours", "torch"):
-        ran = subprocess.run([sys.executable, __file__, name], capture_output=True, check=True)
-        found[name] = json.loads(ran.stdout)
-        print(f"{name:>6} {found[name]['bytes'] / 1e6:8.0f} MB {found[name]['seconds']:7.2f} s")
-    share = round(found["ours"]["bytes"] / found["torch"]["bytes"], 3)
-    print(f"ours takes {share} of it")
-    print(json.dumps({"bench": "loss_memory", "share": share, "measured": found, **machine()}))
+        process = subprocess.run([sys.executable, __file__, name], capture_output=True, check=True)
+        results[name] = json.loads(process.stdout)
+        print(f"{name:>6} {results[name]['bytes'] / 1e6:8.0f} MB {results[name]['seconds']:7.2f} s")
+    ratio = round(results["ours"]["bytes"] / results["torch"]["bytes"], 3)
+    print(f"ours takes {ratio} of it")
+    print(json.dumps({"bench": "loss_memory", "share": ratio, "measured": results, **machine()}))
 
 
 if __name__ == "__main__":

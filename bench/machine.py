@@ -1,4 +1,4 @@
-"""The machine a result was measured on: what every bench prints beside it."""
+"""The machine a result was measured on: what every bench prints next to it."""
 
 import platform
 from typing import Any
@@ -9,9 +9,11 @@ from qkv.machine import cpu, matmul_gflops
 
 
 def machine() -> dict[str, Any]:
-    found = cpu()
+    processor = cpu()
     return {
-        "cpu": found.name if found.features["AVX-512"] else f"{found.name} without AVX-512",
+        "cpu": processor.name
+        if processor.features["AVX-512"]
+        else f"{processor.name} without AVX-512",
         "matrix_gflops": round(matmul_gflops()),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

