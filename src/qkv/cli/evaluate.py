@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qkv.cli.progress import print_stderr
-from qkv.cli.train_args import Device, Label, Score, Source, Target, Text, flags_in_errors
+from qkv.cli.train_args import (
+    Device,
+    Label,
+    Score,
+    SkipBad,
+    Source,
+    Target,
+    Text,
+    flags_in_errors,
+)
 
 if TYPE_CHECKING:
     from qkv.training.tasks import EvalResult
@@ -22,6 +31,7 @@ def evaluate(
     source: Source = None,
     target: Target = None,
     score: Score = None,
+    skip_bad: SkipBad = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     device: Device = "auto",
 ) -> None:
@@ -45,7 +55,7 @@ def evaluate(
 
     columns = {"text": text, "label": label, "source": source, "target": target, "score": score}
     with flags_in_errors():
-        result = _evaluate(model, data or [], columns, device)
+        result = _evaluate(model, data or [], columns, skip_bad, device)
     for remark in result.remarks:
         print_stderr(f"note: {remark}")
     if not json:
@@ -60,7 +70,7 @@ def evaluate(
 
 
 def _evaluate(
-    path: Path, files: list[Path], columns: dict[str, str | None], device: str
+    path: Path, files: list[Path], columns: dict[str, str | None], skip_bad: bool, device: str
 ) -> "EvalResult":
     from qkv.bundle import Bundle
     from qkv.errors import UsageError
@@ -83,6 +93,7 @@ def _evaluate(
         source=columns["source"],
         target=columns["target"],
         score=columns["score"],
+        skip_bad=skip_bad,
     )
     check_columns(task, data)
     recipe = None
