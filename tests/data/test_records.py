@@ -105,9 +105,7 @@ def test_a_bad_table_is_refused_before_any_row_is_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"2 bad rows: .* line 3: 1 field .*, line 5: 3 fields"):
         open_table(path)
     half = put(tmp_path, "b.jsonl", '{"text": "a"}\n{"text": \n{"txt": "b"}\n')
-    with pytest.raises(
-        DataError, match=r"2 bad rows: .* line 2: not JSON .*, line 3: unknown"
-    ):
+    with pytest.raises(DataError, match=r"2 bad rows: .* line 2: not JSON .*, line 3: unknown"):
         open_table(half)
     with pytest.raises(DataError, match="is empty; it holds no rows"):
         open_table(put(tmp_path, "c.csv", "id,text\n"))

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -147,23 +148,17 @@ def generate(
     if draft is not None:
         options["draft"] = _load_drafter(draft, engine)
 
-    def as_prompt(prompt: str) -> "Prompt":
-        return _prompt(prompt, chat, system)
-
+    as_prompt = partial(_prompt, chat=chat, system=system)
     if output is not None:
         _write_table(engine, records, output, as_prompt, n, options, random_seed)
         return
-    prompts: Iterator[Prompt] = map(as_prompt, records.texts())
+    prompts = map(as_prompt, records.texts())
     # Two prompts are enough to know whether there are several; the rest stays unread.
     first_prompts = list(islice(prompts, 2))
     several = len(first_prompts) > 1 or file is not None
     printer = CompletionPrinter(engine.tokenizer, json, logprobs, several, random_seed)
-    prompts = chain(first_prompts, prompts)
-    if draft is not None or (len(first_prompts) == 1 and n == 1):
-        has_errors = _generate_one_by_one(engine, prompts, n, options, printer)
-    else:
-        has_errors = _generate_batched(engine, prompts, n, options, printer)
-    if has_errors:
+    one_by_one = len(first_prompts) == 1 and n == 1
+    if _generate(engine, chain(first_prompts, prompts), n, options, printer, one_by_one):
         raise typer.Exit(2)
 
 
@@ -186,10 +181,7 @@ def _write_table(
     with open_output(output, records, columns) as table:
         prompts = (as_prompt(text) for text in table.texts() if text.strip())
         writer = CompletionWriter(table, TextProgress(records.count))
-        if "draft" in options:
-            has_errors = _generate_one_by_one(engine, prompts, n, options, writer)
-        else:
-            has_errors = _generate_batched(engine, prompts, n, options, writer)
+        has_errors = _generate(engine, prompts, n, options, writer, one_by_one=False)
     if has_errors:
         raise typer.Exit(2)
 
@@ -312,6 +304,20 @@ class CompletionWriter:
         self.table.add(dict(zip(names, [*self.completions, *missing], strict=True)))
         self.completions = []
         self.progress(self.table.rows)
+
+
+def _generate(
+    engine: "Engine",
+    prompts: Iterator["Prompt"],
+    n: int,
+    options: dict[str, Any],
+    printer: CompletionPrinter | CompletionWriter,
+    one_by_one: bool,
+) -> bool:
+    """Print all completions; whether there were errors. A draft works for one at a time."""
+    if one_by_one or "draft" in options:
+        return _generate_one_by_one(engine, prompts, n, options, printer)
+    return _generate_batched(engine, prompts, n, options, printer)
 
 
 def _generate_one_by_one(

@@ -2,10 +2,10 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,7 +34,8 @@ from qkv.errors import UsageError
 
 if TYPE_CHECKING:
     from qkv.data import Records
-    from qkv.engine.translate import Link, Long, Translation
+    from qkv.engine import Engine
+    from qkv.engine.translate import Link, Translation
 
 DEFAULT_BEAMS = 4
 
@@ -102,28 +103,32 @@ def translate(
     if beams is None:
         beams = max(DEFAULT_BEAMS, best)
 
-    def translations(inputs: Iterable[str]) -> Iterator["Translation"]:
-        progress = TranslationProgress()
-        for batch in _growing_batches(inputs):
-            progress.show()
-            for translation in engine.translate(
-                batch,
-                beams=beams,
-                best=best,
-                length_penalty=length_penalty,
-                long=cast("Long", long),
-                alignment=alignment,
-                layer=layer,
-            ):
-                progress.add(translation)
-                yield translation
-            sys.stdout.flush()
-        progress.end()
-
+    options = {
+        "beams": beams,
+        "best": best,
+        "length_penalty": length_penalty,
+        "long": long,
+        "alignment": alignment,
+        "layer": layer,
+    }
     if output is not None:
-        _write_table(translations, records, output, best, alignment)
+        _write_table(engine, records, output, options)
     else:
-        _print_translations(translations(records.texts()), json, best)
+        _print_translations(_translations(engine, records.texts(), options), json, best)
+
+
+def _translations(
+    engine: "Engine", texts: Iterable[str], options: Mapping[str, Any]
+) -> Iterator["Translation"]:
+    """The translation of each text, with progress and notes."""
+    progress = TranslationProgress()
+    for batch in _growing_batches(texts):
+        progress.show()
+        for translation in engine.translate(batch, **options):
+            progress.add(translation)
+            yield translation
+        sys.stdout.flush()
+    progress.end()
 
 
 def _print_translations(translations: Iterable["Translation"], json: bool, best: int) -> None:
@@ -137,21 +142,18 @@ def _print_translations(translations: Iterable["Translation"], json: bool, best:
 
 
 def _write_table(
-    translate: Callable[[Iterable[str]], Iterator["Translation"]],
-    records: "Records",
-    output: Path,
-    best: int,
-    alignment: bool,
+    engine: "Engine", records: "Records", output: Path, options: Mapping[str, Any]
 ) -> None:
     from qkv.data import Column
 
+    best = options["best"]
     columns = [Column("translation"), Column("score", "number")]
     if best > 1:
         columns.append(Column("alternatives"))
-    if alignment:
+    if options["alignment"]:
         columns.append(Column("alignment"))
     with open_output(output, records, columns) as table:
-        for translation in translate(table.texts()):
+        for translation in _translations(engine, table.texts(), options):
             if translation.source.strip():
                 fields = _json_fields(translation, best)
                 fields["translation"] = translation.text

@@ -280,11 +280,7 @@ def embed_to_file(
         journal.expect(options, path)
         _skip_done(queue, stream, journal, fingerprint, path)
         if _is_complete(path, journal):
-            if next(stream, None) is not None:
-                raise DataError(
-                    f"{path} is finished with {journal.rows:,} rows, but there are more texts now; "
-                    "pass force=True to start over"
-                )
+            _expect_no_more(stream, journal, path)
             journal_path(path).unlink()
             return VectorFile(journal.rows, journal.long)
         rows = journal.rows
@@ -350,6 +346,15 @@ def _is_complete(path: Path, journal: Journal) -> bool:
     if journal.finished and path.exists():
         return True
     raise DataError(f"{partial_path(path)} is missing; pass force=True to start over")
+
+
+def _expect_no_more(texts: Iterator[str], journal: Journal, path: Path) -> None:
+    """Raises DataError if there are texts after those of a complete file."""
+    if next(texts, None) is not None:
+        raise DataError(
+            f"{path} is finished with {journal.rows:,} rows, but there are more texts now; "
+            "pass force=True to start over"
+        )
 
 
 @contextmanager

@@ -118,7 +118,7 @@ class ClassifyTask(Task):
     cutmix: NonNegative = 0.0  # spliced texts per text, labelled by the same teacher
 
     title = "A text classifier"
-    summary = "labels: a .csv, .tsv, .jsonl or .parquet with text and label"
+    summary = "labels: a .csv, .tsv, .jsonl, .parquet or .xlsx with text and label"
     measures = "accuracy, macro-F1; TF-IDF and logistic regression on the same training split"
     usage = ("qkv evaluate {0} test.csv",)
     columns = ("text", "label")
