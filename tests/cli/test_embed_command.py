@@ -11,7 +11,7 @@ import pytest
 from tests.kernels.native import needs_int8
 
 from qkv.bundle import Bundle
-from qkv.cli.progress import TextProgress, count_texts
+from qkv.cli.progress import TextProgress, count_lines
 from qkv.engine.engine import Engine
 from qkv.model import (
     Embedding,
@@ -172,7 +172,8 @@ MISTAKES = {
     ("a", "--resume"): "--resume and --force are for a file; name it with -o",
     ("a", "--force"): "--resume and --force are for a file; name it with -o",
     ("a", "-o", "a.npy", "--json"): "-o and --json exclude each other",
-    ("a", "-o", "a.csv"): "a.csv must end in .npy or .parquet",
+    ("a", "-o", "a.txt"): "a.txt must end in .npy, .parquet, .csv, .tsv, .tab, .jsonl or .xlsx",
+    ("a", "-o", "a.csv", "--resume"): "a.csv cannot be resumed; only .npy and .parquet can",
     ("a", "-o", "nowhere/a.npy"): "there is no folder nowhere",
     ("a", "-o", "a.npy", "--resume", "--force"): "--resume and --force exclude each other",
     ("a", "--file", "b.txt"): "texts as arguments and --file exclude each other",
@@ -244,6 +245,5 @@ def test_the_pace_is_told_on_plain_lines_only_now_and_then(
 )
 def test_the_lines_of_a_file_are_known_before(tmp_path: Path, content: bytes, lines: int) -> None:
     (tmp_path / "a.txt").write_bytes(content)
-    assert count_texts(None, tmp_path / "a.txt") == lines
-    assert count_texts(["a", "b"], None) == 2
-    assert count_texts(None, None) is None
+    assert count_lines(tmp_path / "a.txt") == lines
+    assert count_lines(tmp_path) is None

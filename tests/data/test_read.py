@@ -222,7 +222,7 @@ MALFORMED = {
         "".join(f"{i % 2}\tsentence {i}\n" for i in range(11)),
         "2 different texts have 11 different labels; if the label comes first, pass text=2",
     ),
-    "not a table": ("a.xlsx", "PK", "needs .csv, .tsv, .jsonl or .parquet"),
+    "not a table": ("a.ods", "PK", "needs .csv, .tsv, .tab, .jsonl, .parquet or .xlsx; save its"),
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.options import File, ModelPath, Threads, load_engine
+from qkv.cli.options import File, ModelPath, TextColumn, Threads, load_engine
 from qkv.cli.progress import CLEAR_LINE, print_stderr
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ LINE_WIDTH = 80  # columns
 def check(
     model: ModelPath,
     file: File = None,
+    text: TextColumn = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Only a few short texts, as train and import do.")
     ] = False,
@@ -42,12 +43,12 @@ def check(
     from json import dumps
 
     from qkv.checks import MAX_TEXTS
-    from qkv.cli.options import read_texts
+    from qkv.cli.options import read_records
     from qkv.errors import UsageError
 
     inputs: Iterator[str] = iter(())
     if file is not None:
-        inputs = read_texts(None, file)
+        inputs = read_records(None, file, text).texts()
     texts = list(islice(inputs, MAX_TEXTS))
     if file is not None and not any(texts):
         raise UsageError(f"{file} holds no text to check with")

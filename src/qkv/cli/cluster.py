@@ -32,7 +32,7 @@ def cluster(
     file: Annotated[
         Path,
         typer.Argument(
-            help="One text per line, or a .csv, .tsv, .jsonl or .parquet.", show_default=False
+            help="One text per line, or a table such as a .csv or .xlsx.", show_default=False
         ),
     ],
     k: Annotated[

@@ -1,35 +1,44 @@
 """`qkv embed`: a vector for each text."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from qkv.cli.options import (
+    AsText,
     BatchTokens,
     Compile,
     File,
+    Force,
     Int8,
     Json,
     LongTexts,
     ModelPath,
+    TextColumn,
     Texts,
     Threads,
     check_long,
+    join_or,
     load_engine,
-    read_texts,
+    note_renamed,
+    open_output,
+    read_records,
     shorten,
     warn_long,
 )
-from qkv.cli.progress import TextProgress, count_texts, print_stderr
+from qkv.cli.progress import TextProgress, print_stderr
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from qkv.data import Records
     from qkv.engine.embed import Embedder
+
+RESUMABLE = (".npy", ".parquet")  # formats to which rows can be added after an interruption
 
 FIRST_NUMBERS = 4  # of a vector that is printed
 
@@ -38,9 +47,14 @@ def embed(
     model: ModelPath,
     texts: Texts = None,
     file: File = None,
+    text: TextColumn = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="A .npy file, or a .parquet file with the texts."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="A .npy file, or a table with all columns: .parquet, .jsonl, .csv, .tsv, .xlsx.",
+        ),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Do not normalize to length 1.")] = False,
     long: LongTexts = "error",
@@ -48,7 +62,8 @@ def embed(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue a file that was interrupted.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: Force = False,
+    as_text: AsText = False,
     json: Json = False,
     int8: Int8 = False,
     compile_: Compile = False,
@@ -56,13 +71,15 @@ def embed(
 ) -> None:
     """Compute a vector for each text.
 
-    Vectors have length 1, so that the dot product of two is their cosine.
+    Vectors have length 1, so that the dot product of two is their cosine. Of a table, the texts of
+    one column are embedded; a .npy has a row for each, a table all columns and the vector.
 
     \b
     Examples:
       qkv embed runs/vectors "a dog runs" "a cat sleeps"
       qkv embed runs/vectors --file sentences.txt -o sentences.npy
       qkv embed runs/vectors --file sentences.txt -o sentences.npy --resume
+      qkv embed runs/vectors --file products.csv --text name -o products.parquet
       cat sentences.txt | qkv embed runs/vectors --json --long truncate
     """
     from qkv.bundle import fingerprint
@@ -70,24 +87,28 @@ def embed(
 
     long_mode = check_long(long)
     _check_output(output, resume, force, json)
-    inputs = read_texts(texts, file)
+    records = read_records(texts, file, text, as_text)
     engine = load_engine(model, int8, threads, compile_)
     settings: dict[str, Any] = {"raw": raw, "long": long_mode, "batch_tokens": batch_tokens}
     embedder = Embedder(engine.optimized, engine.tokenizer, **settings)
     remark = pooling_note(engine.model)
     if remark:
         print_stderr(f"note: {remark}")
-    progress = TextProgress(count_texts(texts, file))
+    progress = TextProgress(records.count)
     if output is None:
-        _print_vectors(embedder, inputs, json, progress)
+        _print_vectors(embedder, records.texts(), json, progress)
+        return
+    if output.suffix.lower() not in RESUMABLE:
+        _write_table(embedder, records, output, progress)
         return
     # A run is resumed only with the same model and settings.
     options = {"model": fingerprint(model), **settings, "int8": int8}
-    _save_vectors(embedder, inputs, output, options, resume, force, progress)
+    _save_vectors(embedder, records, output, options, resume, force, progress)
 
 
 def _check_output(output: Path | None, resume: bool, force: bool, json: bool) -> None:
     """Raise an error about the output file before the model is loaded."""
+    from qkv.data import TABLE_SUFFIXES, check_table_path
     from qkv.engine.embed import check_vector_path
 
     if output is None:
@@ -96,12 +117,21 @@ def _check_output(output: Path | None, resume: bool, force: bool, json: bool) ->
         return
     if json:
         raise UsageError("-o and --json exclude each other; give one of them")
-    check_vector_path(output, resume=resume, force=force)
+    if output.suffix.lower() in RESUMABLE:
+        check_vector_path(output, resume=resume, force=force)
+        return
+    if output.suffix.lower() not in TABLE_SUFFIXES:
+        suffixes = list(dict.fromkeys((*RESUMABLE, *TABLE_SUFFIXES)))
+        raise UsageError(f"{output} must end in {join_or(suffixes)}")
+    if resume:
+        raise UsageError(f"{output} cannot be resumed; only {' and '.join(RESUMABLE)} can")
+    check_table_path(output, force)
 
 
-def _print_vectors(
-    embedder: "Embedder", texts: Iterable[str], json: bool, progress: "TextProgress"
-) -> None:
+def _vectors(
+    embedder: "Embedder", texts: Iterable[str], progress: "TextProgress"
+) -> Iterator[tuple[str, "NDArray[np.float32]"]]:
+    """Each text with its vector, with progress; at the end a note about long texts."""
     from qkv.engine.embed import text_batches
 
     done = 0
@@ -110,11 +140,7 @@ def _print_vectors(
     for batch in text_batches(texts):
         result = embedder(batch, done + 1)
         progress.end()
-        for text, vector in zip(batch, result.vectors, strict=True):
-            if json:
-                typer.echo(_json_line(text, vector))
-            else:
-                typer.echo(_text_line(text, vector))
+        yield from zip(batch, result.vectors, strict=True)
         done += len(batch)
         long_texts += result.long_texts
         progress(done)
@@ -122,12 +148,32 @@ def _print_vectors(
     warn_long(long_texts, done, embedder.long)
 
 
+def _print_vectors(
+    embedder: "Embedder", texts: Iterable[str], json: bool, progress: "TextProgress"
+) -> None:
+    for text, vector in _vectors(embedder, texts, progress):
+        if json:
+            typer.echo(_json_line(text, vector))
+        else:
+            typer.echo(_text_line(text, vector))
+
+
+def _write_table(
+    embedder: "Embedder", records: "Records", output: Path, progress: "TextProgress"
+) -> None:
+    from qkv.data import Column
+
+    with open_output(output, records, [Column("vector")], blank_texts=True) as table:
+        for _, vector in _vectors(embedder, table.texts(), progress):
+            table.add({"vector": vector})
+
+
 def _json_line(text: str, vector: "NDArray[np.float32]") -> str:
     from json import dumps
 
-    # str of a float32 has the fewest digits that give the same float32; float() of it would have 17
-    numbers = [float(str(number)) for number in vector]
-    return dumps({"text": text, "vector": numbers}, ensure_ascii=False)
+    from qkv.data import json_value
+
+    return dumps({"text": text, "vector": json_value(vector)}, ensure_ascii=False)
 
 
 def _text_line(text: str, vector: "NDArray[np.float32]") -> str:
@@ -139,18 +185,22 @@ def _text_line(text: str, vector: "NDArray[np.float32]") -> str:
 
 def _save_vectors(
     embedder: "Embedder",
-    texts: Iterable[str],
+    records: "Records",
     output: Path,
     options: dict[str, Any],
     resume: bool,
     force: bool,
     progress: "TextProgress",
 ) -> None:
+    from qkv.data import Column, add_columns
     from qkv.engine.embed import embed_to_file
 
+    _, renamed = add_columns(records.columns, [Column("vector")])
+    if output.suffix.lower() == ".parquet":
+        note_renamed(renamed)
     try:
         result = embed_to_file(
-            embedder, texts, output, options, resume=resume, force=force, progress=progress
+            embedder, records, output, options, resume=resume, force=force, progress=progress
         )
     except BaseException:
         if progress.done:

@@ -7,7 +7,16 @@ import typer
 
 from qkv.cli.options import Threads, choose_threads
 from qkv.cli.progress import print_stderr
-from qkv.cli.train_args import Device, Label, Score, Source, Target, Text, flags_in_errors
+from qkv.cli.train_args import (
+    Device,
+    Label,
+    Score,
+    SkipBad,
+    Source,
+    Target,
+    Text,
+    flags_in_errors,
+)
 
 if TYPE_CHECKING:
     from qkv.training.tasks import EvalResult
@@ -23,6 +32,7 @@ def evaluate(
     source: Source = None,
     target: Target = None,
     score: Score = None,
+    skip_bad: SkipBad = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     threads: Threads = None,
     device: Device = "auto",
@@ -48,7 +58,7 @@ def evaluate(
     choose_threads(threads)
     columns = {"text": text, "label": label, "source": source, "target": target, "score": score}
     with flags_in_errors():
-        result = _evaluate(model, data or [], columns, device)
+        result = _evaluate(model, data or [], columns, skip_bad, device)
     for remark in result.remarks:
         print_stderr(f"note: {remark}")
     if not json:
@@ -63,7 +73,7 @@ def evaluate(
 
 
 def _evaluate(
-    path: Path, files: list[Path], columns: dict[str, str | None], device: str
+    path: Path, files: list[Path], columns: dict[str, str | None], skip_bad: bool, device: str
 ) -> "EvalResult":
     from qkv.bundle import Bundle
     from qkv.errors import UsageError
@@ -86,6 +96,7 @@ def _evaluate(
         source=columns["source"],
         target=columns["target"],
         score=columns["score"],
+        skip_bad=skip_bad,
     )
     check_columns(task, data)
     recipe = None

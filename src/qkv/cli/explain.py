@@ -11,11 +11,13 @@ import typer
 
 from qkv.cli.options import (
     EXAMPLES,
+    AsText,
     Threads,
     choose_threads,
     complete_from,
     join_or,
     mutually_exclusive,
+    refuse_file_names,
 )
 from qkv.errors import UsageError, WorksheetError
 
@@ -113,6 +115,7 @@ JsonFormat = Annotated[bool, option("--json", help="Short for --format json.")]
 
 def explain(
     text: Text = None,
+    as_text: AsText = False,
     model: Model = None,
     layer: Layer = None,
     head: Head = None,
@@ -188,6 +191,8 @@ def _explain_model(options: Mapping[str, Any], format: Format | None) -> int:
             raise UsageError(f"{_flag(name)} is for --why; add --why")
     if options["text"] is None:
         raise UsageError('a model needs a text, as in qkv explain "Once upon a time" --model DIR')
+    if not options["as_text"]:
+        refuse_file_names([options["text"]])
     names = [field.name for field in dataclasses.fields(ExplainArgs)]
     args: dict[str, Any] = {name: options.get(name) for name in names}
     args["side"] = options["side"] or ""

@@ -1,29 +1,39 @@
 """`qkv generate`: complete prompts with a language model."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from qkv.cli.flags import flags_of, spell_flags
 from qkv.cli.options import (
+    AsText,
     Compile,
     File,
+    Force,
     Int8,
     Json,
     ModelPath,
+    TableFile,
+    TextColumn,
     Texts,
     Threads,
+    check_output,
     complete_from,
     load_engine,
-    read_texts,
+    mutually_exclusive,
+    open_output,
+    read_records,
 )
-from qkv.cli.progress import print_stderr
+from qkv.cli.progress import TextProgress, print_stderr
 from qkv.errors import QkvError, UsageError
 
 if TYPE_CHECKING:
+    from qkv.data import Records, TableOutput
     from qkv.engine import Engine
     from qkv.engine.generate import (
         Completion,
@@ -73,6 +83,8 @@ def generate(
     model: ModelPath,
     texts: Texts = None,
     file: File = None,
+    text: TextColumn = None,
+    output: TableFile = None,
     max_tokens: MaxTokens = None,
     temperature: Temperature = 0.8,
     top_k: TopK = None,
@@ -87,6 +99,8 @@ def generate(
     system: System = None,
     truncate: Truncate = None,
     draft: Draft = None,
+    force: Force = False,
+    as_text: AsText = False,
     json: Json = False,
     int8: Int8 = False,
     compile_: Compile = False,
@@ -97,12 +111,15 @@ def generate(
     The text is printed as it is generated. Several prompts (arguments, lines of a file or of
     standard input) are processed in one batch and printed in their order, with an empty line
     between them. An empty prompt is allowed. Without --seed a random one is chosen and printed.
+    With -o, write every row of a table, with all its columns and a completion; a row without a
+    prompt has none.
 
     \b
     Examples:
       qkv generate runs/book "Once upon a time"
       qkv generate runs/book "Once upon" --temperature 0 --max-tokens 50 --stop "."
       qkv generate runs/book --file prompts.txt --json --seed 7
+      qkv generate runs/book --file prompts.csv --text prompt -o completions.csv
       qkv generate models/chat "Who are you?" --chat --system "Answer in one sentence."
       qkv generate runs/large "Once upon a time" --draft runs/small
     """
@@ -112,8 +129,10 @@ def generate(
 
     if system is not None and not chat:
         raise UsageError("--system is the system prompt of a chat; add --chat")
+    mutually_exclusive({"-o": output, "--logprobs": logprobs})
+    check_output(output, force, json)
     sampling = Sampling.of(temperature, top_k, top_p, min_p, repetition_penalty)
-    prompts: Iterator[Prompt] = (_prompt(text, chat, system) for text in read_texts(texts, file))
+    records = read_records(texts, file, text, as_text)
     engine = load_engine(model, int8, threads, compile_)
     random_seed = None
     if seed is None and temperature != 0:
@@ -126,18 +145,45 @@ def generate(
         "stop": tuple(stop or ()),
         "truncate": truncate,
     }
+    if draft is not None:
+        options["draft"] = _load_drafter(draft, engine)
+
+    as_prompt = partial(_prompt, chat=chat, system=system)
+    if output is not None:
+        _write_table(engine, records, output, as_prompt, n, options, random_seed)
+        return
+    prompts = map(as_prompt, records.texts())
     # Two prompts are enough to know whether there are several; the rest stays unread.
     first_prompts = list(islice(prompts, 2))
     several = len(first_prompts) > 1 or file is not None
     printer = CompletionPrinter(engine.tokenizer, json, logprobs, several, random_seed)
-    prompts = chain(first_prompts, prompts)
-    if draft is not None:
-        options["draft"] = _load_drafter(draft, engine)
-        _generate_one_by_one(engine, prompts, n, options, printer)
-    elif len(first_prompts) == 1 and n == 1:
-        _generate_one_by_one(engine, prompts, n, options, printer)
-    else:
-        _generate_batched(engine, prompts, n, options, printer)
+    one_by_one = len(first_prompts) == 1 and n == 1
+    if _generate(engine, chain(first_prompts, prompts), n, options, printer, one_by_one):
+        raise typer.Exit(2)
+
+
+def _write_table(
+    engine: "Engine",
+    records: "Records",
+    output: Path,
+    as_prompt: Callable[[str], "Prompt"],
+    n: int,
+    options: dict[str, Any],
+    random_seed: int | None,
+) -> None:
+    from qkv.data import Column
+
+    columns = [Column("completion")]
+    if n > 1:
+        columns = [Column(f"completion_{number}") for number in range(1, n + 1)]
+    if random_seed is not None:
+        print_stderr(f"seed {random_seed}")
+    with open_output(output, records, columns) as table:
+        prompts = (as_prompt(text) for text in table.texts() if text.strip())
+        writer = CompletionWriter(table, TextProgress(records.count))
+        has_errors = _generate(engine, prompts, n, options, writer, one_by_one=False)
+    if has_errors:
+        raise typer.Exit(2)
 
 
 def _prompt(text: str, chat: bool, system: str | None) -> "Prompt":
@@ -194,6 +240,20 @@ class CompletionPrinter:
             typer.echo(completion.text)
         sys.stdout.flush()
 
+    def fail(self, result: "CompletionResult") -> None:
+        """Print the error of one prompt of several; raise it if it is the only one."""
+        if not self.several:
+            assert result.error is not None
+            raise result.error
+        message = _error_message(result)
+        if result.sample_index == 0:
+            print_stderr(f"qkv: prompt {result.prompt_index + 1}: {message}")
+        if self.json:
+            self.print_json(result.prompt, {"error": message})
+
+    def end_prompt(self) -> None:
+        """All completions of a prompt are printed."""
+
     def print_json(self, prompt: "Prompt", fields: dict[str, Any]) -> None:
         """One JSON object; with the prompt if there are several."""
         from json import dumps
@@ -217,14 +277,60 @@ class CompletionPrinter:
         self.is_first = False
 
 
+class CompletionWriter:
+    """Writes completions to a table; a prompt that fails has none, and its error is printed."""
+
+    def __init__(self, table: "TableOutput", progress: TextProgress) -> None:
+        self.table = table
+        self.progress = progress
+        self.completions: list[str | None] = []
+        progress(0)
+
+    def stream(self, prompt: "Prompt", completion: "CompletionStream") -> None:
+        self.print(prompt, completion.finish())
+
+    def print(self, prompt: "Prompt", completion: "Completion") -> None:
+        self.completions.append(completion.text)
+
+    def fail(self, result: "CompletionResult") -> None:
+        if result.sample_index == 0:
+            print_stderr(f"qkv: row {self.table.next_row}: {_error_message(result)}")
+        self.completions.append(None)
+
+    def end_prompt(self) -> None:
+        """Write the row; samples after one that failed are missing."""
+        names = self.table.results
+        missing = [None] * (len(names) - len(self.completions))
+        self.table.add(dict(zip(names, [*self.completions, *missing], strict=True)))
+        self.completions = []
+        self.progress(self.table.rows)
+
+
+def _generate(
+    engine: "Engine",
+    prompts: Iterator["Prompt"],
+    n: int,
+    options: dict[str, Any],
+    printer: CompletionPrinter | CompletionWriter,
+    one_by_one: bool,
+) -> bool:
+    """Print all completions; whether there were errors. A draft works for one at a time."""
+    if one_by_one or "draft" in options:
+        return _generate_one_by_one(engine, prompts, n, options, printer)
+    return _generate_batched(engine, prompts, n, options, printer)
+
+
 def _generate_one_by_one(
     engine: "Engine",
     prompts: Iterator["Prompt"],
     n: int,
     options: dict[str, Any],
-    printer: CompletionPrinter,
-) -> None:
-    """Stream one completion after the other; with a draft, print its acceptance rate at the end."""
+    printer: CompletionPrinter | CompletionWriter,
+) -> bool:
+    """Stream one completion after the other; whether there were errors.
+
+    With a draft, its acceptance rate is printed at the end.
+    """
     from qkv.engine.generate import Acceptance, CompletionResult
 
     total = Acceptance()
@@ -235,19 +341,17 @@ def _generate_one_by_one(
                 completion = engine.generate(prompt, sample_index=sample_index, **options)
                 printer.stream(prompt, completion)
             except QkvError as error:
-                _print_error(
-                    CompletionResult(prompt_index, sample_index, prompt, None, error), printer
-                )
+                printer.fail(CompletionResult(prompt_index, sample_index, prompt, None, error))
                 has_errors = True
                 break
             total.drafted += completion.acceptance.drafted
             total.accepted += completion.acceptance.accepted
+        printer.end_prompt()
     if options.get("draft") is not None:
         print_stderr(
             f"draft: {total.accepted:,} of {total.drafted:,} tokens accepted, {total.rate:.0%}"
         )
-    if has_errors:
-        raise typer.Exit(2)
+    return has_errors
 
 
 def _generate_batched(
@@ -255,9 +359,12 @@ def _generate_batched(
     prompts: Iterator["Prompt"],
     n: int,
     options: dict[str, Any],
-    printer: CompletionPrinter,
-) -> None:
-    """Print completions in the order of their prompts; one that fails does not stop the others."""
+    printer: CompletionPrinter | CompletionWriter,
+) -> bool:
+    """Print completions in the order of their prompts; whether there were errors.
+
+    A prompt that fails does not stop the others.
+    """
     from qkv.engine.generate import generate_each
     from qkv.model import Decoder
 
@@ -271,7 +378,10 @@ def _generate_batched(
         while next_key in waiting:
             next_result = waiting.pop(next_key)
             if next_result.completion is None:
-                _print_error(next_result, printer)
+                if not isinstance(next_result.error, QkvError):
+                    assert next_result.error is not None
+                    raise next_result.error  # a bug
+                printer.fail(next_result)
                 has_errors = True
             else:
                 printer.print(next_result.prompt, next_result.completion)
@@ -279,20 +389,13 @@ def _generate_batched(
             next_key = (prompt_index, sample_index + 1)
             if sample_index + 1 == n:
                 next_key = (prompt_index + 1, 0)
-    if has_errors:
-        raise typer.Exit(2)
+                printer.end_prompt()
+    return has_errors
 
 
-def _print_error(result: "CompletionResult", printer: CompletionPrinter) -> None:
-    """Print the error of one prompt of several; raise it if it is the only one, or a bug."""
-    assert result.error is not None
-    if not isinstance(result.error, QkvError) or not printer.several:
-        raise result.error
-    message = spell_flags(" ".join(str(result.error).split()), flags_of(generate))
-    if result.sample_index == 0:
-        print_stderr(f"qkv: prompt {result.prompt_index + 1}: {message}")
-    if printer.json:
-        printer.print_json(result.prompt, {"error": message})
+def _error_message(result: "CompletionResult") -> str:
+    """The error of one prompt on one line, with flags."""
+    return spell_flags(" ".join(str(result.error).split()), flags_of(generate))
 
 
 def _load_drafter(name: str, engine: "Engine") -> "Drafter":

@@ -1,13 +1,15 @@
 """`qkv inspect`: the card of a model, and statistics of its attention heads."""
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qkv.cli.options import Threads, choose_threads, read_texts
+from qkv.cli.options import AsText, TextColumn, Threads, choose_threads, read_records
 from qkv.errors import UsageError
+
+if TYPE_CHECKING:
+    from qkv.data import Records
 
 
 def inspect(
@@ -22,8 +24,11 @@ def inspect(
         bool, typer.Option("--heads", help="What each attention head attends to, and its effect.")
     ] = False,
     file: Annotated[
-        Path | None, typer.Option("--file", help="With --heads: a file with one text per line.")
+        Path | None,
+        typer.Option("--file", help="With --heads: a table, or a file with one text per line."),
     ] = None,
+    text: TextColumn = None,
+    as_text: AsText = False,
     json: Annotated[
         bool,
         typer.Option("--json", help="One JSON object; with --heads one for each head."),
@@ -47,7 +52,7 @@ def inspect(
     """
     choose_threads(threads)
     if heads:
-        _print_heads(model, texts, file, json)
+        _print_heads(model, _read_sample(texts, file, text, as_text), json)
     elif texts or file:
         raise UsageError("texts are only used to measure attention heads; add --heads")
     else:
@@ -78,23 +83,31 @@ def _print_card(model: Path, json: bool) -> None:
     print_rows(rows)
 
 
-def _print_heads(model: Path, texts: list[str] | None, file: Path | None, json: bool) -> None:
+def _read_sample(
+    texts: list[str] | None, file: Path | None, text: str | None, as_text: bool
+) -> "Records | None":
+    """The texts to measure on; None for the built-in ones."""
+    if texts or file or text is not None:
+        return read_records(texts, file, text, as_text)
+    return None
+
+
+def _print_heads(model: Path, records: "Records | None", json: bool) -> None:
     from json import dumps
 
-    from qkv.cli.progress import TextProgress, count_texts, print_stderr
+    from qkv.cli.progress import TextProgress, print_stderr
+    from qkv.data import text_records
     from qkv.engine import Engine
     from qkv.interpret.head_stats import SAMPLE_TEXTS, head_table, measure_heads
     from qkv.model import TextVector
 
     engine = Engine.load(model)
-    sentences: Iterable[str] = SAMPLE_TEXTS
-    if texts or file:
-        sentences = read_texts(texts, file)
-    else:
+    if records is None:
         count = len(SAMPLE_TEXTS)
         print_stderr(f"measured on {count} built-in English sentences; your own may show more")
-    progress = TextProgress(count_texts(texts, file) or len(SAMPLE_TEXTS))
-    reports = measure_heads(engine, sentences, progress=progress)
+        records = text_records(SAMPLE_TEXTS, count)
+    progress = TextProgress(records.count)
+    reports = measure_heads(engine, records.texts(), progress=progress)
     progress.end()
     if json:
         for report in reports:

@@ -6,16 +6,18 @@ import and shell completion has to be instant; a test compares the two.
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qkv.cli.flags import spell_flags
-from qkv.cli.progress import print_stderr
-from qkv.errors import UsageError, unknown
+from qkv.cli.progress import count_lines, print_stderr
+from qkv.errors import DataError, UsageError, unknown
 
 if TYPE_CHECKING:
+    from qkv.data import Column, Records, TableOutput
     from qkv.engine import Engine
     from qkv.engine.embed import LongTextPolicy
 
@@ -104,7 +106,30 @@ Texts = Annotated[
     typer.Argument(help="Texts; without any, lines of standard input.", show_default=False),
 ]
 
-File = Annotated[Path | None, typer.Option("--file", help="A file with one text per line.")]
+File = Annotated[
+    Path | None,
+    typer.Option("--file", help="A table (.csv, .xlsx, …), or a file with one text per line."),
+]
+
+TextColumn = Annotated[
+    str | None,
+    typer.Option("--text", help="Column of a table's texts, by name or number from 1."),
+]
+
+AsText = Annotated[
+    bool, typer.Option("--as-text", help="Arguments are texts, even if files have these names.")
+]
+
+TableFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Write a table with all columns: .csv, .tsv, .jsonl, .parquet or .xlsx.",
+    ),
+]
+
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
 
@@ -166,22 +191,112 @@ def mutually_exclusive(options: Mapping[str, object]) -> None:
         raise UsageError(f"{' and '.join(names)} exclude each other; give one of them")
 
 
-def read_texts(texts: Sequence[str] | None, file: Path | None) -> Iterator[str]:
-    """The texts one by one, since a file may be larger than memory.
+def read_records(
+    texts: Sequence[str] | None,
+    file: Path | None,
+    text: str | None = None,
+    as_text: bool = False,
+    role: str = "text",
+) -> "Records":
+    """The rows one by one, since a file may be larger than memory.
 
-    They come from the arguments, from the lines of a file, or else from standard input.
+    They come from the arguments, from a table or the lines of a file, or else from standard input.
+    text: the column of a table. as_text: an argument may be the name of a file. role: what the
+    column of a table is for, which decides the titles that are known.
     """
-    from qkv.data import decode_lines, strip_newline, text_lines
+    from qkv.data import decode_lines, is_table, open_table, strip_newline, text_records
 
     mutually_exclusive({"texts as arguments": texts, "--file": file})
+    if file is not None and is_table(file):
+        try:
+            records = open_table(file, text, role)
+        except DataError as error:
+            raise DataError(spell_flags(str(error), {role: "--text"})) from None
+        for remark in records.remarks:
+            print_stderr(f"note: {remark}")
+        return records
+    if text is not None:
+        raise UsageError(f"--text {text} is a column of a table; name the table with --file")
     if texts:
-        return iter(texts)
+        if not as_text:
+            refuse_file_names(texts, "--file")
+        return text_records(texts, len(texts))
     if file is not None:
-        return _warn_if_empty(text_lines(file), str(file))
+        return text_records(_warn_if_empty(_plain_lines(file), str(file)), count_lines(file))
     if sys.stdin.isatty():
         raise UsageError("give texts as arguments, with --file, or on standard input")
     stdin_lines = decode_lines(sys.stdin.buffer, "standard input")
-    return _warn_if_empty((strip_newline(line) for line in stdin_lines), "standard input")
+    lines = (strip_newline(line) for line in stdin_lines)
+    return text_records(_warn_if_empty(lines, "standard input"))
+
+
+def refuse_file_names(texts: Sequence[str], option: str | None = None) -> None:
+    """Raise a UsageError if a text is the name of a file, which would be answered as a text.
+
+    option: the one that takes a file instead, if the command has one.
+    """
+    for text in texts:
+        if not _is_file_name(text):
+            continue
+        remedy = "pass --as-text if its name is the text"
+        if option is not None:
+            remedy = f"to read it, pass {option} {text}; if its name is the text, add --as-text"
+        raise UsageError(f"{text} is a file, not a text; {remedy}")
+
+
+def _is_file_name(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a zero byte
+        return False
+
+
+def _plain_lines(file: Path) -> Iterator[str]:
+    """The lines of a text file; a format that has to be converted first is refused."""
+    from qkv.data import CONVERSION_HINTS, text_lines
+
+    suffix = file.suffix.lower()
+    if suffix != ".txt" and suffix in CONVERSION_HINTS and file.exists():
+        raise UsageError(f"cannot read {file}; {CONVERSION_HINTS[suffix]}")
+    return text_lines(file)
+
+
+def check_output(output: Path | None, force: bool, json: bool) -> None:
+    """Raise an error about the table to write before the model is loaded."""
+    from qkv.data import check_table_path
+
+    if output is None:
+        if force:
+            raise UsageError("--force is for a file; name it with -o")
+        return
+    mutually_exclusive({"-o": output, "--json": json})
+    check_table_path(output, force)
+
+
+@contextmanager
+def open_output(
+    output: Path,
+    records: "Records",
+    results: Sequence["Column"],
+    blank_texts: bool = False,
+) -> Iterator["TableOutput"]:
+    """The table to write, with notes about its columns, rows without a text, and its size."""
+    from qkv.data import table_output
+
+    with table_output(output, records, results, blank_texts=blank_texts) as table:
+        note_renamed(table.renamed)
+        yield table
+    if table.blank_rows:
+        names = " and ".join(column.name for column in results[:2])
+        rows = "1 row has" if table.blank_rows == 1 else f"{table.blank_rows:,} rows have"
+        print_stderr(f"note: {rows} no text; {names} left empty")
+    print_stderr(f"wrote {table.rows:,} rows to {output}")
+
+
+def note_renamed(renamed: Mapping[str, str]) -> None:
+    """Print which columns of a table have another name, because theirs was taken."""
+    for name, other in renamed.items():
+        print_stderr(f'note: there is a column "{name}" already; the new one is "{other}"')
 
 
 def _warn_if_empty(texts: Iterator[str], source: str) -> Iterator[str]:

@@ -6,7 +6,6 @@ On a terminal one line is overwritten; elsewhere (a log file, a pipe) plain line
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -188,11 +187,9 @@ class TextProgress:
             sys.stderr.write(CLEAR_LINE)
 
 
-def count_texts(texts: Sequence[str] | None, file: Path | None) -> int | None:
-    """How many texts a command will read; None if that cannot be counted in advance."""
-    if texts:
-        return len(texts)
-    if file is None or not file.is_file():  # a pipe can be read only once
+def count_lines(file: Path) -> int | None:
+    """The number of lines of a text file; None if that cannot be counted in advance."""
+    if not file.is_file():  # a pipe can be read only once
         return None
     lines = 0
     last = b"\n"

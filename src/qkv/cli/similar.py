@@ -4,7 +4,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.options import Compile, Int8, Json, ModelPath, Threads, load_engine
+from qkv.cli.options import (
+    AsText,
+    Compile,
+    Int8,
+    Json,
+    ModelPath,
+    Threads,
+    load_engine,
+    refuse_file_names,
+)
 
 if TYPE_CHECKING:
     from qkv.interpret.attribution import SimilarityAttribution
@@ -25,6 +34,7 @@ def similar(
             show_default=False,
         ),
     ] = None,
+    as_text: AsText = False,
     json: Json = False,
     int8: Int8 = False,
     compile_: Compile = False,
@@ -48,6 +58,8 @@ def similar(
     from qkv.interpret.attribution import why_similar
     from qkv.model import Encoder
 
+    if not as_text:
+        refuse_file_names([a, b])
     engine = load_engine(model, int8, threads, compile_)
     attribution = why_similar(engine.require(Encoder), engine.tokenizer, a, b)
     if json:

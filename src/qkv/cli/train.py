@@ -28,7 +28,7 @@ def train(
     \b
     language    the next token: text files or folders
     masked      masked tokens, for encoders: text files or folders
-    classify    labels: a .csv, .tsv, .jsonl or .parquet with text and label
+    classify    labels: a .csv, .tsv, .jsonl, .parquet or .xlsx with text and label
     translate   pairs: a table with source and target, or two parallel files
     embed       vectors: texts with labels, pairs, scored pairs, or texts alone
 

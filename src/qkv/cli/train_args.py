@@ -55,6 +55,9 @@ Label = Annotated[str | None, option(help="Column of the labels.")]
 Source = Annotated[str | None, option(help="Column of the sources; or, without files, their file.")]
 Target = Annotated[str | None, option(help="Column of the targets; or, without files, their file.")]
 Score = Annotated[str | None, option(help="Column of the similarity score of a pair.")]
+SkipBad = Annotated[
+    bool, option("--skip-bad", help="Leave out rows that cannot be used, and list them.")
+]
 Validation = Annotated[
     list[Path] | None,
     option(help="Files to validate with, instead of a part of the data; repeatable."),
@@ -110,6 +113,7 @@ def _shared(
     source: Source = None,
     target: Target = None,
     score: Score = None,
+    skip_bad: SkipBad = False,
     validation: Validation = None,
     tokenizer: Tokenizer = None,
     vocabulary: Vocabulary = None,
@@ -162,7 +166,12 @@ def train_keywords(options: Options) -> dict[str, Any]:
 
 
 # Python arguments whose flag is not their own name.
-FLAGS = {"from_": "--from", "context_length": "--context", "vocab_size": "--vocabulary"}
+FLAGS = {
+    "from_": "--from",
+    "context_length": "--context",
+    "skip_bad": "--skip-bad",
+    "vocab_size": "--vocabulary",
+}
 SAME_NAME = (
     "batch|epochs|freeze|label|minutes|optimizer|preset|resume|score|size|source|steps|target|text"
     "|tokenizer|tokens|validation"

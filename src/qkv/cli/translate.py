@@ -2,31 +2,40 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from qkv.cli.options import (
     LONG_TRANSLATIONS,
+    AsText,
     Compile,
     File,
+    Force,
     Int8,
     Json,
     ModelPath,
+    TableFile,
+    TextColumn,
     Texts,
     Threads,
+    check_output,
     complete_from,
     join_or,
     load_engine,
-    read_texts,
+    open_output,
+    read_records,
 )
 from qkv.cli.progress import print_stderr
 from qkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from qkv.engine.translate import Link, Long, Translation
+    from qkv.data import Records
+    from qkv.engine import Engine
+    from qkv.engine.translate import Link, Translation
 
 DEFAULT_BEAMS = 4
 
@@ -41,6 +50,8 @@ def translate(
     model: ModelPath,
     texts: Texts = None,
     file: File = None,
+    text: TextColumn = None,
+    output: TableFile = None,
     beams: Annotated[
         int | None, typer.Option(min=1, show_default="4", help="Beam width; 1 is greedy.")
     ] = None,
@@ -64,6 +75,8 @@ def translate(
             show_default="last but one", help="Decoder layer for --alignment, counted from 0."
         ),
     ] = None,
+    force: Force = False,
+    as_text: AsText = False,
     json: Json = False,
     int8: Int8 = False,
     compile_: Compile = False,
@@ -71,42 +84,80 @@ def translate(
 ) -> None:
     """Translate texts: one line for each, in their order.
 
-    An empty text has an empty translation. Line breaks inside a text stay where they are.
+    An empty text has an empty translation. Line breaks inside a text stay where they are. With -o,
+    write every row of a table, with all its columns, a translation and its score.
 
     \b
     Examples:
       qkv translate runs/en-de "the meeting is on May 2"
       qkv translate runs/en-de --best 3 --alignment "the meeting is on May 2"
       qkv translate runs/en-de --file letters.txt --beams 1 > briefe.txt
+      qkv translate runs/en-de --file products.xlsx --text name -o produkte.xlsx
       qkv translate runs/en-de --long sentences --json < book.txt
     """
-    from json import dumps
-
     if layer is not None and not alignment:
         raise UsageError(f"--layer {layer} is the layer of the alignment; add --alignment")
-    inputs = read_texts(texts, file)
+    check_output(output, force, json)
+    records = read_records(texts, file, text, as_text, role="source")
     engine = load_engine(model, int8, threads, compile_)
     if beams is None:
         beams = max(DEFAULT_BEAMS, best)
+
+    options = {
+        "beams": beams,
+        "best": best,
+        "length_penalty": length_penalty,
+        "long": long,
+        "alignment": alignment,
+        "layer": layer,
+    }
+    if output is not None:
+        _write_table(engine, records, output, options)
+    else:
+        _print_translations(_translations(engine, records.texts(), options), json, best)
+
+
+def _translations(
+    engine: "Engine", texts: Iterable[str], options: Mapping[str, Any]
+) -> Iterator["Translation"]:
+    """The translation of each text, with progress and notes."""
     progress = TranslationProgress()
-    for batch in _growing_batches(inputs):
+    for batch in _growing_batches(texts):
         progress.show()
-        for translation in engine.translate(
-            batch,
-            beams=beams,
-            best=best,
-            length_penalty=length_penalty,
-            long=cast("Long", long),
-            alignment=alignment,
-            layer=layer,
-        ):
+        for translation in engine.translate(batch, **options):
             progress.add(translation)
-            if json:
-                typer.echo(dumps(_json_fields(translation, best), ensure_ascii=False))
-            else:
-                typer.echo(_text_lines(translation, best))
+            yield translation
         sys.stdout.flush()
     progress.end()
+
+
+def _print_translations(translations: Iterable["Translation"], json: bool, best: int) -> None:
+    from json import dumps
+
+    for translation in translations:
+        if json:
+            typer.echo(dumps(_json_fields(translation, best), ensure_ascii=False))
+        else:
+            typer.echo(_text_lines(translation, best))
+
+
+def _write_table(
+    engine: "Engine", records: "Records", output: Path, options: Mapping[str, Any]
+) -> None:
+    from qkv.data import Column
+
+    best = options["best"]
+    columns = [Column("translation"), Column("score", "number")]
+    if best > 1:
+        columns.append(Column("alternatives"))
+    if options["alignment"]:
+        columns.append(Column("alignment"))
+    with open_output(output, records, columns) as table:
+        for translation in _translations(engine, table.texts(), options):
+            if translation.source.strip():
+                fields = _json_fields(translation, best)
+                fields["translation"] = translation.text
+                table.add({column.name: fields[column.name] for column in columns})
 
 
 class TranslationProgress:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from qkv.data.files import WRITABLE_TABLES, join_or
+from qkv.data.files import join_or
 from qkv.data.read import LabelledText, Pair
 from qkv.data.synthetic import reviews
 from qkv.errors import DataError, unknown
@@ -194,7 +194,7 @@ def write_built_in(name: str, path: Path) -> int:
 def check_output_path(name: str, path: Path) -> None:
     """Raise if the corpus cannot be written to this path, before any work is done."""
     _check_name(name)
-    suffixes: tuple[str, ...] = WRITABLE_TABLES
+    suffixes: tuple[str, ...] = (".csv", ".tsv", ".jsonl")
     if name == "language":
         suffixes = (".txt", ".jsonl")
     if path.suffix.lower() not in suffixes:

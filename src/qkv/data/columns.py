@@ -21,7 +21,7 @@ from qkv.errors import DataError, unknown
 TITLES: dict[str, tuple[str, ...]] = {  # in order of preference
     "text": (
         "text", "sentence", "review", "content", "comment", "message", "document", "tweet",
-        "question", "query", "utterance", "phrase", "title",
+        "question", "query", "utterance", "phrase", "title", "prompt",
     ),
     "label": ("label", "category", "class", "intent", "sentiment", "target", "rating", "topic"),
     "source": ("source", "src", "input"),
@@ -164,6 +164,8 @@ def _titles(role: str, request: ColumnRequest) -> tuple[str, ...]:
     """The known titles of a role's column, given the other roles."""
     if role not in SCORED_TITLES:
         return TITLES[role]
+    if len(request) == 1:  # texts to translate, which need not be called sources
+        return TITLES[role] + LANGUAGES + TITLES["text"]
     if "score" in request:
         return TITLES[role] + SCORED_TITLES[role]
     return TITLES[role] + LANGUAGES

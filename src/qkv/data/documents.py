@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from qkv.data.files import document_lines, find_files, is_table
+from qkv.data.problems import BadRows
 from qkv.data.table import table_rows
 from qkv.errors import DataError
 
@@ -65,6 +66,7 @@ class _CorpusStats:
     sha256: str
     documents: int
     characters: int
+    remarks: tuple[str, ...]
 
 
 class Documents:
@@ -75,21 +77,30 @@ class Documents:
     be decided from all of its lines.
     """
 
-    def __init__(self, paths: Sequence[Path], text: str | None = None) -> None:
-        """Files, folders and glob patterns; `text` is the column of tables, as in `read_texts`."""
+    def __init__(
+        self, paths: Sequence[Path], text: str | None = None, skip_bad: bool | None = None
+    ) -> None:
+        """Files, folders and glob patterns; `text` is the column of tables, as in `read_texts`.
+
+        skip_bad: leave out rows of tables that cannot be used; None: it cannot be asked for.
+        """
         files = find_documents(paths, text)
         stamps = {path: _stamp(path) for path in files}
-        self._read: Callable[[], Iterator[DocumentChunk]] = lambda: _unchanged_chunks(stamps, text)
+        self._skip_bad = skip_bad
+        self._read: Callable[[BadRows], Iterator[DocumentChunk]] = lambda bad_rows: (
+            _unchanged_chunks(stamps, text, bad_rows)
+        )
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> "Documents":
         """Documents that are in memory already."""
         documents = cls.__new__(cls)
-        documents._read = lambda: (DocumentChunk(text, i, True) for i, text in enumerate(texts))
+        documents._skip_bad = None
+        documents._read = lambda _: (DocumentChunk(text, i, True) for i, text in enumerate(texts))
         return documents
 
     def __iter__(self) -> Iterator[DocumentChunk]:
-        return self._read()
+        return self._read(BadRows(self._skip_bad))
 
     @property
     def sha256(self) -> str:
@@ -106,6 +117,11 @@ class Documents:
         """The number of characters in all documents."""
         return self._stats.characters
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """A sentence about the rows that were skipped, if there are any."""
+        return self._stats.remarks
+
     @cached_property
     def _stats(self) -> _CorpusStats:
         """One pass over everything. The length of each document is hashed after its text."""
@@ -113,7 +129,8 @@ class Documents:
         documents = 0
         characters = 0
         size = 0
-        for chunk in self:
+        bad_rows = BadRows(self._skip_bad)
+        for chunk in self._read(bad_rows):
             content = chunk.text.encode("utf-8", "surrogatepass")
             digest.update(content)
             characters += len(chunk.text)
@@ -122,7 +139,8 @@ class Documents:
                 digest.update(size.to_bytes(8, "big"))
                 documents += 1
                 size = 0
-        return _CorpusStats(digest.hexdigest(), documents, characters)
+        remarks = tuple(bad_rows.remarks())
+        return _CorpusStats(digest.hexdigest(), documents, characters, remarks)
 
 
 def find_documents(paths: Sequence[Path], text: str | None) -> list[Path]:
@@ -136,10 +154,13 @@ def find_documents(paths: Sequence[Path], text: str | None) -> list[Path]:
     return files
 
 
-def file_chunks(path: Path, text: str | None, document: int) -> Iterator[DocumentChunk]:
-    """The documents of one file, numbered from `document`."""
+def file_chunks(
+    path: Path, text: str | None, document: int, bad_rows: BadRows | None = None
+) -> Iterator[DocumentChunk]:
+    """The documents of one file, numbered from `document`; `bad_rows` as for `table_rows`."""
     if is_table(path):
-        for number, (_, (row,)) in enumerate(table_rows(path, {"text": text}), start=document):
+        rows = table_rows(path, {"text": text}, bad_rows)
+        for number, (_, (row,)) in enumerate(rows, start=document):
             yield DocumentChunk(row, number, True)
         return
     for chunk in chunk_lines(document_lines(path), document):
@@ -150,16 +171,17 @@ def file_chunks(path: Path, text: str | None, document: int) -> Iterator[Documen
 
 
 def _unchanged_chunks(
-    stamps: dict[Path, tuple[int, int]], text: str | None
+    stamps: dict[Path, tuple[int, int]], text: str | None, bad_rows: BadRows
 ) -> Iterator[DocumentChunk]:
     """The chunks of all files; a DataError if a file has changed since its stamp was taken."""
     count = 0
     for path, stamp in stamps.items():
         _check_stamp(path, stamp)
-        for chunk in file_chunks(path, text, count):
+        for chunk in file_chunks(path, text, count, bad_rows):
             yield chunk
             count += chunk.last
         _check_stamp(path, stamp)
+    bad_rows.check()
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -6,19 +6,19 @@ would no longer match.
 """
 
 import glob
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from qkv.errors import DataError
 from qkv.files import suggest_path
 
-WRITABLE_TABLES = (".csv", ".tsv", ".jsonl")
+DELIMITED_SUFFIXES = (".csv", ".tsv", ".tab")
 
-TABLE_SUFFIXES = (*WRITABLE_TABLES, ".parquet")
+TABLE_SUFFIXES = (*DELIMITED_SUFFIXES, ".jsonl", ".parquet", ".xlsx")
 
 # Formats that are not read, and how to convert them.
 CONVERSION_HINTS = {
-    **dict.fromkeys((".xlsx", ".xls", ".ods"), "save its sheet as .csv"),
+    **dict.fromkeys((".xls", ".ods"), "save its sheet as .xlsx or .csv"),
     ".json": "write one object per line and name it .jsonl",
     ".gz": "unpack it first, with gunzip",
     ".zip": "unpack it first",
@@ -119,7 +119,7 @@ def text_lines(path: Path) -> Iterator[str]:
         yield strip_newline(line)
 
 
-def raw_lines(path: Path) -> Iterator[str]:
+def raw_lines(path: Path) -> Generator[str, None, None]:
     """Each line with the end it has in the file; only a byte order mark is removed."""
     try:
         with path.open("rb") as file:  # bytes are split on \n only, and read line by line

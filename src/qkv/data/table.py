@@ -1,198 +1,260 @@
-"""The rows of a table (.csv, .tsv, .jsonl or .parquet) as tuples of the requested columns.
+"""The rows of a table (.csv, .tsv, .jsonl, .parquet or .xlsx) as tuples of the requested columns.
 
-In a .csv, a field in double quotes may hold commas, line breaks and, doubled, quotes. Many .tsv
-files are written without any quoting, and a sentence that begins with a quotation mark must not
-swallow the rows below it: a line is a row if that gives every row the same number of fields, and
-only otherwise may a quoted field span several lines. So a .csv is streamed, while all lines of a
-.tsv are in memory before its first row is returned. A .jsonl has one JSON object per line; a
-.parquet is read batch by batch with pyarrow, an optional dependency.
+A .jsonl has one JSON object per line. A .parquet is read batch by batch with pyarrow, an .xlsx with
+openpyxl, its first sheet; both packages are optional.
 """
 
-import csv
 import json
-import sys
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, suppress
+import math
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from qkv.data.columns import ColumnRequest, choose_columns, matches_known_titles
+from qkv.data.columns import ColumnRequest, Columns, choose_columns, matches_known_titles
+from qkv.data.delimited import read_delimited
 from qkv.data.files import (
     CONVERSION_HINTS,
+    DELIMITED_SUFFIXES,
     TABLE_SUFFIXES,
     is_table,
     join_or,
     no_such_file,
-    raw_lines,
-    strip_newline,
     text_lines,
 )
+from qkv.data.problems import BadRow, BadRows, row_unit
 from qkv.errors import DataError, unknown
 
-Row = tuple[int, list[str]]
+GRID_SUFFIXES = (*DELIMITED_SUFFIXES, ".xlsx")
 
-CSV_ERRORS = {  # part of the csv module's message → what to tell the user
-    "unexpected end of data": "a quote is opened here and never closed",
-    "expected after": "a closing quote must end its field; write a quote inside a field twice",
-    "new-line character": "a field without quotes holds a carriage return; end lines with \\n",
-}
+NumberedCells = tuple[int, list[Any]]  # line or row number, and all cells of a row
 
-
-def read_delimited(path: Path) -> Iterator[Row]:
-    """Every row that is not blank, with its line number; all have as many fields as the first."""
-    if path.suffix.lower() == ".tsv":
-        yield from _equal_widths(path, _tsv(path))
-        return
-    # Closed explicitly: a traceback keeps the generator, and with it the file, alive otherwise.
-    with closing(_csv(path)) as rows:
-        yield from _equal_widths(path, rows)
+NumberedValues = tuple[
+    int, tuple[str, ...]
+]  # line or row number, and the values in the order of the roles
 
 
-def _equal_widths(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
-    first: Row | None = None
-    for row in rows:
-        first = first or row
-        if len(row[1]) != len(first[1]):
-            raise DataError(_field_count_message(path, *row, *first))
+def read_table(
+    path: Path, request: ColumnRequest, bad_rows: BadRows | None = None
+) -> list[tuple[str, ...]]:
+    """The values of each row, in the order of the roles; none of them is blank."""
+    return [values for _, values in table_rows(path, request, bad_rows)]
+
+
+def table_rows(
+    path: Path, request: ColumnRequest, bad_rows: BadRows | None = None
+) -> Iterator[NumberedValues]:
+    """The rows as a stream, with their numbers; a DataError if there are none.
+
+    Rows that cannot be used are left out and collected in `bad_rows`; without it they are an error
+    after the last row.
+    """
+    check_table(path)
+    collected = BadRows() if bad_rows is None else bad_rows
+    roles = ", ".join(request) if len(request) > 2 else " and ".join(request)
+    empty = True
+    for row in _rows(path, request):
+        if isinstance(row, BadRow):
+            collected.add(path, row)
+            continue
+        number, values = row
+        blank = [role for role, value in zip(request, values, strict=True) if not value.strip()]
+        if blank:
+            collected.add(path, BadRow(number, f"{blank[0]} is empty", f"every row needs {roles}"))
+            continue
         yield row
+        empty = False
+    if bad_rows is None:
+        collected.check()
+    if empty and collected.count:
+        raise collected.error()
+    if empty:
+        raise DataError(f"{path} is empty; it holds no rows")
 
 
-def _csv(path: Path) -> Generator[Row, None, None]:
+def check_table(path: Path) -> None:
+    """Raise a DataError if the name of a file is not that of a table."""
+    if is_table(path):
+        return
+    message = f"cannot read {path} as a table; that needs {join_or(TABLE_SUFFIXES)}"
+    hint = CONVERSION_HINTS.get(path.suffix.lower())
+    if hint is not None:
+        message += f"; {hint}"
+    raise DataError(message)
+
+
+def has_known_header(path: Path, roles: Iterable[str]) -> bool:
+    """Whether the first row of a .csv, .tsv or .xlsx has known titles for all these roles."""
+    if path.suffix.lower() not in GRID_SUFFIXES:
+        return False
+    for row in read_grid(path):
+        if not isinstance(row, BadRow):
+            titles = [cell_text(cell).strip() for cell in row[1]]
+            return matches_known_titles(titles, dict.fromkeys(roles), {})
+    return False
+
+
+def row_location(path: Path, number: int) -> str:
+    """The file and line of a row, for a message; a Parquet file has rows, not lines."""
+    return f"{path} {row_unit(path)} {number}"
+
+
+def _rows(path: Path, request: ColumnRequest) -> Iterator[NumberedValues | BadRow]:
+    match path.suffix.lower():
+        case ".jsonl":
+            return _json_values(path, request)
+        case ".parquet":
+            return _parquet_values(path, request)
+        case _:
+            return _grid_values(path, request)
+
+
+# Tables whose first row may be a header: .csv, .tsv and .xlsx
+
+
+def read_grid(path: Path) -> Iterator[NumberedCells | BadRow]:
+    """All cells of each row that is not blank; all rows have as many as the first."""
+    if path.suffix.lower() == ".xlsx":
+        return read_sheet(path)
+    return read_delimited(path)
+
+
+def grid_columns(path: Path, number: int, cells: Sequence[Any], request: ColumnRequest) -> Columns:
+    """Which columns are requested, by the first row of a file."""
     try:
-        yield from _quoted(raw_lines(path), ",")
-    except _QuoteError as error:
-        reason, line = error.args
-        message = reason
-        for fragment, explanation in CSV_ERRORS.items():
-            if fragment in reason:
-                message = explanation
-                break
-        raise DataError(f"{path} line {line}: {message}") from None
+        return choose_columns([cell_text(cell) for cell in cells], request)
+    except DataError as error:
+        raise DataError(f"{row_location(path, number)}: {error}") from None
 
 
-def _tsv(path: Path) -> list[Row]:
-    lines = list(raw_lines(path))
-    plain: list[Row] = []
-    for number, line in enumerate(map(strip_newline, lines), start=1):
-        if line:
-            width = len(plain[0][1]) if plain else None
-            plain.append((number, _line_cells(line, width)))
-    if _first_uneven(plain):
-        with suppress(_QuoteError):
-            quoted = list(_quoted(lines, "\t"))
-            if _first_uneven(quoted):
-                return plain
-            return quoted
-    return plain
+def _grid_values(path: Path, request: ColumnRequest) -> Iterator[NumberedValues | BadRow]:
+    columns: Columns | None = None
+    for row in read_grid(path):
+        if isinstance(row, BadRow):
+            yield row
+            continue
+        number, cells = row
+        if columns is None:
+            columns = grid_columns(path, number, cells, request)
+            if columns.header:
+                continue
+        yield number, tuple(cell_text(cells[i]) for i in columns.indices)
 
 
-def _line_cells(line: str, width: int | None) -> list[str]:
-    """The fields of one line, without their quotes if they are quoted throughout."""
-    if '"' in line:
-        with suppress(_QuoteError):
-            ((_, cells),) = _quoted([line], "\t")
-            if width in (None, len(cells)):
-                return cells
-    return line.split("\t")
+def read_sheet(path: Path) -> Iterator[NumberedCells | BadRow]:
+    """The rows of the first sheet of an Excel file, as numbers, texts, dates and None."""
+    with closing(open_workbook(path)) as workbook:
+        width = 0
+        for number, cells in enumerate(workbook.worksheets[0].iter_rows(values_only=True), start=1):
+            row = list(cells)
+            while row and row[-1] in (None, ""):
+                row.pop()
+            if not row:
+                continue
+            width = width or len(row)
+            if len(row) > width:
+                yield BadRow(number, f"{len(row)} cells where the first row has {width}")
+            else:
+                yield number, row + [None] * (width - len(row))
 
 
-class _QuoteError(Exception):
-    """Quotes that do not match: the reason, and the line their row begins on."""
-
-
-def _quoted(lines: Iterable[str], delimiter: str) -> Iterator[Row]:
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    start = 1
+def open_workbook(path: Path) -> Any:
+    """The workbook, to be closed by the caller; formulas are the values Excel stored for them."""
+    if not path.is_file():
+        raise no_such_file(path)
+    openpyxl = require_openpyxl(f"reading {path}")
     try:
-        while (cells := _next_row(reader)) is not None:
-            if cells:
-                yield start, cells
-            start = reader.line_num + 1
-    except csv.Error as error:
-        raise _QuoteError(str(error), start) from None
+        return openpyxl.load_workbook(path, read_only=True, data_only=True)
+    except Exception as error:  # openpyxl lets errors of zipfile and of XML parsers through
+        reason = " ".join(str(error).split())
+        raise DataError(
+            f"cannot read {path}: it is damaged or not an .xlsx file ({reason}); save its sheet "
+            "as .csv"
+        ) from None
 
 
-def _first_uneven(rows: list[Row]) -> Row | None:
-    """The first row that has another number of fields than the very first."""
-    return next((row for row in rows if len(row[1]) != len(rows[0][1])), None)
-
-
-def _field_count_message(
-    path: Path, line: int, cells: list[str], first_line: int, first_cells: list[str]
-) -> str:
-    hint = ""
-    if path.suffix.lower() == ".csv":
-        hint = "; put a field that holds a comma in double quotes"
-    fields = "field" if len(cells) == 1 else "fields"
-    expected = f"line {first_line} has {len(first_cells)}"
-    return f"{path} line {line}: {len(cells)} {fields} where {expected}{hint}"
-
-
-def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
-    """The next row of any length: the csv module's limit is global, so it is restored after."""
-    limit = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+def require_openpyxl(purpose: str) -> Any:
+    """The module openpyxl; a DataError that names the extra if it is not installed."""
     try:
-        return next(reader, None)
-    finally:
-        csv.field_size_limit(limit)
+        return import_module("openpyxl")
+    except ImportError:
+        raise DataError(
+            f"{purpose} needs openpyxl; install it with: pip install 'qkv[excel]', or save its "
+            "sheet as .csv"
+        ) from None
 
 
-def read_json_lines(path: Path, request: ColumnRequest) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The line number and values of each object; the first object decides which fields they are."""
-    names: list[str] | None = None
+# JSON lines
+
+
+def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]] | BadRow]:
+    """The line number and the object of each line that is not blank."""
     for number, line in enumerate(text_lines(path), start=1):
         if not line.strip():
             continue
-        location = f"{path} line {number}"
-        row = _parse_object(location, line)
-        if names is None:
-            names = _field_names(location, row, request)
-        yield number, tuple(_value(location, row, name) for name in names)
+        try:
+            yield number, _parse_object(line)
+        except DataError as error:
+            yield BadRow(number, str(error))
 
 
-def _parse_object(location: str, line: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{location}: not JSON at character {error.pos + 1}: {error.msg}") from None
-    except (ValueError, RecursionError):
-        raise DataError(
-            f"{location}: JSON that is too deeply nested or has a huge number"
-        ) from None
-    if not isinstance(row, dict):
-        raise DataError(f'{location}: a row must be one JSON object, as in {{"text": "…"}}')
-    return row
-
-
-def _field_names(location: str, row: dict[str, Any], request: ColumnRequest) -> list[str]:
+def field_names(path: Path, number: int, row: dict[str, Any], request: ColumnRequest) -> list[str]:
+    """The fields that are requested, by the first object of a file."""
     fields = list(row)
     try:
-        return [fields[i] for i in choose_columns(fields, request, is_header=True).indices]
+        columns = choose_columns(fields, request, is_header=True)
     except DataError as error:
-        raise DataError(f"{location}: {error}") from None
+        raise DataError(f"{row_location(path, number)}: {error}") from None
+    return [fields[i] for i in columns.indices]
 
 
-def _value(location: str, row: dict[str, Any], name: str) -> str:
+def field_text(row: dict[str, Any], name: str) -> str:
+    """The text of a field; a DataError without a location if it has none."""
     if name not in row:
-        raise DataError(f"{location}: {unknown('column', name, row)}")
+        raise DataError(unknown("column", name, row))
     value = row[name]
-    if value is None:
-        return ""
     if isinstance(value, dict | list):
-        raise DataError(f'{location}: "{name}" is a {type(value).__name__}; a text is needed')
-    if isinstance(value, str):
-        text = value
-    else:
-        text = json.dumps(value)
+        raise DataError(f'"{name}" is a {type(value).__name__}; a text is needed')
+    text = cell_text(value)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise DataError(f'{location}: "{name}" holds a lone surrogate') from None
+        raise DataError(f'"{name}" holds a lone surrogate') from None
     return text
 
+
+def _json_values(path: Path, request: ColumnRequest) -> Iterator[NumberedValues | BadRow]:
+    names: list[str] | None = None
+    for each in read_objects(path):
+        if isinstance(each, BadRow):
+            yield each
+            continue
+        number, row = each
+        if names is None:
+            names = field_names(path, number, row, request)
+        try:
+            yield number, tuple(field_text(row, name) for name in names)
+        except DataError as error:
+            yield BadRow(number, str(error))
+
+
+def _parse_object(line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"not JSON at character {error.pos + 1}: {error.msg}") from None
+    except (ValueError, RecursionError):
+        raise DataError("JSON that is too deeply nested or has a huge number") from None
+    if not isinstance(row, dict):
+        raise DataError('a row must be one JSON object, as in {"text": "…"}')
+    return row
+
+
+# Parquet
 
 PARQUET_BATCH_ROWS = 4096
 
@@ -202,38 +264,27 @@ NARROW_FLOATS = {
 }  # as float64, 0.1 would have more digits
 
 
-def read_parquet(path: Path, request: ColumnRequest) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The row number, from 1, and values of each row; an empty cell is an empty text."""
-    arrow = _pyarrow(path)
+def parquet_schema(path: Path) -> tuple[Any, int]:
+    """The Arrow schema of a file, and the number of its rows."""
+    with _open_parquet(path) as file:
+        return file.schema_arrow, file.metadata.num_rows
+
+
+def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[Any]:
+    """Arrow batches of these columns."""
     done = 0
-    try:
-        with arrow.parquet.ParquetFile(path) as file:
-            names = _column_names(path, file.schema_arrow, request)
-            for batch in file.iter_batches(PARQUET_BATCH_ROWS, columns=names):
-                cells = [_texts(path, done, batch.column(name), name) for name in names]
-                yield from enumerate(zip(*cells, strict=True), start=done + 1)
-                done += len(batch)
-    except FileNotFoundError:
-        raise no_such_file(path) from None
-    except (arrow.ArrowException, OSError) as error:
-        after = f" after row {done}" if done else ""
-        reason = " ".join(str(error).split())
-        raise DataError(
-            f"cannot read {path}{after}: it is damaged or not a Parquet file ({reason})"
-        ) from error
+    with _open_parquet(path) as file:
+        batches = file.iter_batches(PARQUET_BATCH_ROWS, columns=names)
+        while True:
+            with _parquet_errors(path, done):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+            done += len(batch)
 
 
-def _pyarrow(path: Path) -> Any:
-    try:
-        import_module("pyarrow.parquet")
-    except ImportError:
-        raise DataError(
-            f"reading {path} needs pyarrow; install it with: pip install pyarrow"
-        ) from None
-    return import_module("pyarrow")
-
-
-def _column_names(path: Path, schema: Any, request: ColumnRequest) -> list[str]:
+def parquet_names(path: Path, schema: Any, request: ColumnRequest) -> list[str]:
     """The names of the requested columns, each a single column of texts or numbers."""
     try:
         names = [
@@ -250,16 +301,7 @@ def _column_names(path: Path, schema: Any, request: ColumnRequest) -> list[str]:
     return names
 
 
-def _is_scalar(dtype: Any) -> bool:
-    """Whether a cell of that type is a text, or has a single spelling as text."""
-    types = import_module("pyarrow").types
-    if types.is_dictionary(dtype):
-        return _is_scalar(dtype.value_type)
-    tests = ("string", "large_string", "string_view", "integer", "floating", "boolean", "null")
-    return any(getattr(types, f"is_{test}")(dtype) for test in tests)
-
-
-def _texts(path: Path, rows_before: int, column: Any, name: str) -> list[str]:
+def column_texts(path: Path, rows_before: int, column: Any, name: str) -> list[str]:
     """The cells of a column as texts; numbers and booleans as in JSON."""
     try:
         cells = column.to_pylist()
@@ -271,88 +313,96 @@ def _texts(path: Path, rows_before: int, column: Any, name: str) -> list[str]:
     narrow = NARROW_FLOATS.get(str(column.type))
     if narrow is not None:
         cells = [cell if cell is None else narrow(cell) for cell in cells]
-    return [_text(cell) for cell in cells]
+    return [cell_text(cell) for cell in cells]
 
 
-def _text(cell: Any) -> str:
+def require_pyarrow(purpose: str) -> Any:
+    """The module pyarrow; a DataError with the command that installs it."""
+    try:
+        import_module("pyarrow.parquet")
+    except ImportError:
+        raise DataError(f"{purpose} needs pyarrow; install it with: pip install pyarrow") from None
+    return import_module("pyarrow")
+
+
+def _parquet_values(path: Path, request: ColumnRequest) -> Iterator[NumberedValues]:
+    schema, _ = parquet_schema(path)
+    names = parquet_names(path, schema, request)
+    done = 0
+    for batch in parquet_batches(path, names):
+        cells = [column_texts(path, done, batch.column(name), name) for name in names]
+        yield from enumerate(zip(*cells, strict=True), start=done + 1)
+        done += len(batch)
+
+
+@contextmanager
+def _open_parquet(path: Path) -> Iterator[Any]:
+    arrow = require_pyarrow(f"reading {path}")
+    with _parquet_errors(path, 0):
+        file = arrow.parquet.ParquetFile(path)
+    with file:
+        yield file
+
+
+@contextmanager
+def _parquet_errors(path: Path, done: int) -> Iterator[None]:
+    """Errors of pyarrow as one line; `done` rows were read without any."""
+    arrow = import_module("pyarrow")
+    try:
+        yield
+    except FileNotFoundError:
+        raise no_such_file(path) from None
+    except (arrow.ArrowException, OSError) as error:
+        after = f" after row {done}" if done else ""
+        reason = " ".join(str(error).split())
+        raise DataError(
+            f"cannot read {path}{after}: it is damaged or not a Parquet file ({reason})"
+        ) from error
+
+
+def _is_scalar(dtype: Any) -> bool:
+    """Whether a cell of that type is a text, or has a single spelling as text."""
+    types = import_module("pyarrow").types
+    if types.is_dictionary(dtype):
+        return _is_scalar(dtype.value_type)
+    tests = ("string", "large_string", "string_view", "integer", "floating", "boolean", "null")
+    return any(getattr(types, f"is_{test}")(dtype) for test in tests)
+
+
+def cell_text(cell: Any) -> str:
+    """A cell of any table as text: numbers, booleans and lists as in JSON, nothing for None."""
     if isinstance(cell, str):
         return cell
-    if cell is None or cell != cell:  # pandas writes a missing number as NaN
+    value = json_value(cell)
+    if isinstance(value, str):
+        return value
+    if value is None:
         return ""
-    if isinstance(cell, np.floating):
-        return str(cell)
-    return json.dumps(cell)
+    return json.dumps(value, ensure_ascii=False)
 
 
-NumberedValues = tuple[
-    int, tuple[str, ...]
-]  # line or row number, and the values in the order of the roles
+def json_value(cell: Any) -> Any:
+    """A cell in JSON's own types; NaN is None, dates are ISO 8601 and bytes Base64."""
+    match cell:
+        case None | str() | bool() | int():
+            return cell
+        case float() | np.floating():
+            return _json_number(cell)
+        case dict():
+            return {str(name): json_value(value) for name, value in cell.items()}
+        case list() | tuple() | np.ndarray():
+            return [json_value(value) for value in cell]
+        case bytes():
+            return b64encode(cell).decode()
+    if hasattr(cell, "isoformat"):
+        return cell.isoformat()
+    return str(cell)
 
 
-def read_table(path: Path, request: ColumnRequest) -> list[tuple[str, ...]]:
-    """The values of each row, in the order of the roles; none of them is blank."""
-    return [values for _, values in table_rows(path, request)]
-
-
-def table_rows(path: Path, request: ColumnRequest) -> Iterator[NumberedValues]:
-    """The rows as a stream, with their numbers; a DataError if there are none."""
-    if not is_table(path):
-        message = f"cannot read {path} as a table; that needs {join_or(TABLE_SUFFIXES)}"
-        hint = CONVERSION_HINTS.get(path.suffix.lower())
-        if hint is not None:
-            message += f"; {hint}"
-        raise DataError(message)
-    empty = True
-    for number, values in _rows(path, request):
-        for role, value in zip(request, values, strict=True):
-            if not value.strip():
-                roles = " and ".join(request)
-                if len(request) > 2:
-                    roles = ", ".join(request)
-                raise DataError(
-                    f"{row_location(path, number)}: {role} is empty; every row needs {roles}"
-                )
-        yield number, values
-        empty = False
-    if empty:
-        raise DataError(f"{path} is empty; it holds no rows")
-
-
-def has_known_header(path: Path, roles: Iterable[str]) -> bool:
-    """Whether the first row of a .csv or .tsv has known titles for all these roles."""
-    if path.suffix.lower() not in (".csv", ".tsv"):
-        return False
-    _, cells = next(read_delimited(path), (0, []))
-    return matches_known_titles([cell.strip() for cell in cells], dict.fromkeys(roles), {})
-
-
-def row_location(path: Path, number: int) -> str:
-    """The file and line of a row, for a message; a Parquet file has rows, not lines."""
-    unit = "row" if path.suffix.lower() == ".parquet" else "line"
-    return f"{path} {unit} {number}"
-
-
-def _rows(path: Path, request: ColumnRequest) -> Iterator[NumberedValues]:
-    match path.suffix.lower():
-        case ".jsonl":
-            return read_json_lines(path, request)
-        case ".parquet":
-            return read_parquet(path, request)
-        case _:
-            return _cells(path, request)
-
-
-def _cells(path: Path, request: ColumnRequest) -> Iterator[NumberedValues]:
-    rows = read_delimited(path)
-    first = next(rows, None)
-    if first is None:
-        return
-    line, cells = first
-    try:
-        columns = choose_columns(cells, request)
-    except DataError as error:
-        raise DataError(f"{path} line {line}: {error}") from None
-    if not columns.header:
-        yield line, tuple(cells[i] for i in columns.indices)
-    for line, cells in rows:
-        yield line, tuple(cells[i] for i in columns.indices)
+def _json_number(number: Any) -> float | str | None:
+    if number != number:  # pandas writes a missing number as NaN
+        return None
+    if abs(number) == math.inf:
+        return "Infinity" if number > 0 else "-Infinity"
+    # str of a float32 has the fewest digits that give the same float32; float() would have 17.
+    return float(str(number))

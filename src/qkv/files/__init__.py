@@ -3,6 +3,7 @@
 from qkv.files.safe_io import (
     MAX_CONFIG_BYTES,
     MAX_VOCAB_BYTES,
+    atomic_path,
     atomic_write,
     cache_dir,
     check_inside_directory,
@@ -24,6 +25,7 @@ __all__ = [
     "MAX_CONFIG_BYTES",
     "MAX_VOCAB_BYTES",
     "JsonScanner",
+    "atomic_path",
     "atomic_write",
     "cache_dir",
     "check_inside_directory",

@@ -15,7 +15,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -177,13 +178,20 @@ def atomic_write(path: Path, content: bytes) -> None:
 
     If it fails, as on a full disk, the old file is untouched.
     """
+    with atomic_path(path) as staging:
+        staging.write_bytes(content)
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A file next to `path` to write to; it replaces `path` at the end, but not after an error."""
     target = path.resolve()
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+    os.close(descriptor)
     staging = Path(name)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
+        yield staging
+        with staging.open("rb+") as file:
             os.fsync(file.fileno())
         staging.chmod(_file_mode(target))
         staging.replace(target)

@@ -49,6 +49,7 @@ def train(
     source: str | None = None,
     target: str | None = None,
     score: str | None = None,
+    skip_bad: bool = False,
     validation: PathLike | Sequence[PathLike] = (),
     tokenizer: str | None = None,
     vocab_size: int | None = None,
@@ -70,7 +71,8 @@ def train(
 
     job: language, masked, classify, translate, embed, or the kind of a `Task` of your own.
     data: files; none: a built-in corpus for the job. text, label, source, target and score name
-    their columns. validation: files to measure with, instead of a tenth of the data.
+    their columns. skip_bad: leave out rows that cannot be used, instead of an error.
+    validation: files to measure with, instead of a tenth of the data.
     output: the directory of the run, which becomes a bundle. resume: continue the run in it.
     steps, epochs, tokens or minutes: how long, one of them; minutes are measured at the start.
     size (tiny, small, medium) or preset: the model, unless it is fine-tuned `from_` a directory.
@@ -104,6 +106,7 @@ def train(
         source=source,
         target=target,
         score=score,
+        skip_bad=skip_bad,
         validation=validation,
         tokenizer=tokenizer,
         vocab_size=vocab_size,
@@ -174,6 +177,7 @@ def train_args(
     source: str | None = None,
     target: str | None = None,
     score: str | None = None,
+    skip_bad: bool = False,
     validation: PathLike | Sequence[PathLike] = (),
     **keywords: Any,
 ) -> TrainArgs:
@@ -185,7 +189,7 @@ def train_args(
     if len(names) > 1:
         raise UsageError(f"{' and '.join(names)} exclude each other; give one of them")
     columns = {"text": text, "label": label, "source": source, "target": target, "score": score}
-    data_fields = _data_fields(_paths(data), _paths(validation), columns)
+    data_fields = _data_fields(_paths(data), _paths(validation), columns, skip_bad)
     base = _config_settings(config)
     if job is None:
         job = base.get("task", {}).get("kind")
@@ -216,9 +220,12 @@ def _paths(files: PathLike | Sequence[PathLike]) -> tuple[str, ...]:
 
 
 def _data_fields(
-    files: tuple[str, ...], validation: tuple[str, ...], columns: Mapping[str, str | None]
+    files: tuple[str, ...],
+    validation: tuple[str, ...],
+    columns: Mapping[str, str | None],
+    skip_bad: bool,
 ) -> Settings:
-    fields: Settings = {"files": files, "validation": validation, **columns}
+    fields: Settings = {"files": files, "validation": validation, **columns, "skip_bad": skip_bad}
     if not files and fields["source"] is not None and fields["target"] is not None:
         # Two parallel files.
         for side in ("source", "target"):

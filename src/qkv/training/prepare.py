@@ -160,6 +160,7 @@ def _is_complete(model: Mapping[str, Any]) -> bool:
 
 def _data_module(split: Any, tokenizer: Tokenizer, recipe: Recipe) -> DataModule:
     data_module = recipe.task.data_module(split, tokenizer, recipe)
+    data_module.remarks[:0] = getattr(split, "remarks", ())  # a task of one's own may have none
     built_in = not recipe.data.files and not recipe.data.source
     if recipe.task.synthetic_corpus and built_in:
         remark = "the built-in corpus is synthetic: a grammar made its sentences"

@@ -193,7 +193,7 @@ def test_places_that_cannot_be_written_are_refused_at_once(
     with pytest.raises(DataError, match="there is no folder"):
         embed_to_file(never, TEXTS, tmp_path / "no" / "a.npy", OPTIONS)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(DataError, match=r"needs pyarrow; get it with: pip"):
+    with pytest.raises(DataError, match=r"needs pyarrow; install it with: pip"):
         embed_to_file(never, TEXTS, tmp_path / "a.parquet", OPTIONS)
     assert not any(tmp_path.iterdir())
 

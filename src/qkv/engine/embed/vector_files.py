@@ -17,7 +17,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -25,6 +24,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from qkv.data import (
+    Column,
+    Record,
+    Records,
+    RowQueue,
+    add_columns,
+    arrow_arrays,
+    arrow_fields,
+    require_pyarrow,
+    text_records,
+)
 from qkv.engine.embed.embedder import Embeddings, Progress, Vectors, text_batches
 from qkv.errors import DataError, UsageError
 from qkv.files import atomic_write, read_json, write_error_message
@@ -107,7 +117,8 @@ class PartialFile(ABC):
 
     ending: ClassVar[str]
 
-    def __init__(self, path: Path, width: int, size: int | None) -> None:
+    def __init__(self, path: Path, width: int, size: int | None, columns: Sequence[Column]) -> None:
+        """columns: those of the rows the vectors belong to."""
         self.path = path
         self.width = width
         if size is None:
@@ -131,8 +142,8 @@ class PartialFile(ABC):
         """The header of a file with so many rows; its size does not depend on `rows`."""
 
     @abstractmethod
-    def add(self, texts: Sequence[str], vectors: Vectors) -> None:
-        """Appends a row for each text."""
+    def add(self, rows: Sequence[Record], vectors: Vectors) -> None:
+        """Appends each row with its vector."""
 
     @abstractmethod
     def finish(self, rows: int, target: Path) -> None:
@@ -170,7 +181,7 @@ class Npy(PartialFile):
         np.lib.format.write_array_header_1_0(buffer, header)
         return buffer.getvalue()
 
-    def add(self, texts: Sequence[str], vectors: Vectors) -> None:
+    def add(self, rows: Sequence[Record], vectors: Vectors) -> None:
         self.file.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
 
     def finish(self, rows: int, target: Path) -> None:
@@ -185,24 +196,26 @@ END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # end-of-stream marker of the Arrow I
 
 
 class Parquet(PartialFile):
-    """Two columns, text and vector (D float32 values); each batch of texts is a row group."""
+    """The columns of the rows and a vector (D float32 values); each batch is a row group."""
 
     ending = ".parquet"
 
-    def __init__(self, path: Path, width: int, size: int | None) -> None:
-        self.arrow = expect_pyarrow()
-        vector = self.arrow.list_(self.arrow.float32(), width)
-        self.schema = self.arrow.schema([("text", self.arrow.string()), ("vector", vector)])
-        super().__init__(path, width, size)
+    def __init__(self, path: Path, width: int, size: int | None, columns: Sequence[Column]) -> None:
+        self.arrow = require_pyarrow("writing a .parquet file")
+        self.columns = columns
+        vector = Column("vector", arrow_type=self.arrow.list_(self.arrow.float32(), width))
+        everything, _ = add_columns(columns, [vector])
+        self.schema = self.arrow.schema(arrow_fields(everything))
+        super().__init__(path, width, size, columns)
 
     def head(self, rows: int) -> bytes:
         return bytes(self.schema.serialize())
 
-    def add(self, texts: Sequence[str], vectors: Vectors) -> None:
+    def add(self, rows: Sequence[Record], vectors: Vectors) -> None:
         flat = self.arrow.array(vectors.reshape(-1), self.arrow.float32())
         lists = self.arrow.FixedSizeListArray.from_arrays(flat, self.width)
-        columns = [self.arrow.array(texts, self.arrow.string()), lists]
-        batch = self.arrow.record_batch(columns, schema=self.schema)
+        arrays = [*arrow_arrays(self.columns, rows), lists]
+        batch = self.arrow.record_batch(arrays, schema=self.schema)
         self.file.write(batch.serialize())
 
     def finish(self, rows: int, target: Path) -> None:
@@ -221,17 +234,6 @@ class Parquet(PartialFile):
         self.path.unlink()
 
 
-def expect_pyarrow() -> Any:
-    """The pyarrow module; raises DataError with the install command if it is missing."""
-    try:
-        import_module("pyarrow.parquet")
-    except ImportError:
-        raise DataError(
-            "writing a .parquet file needs pyarrow; get it with: pip install pyarrow"
-        ) from None
-    return import_module("pyarrow")
-
-
 FORMATS: dict[str, type[PartialFile]] = {kind.ending: kind for kind in (Npy, Parquet)}
 
 Embed = Callable[[Sequence[str], int], Embeddings]  # texts, and the 1-based number of the first
@@ -247,7 +249,7 @@ class VectorFile:
 
 def embed_to_file(
     embed: Embed,
-    texts: Iterable[str],
+    texts: Iterable[str] | Records,
     path: Path,
     options: Mapping[str, Any],
     *,
@@ -257,13 +259,17 @@ def embed_to_file(
 ) -> VectorFile:
     """Write a row for each text to a .npy or .parquet file, which is there once it is whole.
 
+    The rows of a .parquet hold the text and its vector or, of a table, all columns and the vector.
     `options` holds everything the vectors depend on: the hash of the model and its settings.
     `resume` continues an interrupted file if the options and texts are the same; with one thread,
     its bytes equal those of an uninterrupted run.
     """
     check_vector_path(path, resume=resume, force=force)
     report = progress or (lambda rows: None)
-    stream = iter(texts)
+    records = texts if isinstance(texts, Records) else text_records(texts)
+    options = {**options, **_table_options(path, records)}
+    queue = RowQueue(records)
+    stream = queue.texts()
     fingerprint = Fingerprint()
     journal: Journal | None = None
     if resume:
@@ -272,18 +278,15 @@ def embed_to_file(
     long_texts = 0
     if journal is not None:
         journal.expect(options, path)
-        _skip_done(stream, journal, fingerprint, path)
+        _skip_done(queue, stream, journal, fingerprint, path)
         if _is_complete(path, journal):
-            if next(stream, None) is not None:
-                raise DataError(
-                    f"{path} is finished with {journal.rows:,} rows, but there are more texts now; "
-                    "pass force=True to start over"
-                )
+            _expect_no_more(stream, journal, path)
             journal_path(path).unlink()
             return VectorFile(journal.rows, journal.long)
         rows = journal.rows
         long_texts = journal.long
-    with _open_partial(path, embed((), 1).vectors.shape[1], journal) as part:
+    width = embed((), 1).vectors.shape[1]
+    with _open_partial(path, width, journal, records.columns) as part:
         report(rows)
         for batch in text_batches(stream):
             embeddings = embed(batch, rows + 1)
@@ -291,7 +294,7 @@ def embed_to_file(
             rows += len(batch)
             long_texts += embeddings.long_texts
             with _write_errors(path):
-                part.add(batch, embeddings.vectors)
+                part.add(queue.take(len(batch)), embeddings.vectors)
                 size = part.flush()
                 journal = Journal(rows, size, long_texts, str(fingerprint), options)
                 journal.write(journal_path(path))
@@ -314,7 +317,7 @@ def check_vector_path(path: Path, *, resume: bool = False, force: bool = False) 
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file in it")
     if path.suffix.lower() == Parquet.ending:
-        expect_pyarrow()
+        require_pyarrow("writing a .parquet file")
     if not path.parent.is_dir():
         raise DataError(f"there is no folder {path.parent} to write {path.name} to; make it first")
     unfinished = journal_path(path).exists()
@@ -345,15 +348,26 @@ def _is_complete(path: Path, journal: Journal) -> bool:
     raise DataError(f"{partial_path(path)} is missing; pass force=True to start over")
 
 
+def _expect_no_more(texts: Iterator[str], journal: Journal, path: Path) -> None:
+    """Raises DataError if there are texts after those of a complete file."""
+    if next(texts, None) is not None:
+        raise DataError(
+            f"{path} is finished with {journal.rows:,} rows, but there are more texts now; "
+            "pass force=True to start over"
+        )
+
+
 @contextmanager
-def _open_partial(path: Path, width: int, journal: Journal | None) -> Iterator[PartialFile]:
+def _open_partial(
+    path: Path, width: int, journal: Journal | None, columns: Sequence[Column]
+) -> Iterator[PartialFile]:
     with _write_errors(path):
         if journal is None:
             journal_path(path).unlink(missing_ok=True)
             size = None
         else:
             size = journal.bytes
-        part = FORMATS[path.suffix.lower()](partial_path(path), width, size)
+        part = FORMATS[path.suffix.lower()](partial_path(path), width, size, columns)
     try:
         yield part
     finally:
@@ -368,13 +382,21 @@ def _write_errors(path: Path) -> Iterator[None]:
         raise DataError(write_error_message(path, error)) from error
 
 
+def _table_options(path: Path, records: Records) -> dict[str, Any]:
+    """The columns of a table, which a .parquet must not change half way; nothing for texts."""
+    if path.suffix.lower() != Parquet.ending or records.columns == text_records(()).columns:
+        return {}
+    return {"columns": [f"{name} {dtype}" for name, dtype in arrow_fields(records.columns)]}
+
+
 def _skip_done(
-    texts: Iterator[str], journal: Journal, fingerprint: Fingerprint, path: Path
+    queue: RowQueue, texts: Iterator[str], journal: Journal, fingerprint: Fingerprint, path: Path
 ) -> None:
     """Advances `texts` past the completed rows; raises DataError if those texts have changed."""
     rows = 0
     for batch in text_batches(islice(texts, journal.rows)):
         fingerprint.add(batch)
+        queue.take(len(batch))
         rows += len(batch)
     if rows < journal.rows or str(fingerprint) != journal.texts:
         raise DataError(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from qkv.bundle import Bundle
 from qkv.checkpoints import public_classification_head
-from qkv.data import LabelledText, built_in, read_labelled
+from qkv.data import BadRows, LabelledText, built_in, label_remarks, read_labelled
 from qkv.engine import PaddedBatch, batched_outputs, labels_of
 from qkv.errors import ConfigError, DataError
 from qkv.metrics import bag_of_words, score_labels
@@ -118,7 +118,7 @@ class ClassifyTask(Task):
     cutmix: NonNegative = 0.0  # spliced texts per text, labelled by the same teacher
 
     title = "A text classifier"
-    summary = "labels: a .csv, .tsv, .jsonl or .parquet with text and label"
+    summary = "labels: a .csv, .tsv, .jsonl, .parquet or .xlsx with text and label"
     measures = "accuracy, macro-F1; TF-IDF and logistic regression on the same training split"
     usage = ("qkv evaluate {0} test.csv",)
     columns = ("text", "label")
@@ -158,17 +158,19 @@ class ClassifyTask(Task):
 
     @classmethod
     def load(cls, data: DataConfig, seed: int) -> Split[LabelledText]:
-        examples = _read(data.files, data)
+        bad_rows = BadRows(data.skip_bad)
+        examples = _read(data.files, data, bad_rows)
         everything = list(examples)
         train: Sequence[LabelledText] = examples
         if data.validation:
-            validation = _read(data.validation, data, least=1)
+            validation = _read(data.validation, data, bad_rows, least=1)
             everything += validation
             _check_validation_labels(train, validation)
         else:
             train, validation = split_by_label(examples, seed, data.validation_fraction)
         fields = (field for e in everything for field in (e.text, e.label))
-        return Split(train, validation, fingerprint(fields))
+        remarks = bad_rows.remarks() + label_remarks(e.label for e in everything)
+        return Split(train, validation, fingerprint(fields), tuple(remarks))
 
     @classmethod
     def texts(cls, split: Split[LabelledText]) -> Iterable[str]:
@@ -200,7 +202,8 @@ class ClassifyTask(Task):
     def evaluate(cls, bundle: Bundle, data: DataConfig, recipe: "Recipe | None") -> EvalResult:
         assert isinstance(bundle.model, Encoder)
         assert bundle.tokenizer is not None
-        examples = _read(data.files, data, least=1)
+        bad_rows = BadRows(data.skip_bad)
+        examples = _read(data.files, data, bad_rows, least=1)
         labels = labels_of(bundle.model)
         unknown_labels = {e.label for e in examples} - set(labels)
         if unknown_labels:
@@ -208,7 +211,8 @@ class ClassifyTask(Task):
                 f'the label "{min(unknown_labels)}" is none of the model\'s: {", ".join(labels)}'
             )
         train = None if recipe is None else cls._training_examples(recipe)
-        return evaluate_labels(bundle.model, bundle.tokenizer, examples, train)
+        result = evaluate_labels(bundle.model, bundle.tokenizer, examples, train)
+        return result.with_remarks(bad_rows.remarks())
 
     @classmethod
     def _training_examples(cls, recipe: "Recipe") -> Sequence[LabelledText] | None:
@@ -308,10 +312,12 @@ def split_by_label(
     return train, validation
 
 
-def _read(files: Sequence[str], data: DataConfig, least: int = 2) -> list[LabelledText]:
+def _read(
+    files: Sequence[str], data: DataConfig, bad_rows: BadRows, least: int = 2
+) -> list[LabelledText]:
     if not files:
         return built_in("classify")
-    return read_labelled(paths(files), data.text, data.label, least)
+    return read_labelled(paths(files), data.text, data.label, least, bad_rows)
 
 
 def _check_validation_labels(

@@ -12,10 +12,12 @@ from torch import Tensor
 
 from qkv.bundle import Bundle
 from qkv.data import (
+    BadRows,
     ScoredPair,
     built_in,
     has_known_header,
     is_table,
+    label_remarks,
     read_labelled,
     read_lines,
     read_pairs,
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 Supervision = Literal["pairs", "labels", "texts", "scores"]
 
 # How a table is read for each kind of supervision, and the titles of its columns.
-READERS: dict[Supervision, tuple[Callable[[list[Path]], Sequence[Any]], tuple[str, ...]]] = {
+READERS: dict[Supervision, tuple[Callable[..., Sequence[Any]], tuple[str, ...]]] = {
     "scores": (read_scored, ("source", "target", "score")),
     "labels": (read_labelled, ("text", "label")),
     "pairs": (read_pairs, ("source", "target")),
@@ -128,18 +130,20 @@ class EmbedTask(Task):
     @classmethod
     def load(cls, data: DataConfig, seed: int) -> Split[RelatedTexts]:
         supervision = supervision_of(data)
-        examples = _read(supervision, data.files, data)
+        bad_rows = BadRows(data.skip_bad)
+        examples = _read(supervision, data.files, data, bad_rows)
         everything = examples
         if data.validation:
             train = examples
-            validation = _read_validation(supervision, data)
+            validation = _read_validation(supervision, data, bad_rows)
             everything = examples + validation
         else:
             train, validation = split(examples, seed, data.validation_fraction)
         if supervision == "labels" and len({e.label for e in train}) == len(train):
             raise DataError("every text has a label of its own; some texts must share a label")
         lines = (f"{e.first}\0{e.second}\0{e.label}\0{e.score}" for e in everything)
-        return Split(train, validation, fingerprint(lines))
+        remarks = bad_rows.remarks() + label_remarks(e.label for e in everything if e.label)
+        return Split(train, validation, fingerprint(lines), tuple(remarks))
 
     @classmethod
     def texts(cls, split: Split[RelatedTexts]) -> Iterable[str]:
@@ -176,8 +180,10 @@ class EmbedTask(Task):
         assert isinstance(bundle.model, Encoder)
         assert bundle.tokenizer is not None
         supervision = supervision_of(data)
-        examples = _read(supervision, data.files, data)
-        return evaluate_embeddings(bundle.model, bundle.tokenizer, supervision, examples)
+        bad_rows = BadRows(data.skip_bad)
+        examples = _read(supervision, data.files, data, bad_rows)
+        result = evaluate_embeddings(bundle.model, bundle.tokenizer, supervision, examples)
+        return result.with_remarks(bad_rows.remarks())
 
 
 def contrastive_loss(
@@ -234,34 +240,43 @@ def _supervision_of_examples(examples: Sequence[RelatedTexts]) -> Supervision:
 
 
 def _is_readable(supervision: Supervision, files: Sequence[str]) -> bool:
+    """Whether most rows can be read like that; those that cannot are reported later."""
     read, _ = READERS[supervision]
+    bad_rows = BadRows(skip=True)
     try:
-        read(paths(files))
+        examples = read(paths(files), bad_rows=bad_rows)
     except DataError:
         return False
-    return True
+    return len(examples) > bad_rows.count
 
 
-def _read(supervision: Supervision, files: Sequence[str], data: DataConfig) -> list[RelatedTexts]:
+def _read(
+    supervision: Supervision, files: Sequence[str], data: DataConfig, bad_rows: BadRows
+) -> list[RelatedTexts]:
     match supervision:
         case "labels" if files:
-            labelled = read_labelled(paths(files), data.text, data.label)
+            labelled = read_labelled(paths(files), data.text, data.label, bad_rows=bad_rows)
             return [RelatedTexts(e.text, e.text, e.label) for e in labelled]
         case "labels":
             return [RelatedTexts(e.text, e.text, e.label) for e in built_in("embed")]
         case "texts":
-            return [RelatedTexts(text, text) for text in read_lines(paths(files), data.text)]
+            texts = read_lines(paths(files), data.text, bad_rows)
+            return [RelatedTexts(text, text) for text in texts]
         case "scores":
-            return _rescale(read_scored(paths(files), data.source, data.target, data.score))
+            scored = read_scored(paths(files), data.source, data.target, data.score, bad_rows)
+            return _rescale(scored)
         case "pairs":
-            pairs = read_pairs(paths(files), data.source, data.target)
+            pairs = read_pairs(paths(files), data.source, data.target, bad_rows)
             return [RelatedTexts(pair.source, pair.target) for pair in pairs]
 
 
-def _read_validation(supervision: Supervision, data: DataConfig) -> list[RelatedTexts]:
+def _read_validation(
+    supervision: Supervision, data: DataConfig, bad_rows: BadRows
+) -> list[RelatedTexts]:
     if supervision == "pairs":
-        return [RelatedTexts(pair.source, pair.target) for pair in validation_pairs(data)]
-    return _read(supervision, data.validation, data)
+        pairs = validation_pairs(data, bad_rows)
+        return [RelatedTexts(pair.source, pair.target) for pair in pairs]
+    return _read(supervision, data.validation, data, bad_rows)
 
 
 def _rescale(pairs: Sequence[ScoredPair]) -> list[RelatedTexts]:

@@ -70,10 +70,11 @@ class LanguageTask(RunningTextTask):
     def evaluate(cls, bundle: Bundle, data: DataConfig, recipe: "Recipe | None") -> EvalResult:
         assert isinstance(bundle.model, Decoder)
         assert bundle.tokenizer is not None
-        documents = read_documents(data.files, data.text)
+        documents = read_documents(data.files, data)
         stream = token_stream(documents, bundle.tokenizer, documents.sha256)
         texts = (piece.text for piece in documents)
-        return evaluate_language(bundle.model, stream, texts)
+        result = evaluate_language(bundle.model, stream, texts)
+        return result.with_remarks(documents.remarks)
 
 
 class LanguageData(DataModule):

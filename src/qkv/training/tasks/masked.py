@@ -157,11 +157,12 @@ class MaskedTask(RunningTextTask):
     def evaluate(cls, bundle: Bundle, data: DataConfig, recipe: "Recipe | None") -> EvalResult:
         assert isinstance(bundle.model, Encoder)
         assert bundle.tokenizer is not None
-        documents = read_documents(data.files, data.text)
+        documents = read_documents(data.files, data)
         stream = token_stream(documents, bundle.tokenizer, documents.sha256)
         task = cls() if recipe is None else recipe.task
         assert isinstance(task, MaskedTask)
-        return evaluate_masked(bundle.model, task, stream, stream, bundle.tokenizer)
+        result = evaluate_masked(bundle.model, task, stream, stream, bundle.tokenizer)
+        return result.with_remarks(documents.remarks)
 
 
 class MaskedData(DataModule):

@@ -16,7 +16,7 @@ describe the job: which columns it reads, which presets it offers, what is print
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -60,6 +60,7 @@ class DataConfig(Config):
     score: str | None = None
     validation: Names = ()  # files; none: a fraction of the training files is split off
     validation_fraction: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
+    skip_bad: bool = False  # leave out rows that cannot be used, and list them
     bidirectional: bool = False  # each pair also in the other direction; for translate
     sha256: str = ""  # of the examples; empty: not read yet
 
@@ -85,11 +86,12 @@ E_ = TypeVar("E_")
 
 @dataclass(frozen=True)
 class Split(Generic[E_]):
-    """Training and validation examples, and the hash of all of them."""
+    """Training and validation examples, the hash of all of them, and what was odd about them."""
 
     train: Sequence[E_]
     validation: Sequence[E_]
     sha256: str
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,10 @@ class EvalResult:
     signatures: Mapping[str, str] = field(default_factory=dict)
     samples: tuple[Table, ...] = ()
     remarks: tuple[str, ...] = ()  # such as texts that were truncated
+
+    def with_remarks(self, remarks: Iterable[str]) -> "EvalResult":
+        """The same result, with these remarks before its own."""
+        return replace(self, remarks=(*remarks, *self.remarks))
 
 
 class DataModule(ABC):

@@ -115,17 +115,19 @@ class Corpus:
     """Training and validation documents, read from disk when they are iterated."""
 
     def __init__(self, data: DataConfig, seed: int) -> None:
-        documents = read_documents(data.files, data.text)
+        documents = read_documents(data.files, data)
         self.train: Iterable[DocumentChunk]
         self.validation: Iterable[DocumentChunk]
         if data.validation:
-            validation = read_documents(data.validation, data.text)
+            validation = read_documents(data.validation, data)
             self.train = documents
             self.validation = validation
             self.sha256 = f"{documents.sha256}-{validation.sha256}"
+            self.remarks = documents.remarks + validation.remarks
         else:
             self.train, self.validation = split_documents(documents, data.validation_fraction, seed)
             self.sha256 = documents.sha256
+            self.remarks = documents.remarks
         self.documents = documents.documents
         self.characters = documents.characters
 
@@ -189,10 +191,10 @@ def token_stream(pieces: Iterable[DocumentChunk], tokenizer: Tokenizer, key: str
     return encode(pieces, tokenizer, key, eos=tokenizer.eos_id, prefix=tokenizer.prefix_ids)
 
 
-def read_documents(files: Iterable[str], text: str | None) -> Documents:
+def read_documents(files: Iterable[str], data: DataConfig) -> Documents:
     names = list(files)
     if names:
-        return Documents(paths(names), text)
+        return Documents(paths(names), data.text, data.skip_bad)
     return Documents.of(built_in("language"))
 
 

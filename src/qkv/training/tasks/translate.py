@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from qkv.bundle import Bundle
-from qkv.data import Pair, built_in, read_pairs, split
+from qkv.data import BadRows, Pair, built_in, read_pairs, split
 from qkv.engine import PaddedBatch
 from qkv.errors import DataError
 from qkv.model import Fraction, Model, NonNegative, TiedLogits, Translator
@@ -124,11 +124,12 @@ class TranslateTask(Task):
 
     @classmethod
     def load(cls, data: DataConfig, seed: int) -> Split[Pair]:
-        pairs = _read(data.files, data.source, data.target)
+        bad_rows = BadRows(data.skip_bad)
+        pairs = _read(data, bad_rows)
         everything = pairs
         if data.validation:
             train = pairs
-            validation = validation_pairs(data)
+            validation = validation_pairs(data, bad_rows)
             everything = pairs + validation
         else:
             train, validation = split(pairs, seed, data.validation_fraction)
@@ -137,7 +138,7 @@ class TranslateTask(Task):
             validation = _in_both_directions(validation)
             everything = _in_both_directions(everything)
         sides = (side for pair in everything for side in (pair.source, pair.target))
-        return Split(train, validation, fingerprint(sides))
+        return Split(train, validation, fingerprint(sides), tuple(bad_rows.remarks()))
 
     @classmethod
     def texts(cls, split: Split[Pair]) -> Iterable[str]:
@@ -166,20 +167,23 @@ class TranslateTask(Task):
 
         assert isinstance(bundle.model, Translator)
         assert bundle.tokenizer is not None
-        pairs = _read(data.files, data.source, data.target)
-        return evaluate_translations(bundle.model, bundle.tokenizer, pairs, EVAL_BEAMS)
+        bad_rows = BadRows(data.skip_bad)
+        pairs = _read(data, bad_rows)
+        result = evaluate_translations(bundle.model, bundle.tokenizer, pairs, EVAL_BEAMS)
+        return result.with_remarks(bad_rows.remarks())
 
 
-def validation_pairs(data: DataConfig) -> list[Pair]:
+def validation_pairs(data: DataConfig, bad_rows: BadRows) -> list[Pair]:
     """The pairs of `validation`: tables with the same columns, or two more parallel files."""
     if data.files:
-        return read_pairs(paths(data.validation), data.source, data.target)
+        return read_pairs(paths(data.validation), data.source, data.target, bad_rows)
     if len(data.validation) != 2:
         raise DataError(
             "parallel files are validated with two more: pass a source and a target as "
             f"validation=, not {len(data.validation)} files"
         )
-    return read_pairs([], *data.validation)
+    source, target = data.validation
+    return read_pairs([], source, target, bad_rows)
 
 
 def _in_both_directions(pairs: Sequence[Pair]) -> list[Pair]:
@@ -191,7 +195,7 @@ def _in_both_directions(pairs: Sequence[Pair]) -> list[Pair]:
     return result
 
 
-def _read(files: Sequence[str], source: str | None, target: str | None) -> list[Pair]:
-    if not files and source is None and target is None:
+def _read(data: DataConfig, bad_rows: BadRows) -> list[Pair]:
+    if not data.files and data.source is None and data.target is None:
         return built_in("translate")
-    return read_pairs(paths(files), source, target)
+    return read_pairs(paths(data.files), data.source, data.target, bad_rows)
