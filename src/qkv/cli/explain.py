@@ -11,6 +11,7 @@ import typer
 
 from qkv.cli.options import (
     EXAMPLES,
+    PATCH_PARTS,
     AsText,
     Threads,
     choose_threads,
@@ -79,6 +80,28 @@ Replace = Annotated[
     list[str] | None,
     option("--replace", help="What if: another token, POSITION=TOKEN, counted from 0."),
 ]
+Patch = Annotated[
+    list[str] | None,
+    option(help="What if: NAME or NAME@POSITIONS from --patch-from, as in decoder.3@2,4-6."),
+]
+PatchFrom = Annotated[
+    str | None, option(help="With --patch, --patch-sweep: the text whose activations are taken.")
+]
+Ablate = Annotated[
+    list[str] | None,
+    option(help="What if: zero an activation, NAME or NAME@POSITIONS; =mean for its mean."),
+]
+Steer = Annotated[
+    list[str] | None,
+    option(help="What if: add a steering vector, as in decoder.3=love.npy or =2.5*love.npy."),
+]
+PatchSweep = Annotated[
+    str | None,
+    option(
+        help=f"Activation patching, layers × positions: {join_or(PATCH_PARTS)}.",
+        autocompletion=complete_from(PATCH_PARTS),
+    ),
+]
 Output = Annotated[
     Path | None,
     option(
@@ -131,6 +154,11 @@ def explain(
     no_position: NoPosition = False,
     head_off: HeadOff = None,
     replace: Replace = None,
+    patch: Patch = None,
+    patch_from: PatchFrom = None,
+    ablate: Ablate = None,
+    steer: Steer = None,
+    patch_sweep: PatchSweep = None,
     output: Output = None,
     tensor: Tensor = None,
     example: Example = None,
@@ -163,6 +191,10 @@ def explain(
       qkv explain "Once upon a time" --model runs/book --layer 1 --head 2
       qkv explain "what a film" --model runs/reviews --why
       qkv explain "Once upon a time" --model runs/book --head-off 0.3
+      qkv explain "a boy ran" --model runs/book --patch decoder.1@1 --patch-from "a girl ran"
+      qkv explain "a boy ran" --model runs/book --ablate decoder.0.attention.output@-1=mean
+      qkv explain "a boy ran" --model runs/book --patch-from "a girl ran" --patch-sweep residual \
+        -o sweep.png
       qkv explain "Once upon a time" --model runs/book -o page.html
 
     With answers in the worksheet, each wrong cell is marked and the exit code is 1.
@@ -187,7 +219,7 @@ def _explain_model(options: Mapping[str, Any], format: Format | None) -> int:
     if options["why"]:
         _check_options_of_why(options, format)
     for name in ("label", "token", "against"):
-        if options[name] is not None and not options["why"]:
+        if options[name] is not None and not (options["why"] or options["patch_sweep"]):
             raise UsageError(f"{_flag(name)} is for --why; add --why")
     if options["text"] is None:
         raise UsageError('a model needs a text, as in qkv explain "Once upon a time" --model DIR')
@@ -198,8 +230,8 @@ def _explain_model(options: Mapping[str, Any], format: Format | None) -> int:
     args["side"] = options["side"] or ""
     args["steps"] = _step_names(options["steps"])
     args["cell"] = _parse_cell(options["cell"])
-    args["head_off"] = tuple(options["head_off"] or ())
-    args["replace"] = tuple(options["replace"] or ())
+    for name in ("head_off", "replace", "patch", "ablate", "steer"):
+        args[name] = tuple(options[name] or ())
     args["width"] = _terminal_width()
     return explain_model(ExplainArgs(**args))
 
@@ -207,7 +239,8 @@ def _explain_model(options: Mapping[str, Any], format: Format | None) -> int:
 def _check_options_of_why(options: Mapping[str, Any], format: Format | None) -> None:
     """An attribution has no edits and no walk, so the options of these would have no effect."""
     edits = ("no_scale", "no_mask", "no_position", "head_off", "replace")
-    for name in (*edits, "cell", "steps"):
+    patches = ("patch", "patch_from", "ablate", "steer", "patch_sweep")
+    for name in (*edits, *patches, "cell", "steps"):
         if options[name]:
             raise UsageError(f"--why explains the unchanged model; leave {_flag(name)} out")
     if format is not None and not options["json"]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from qkv.cli.explain_patch import explain_sweep, patches_of
 from qkv.cli.progress import print_stderr
 from qkv.errors import UsageError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from qkv.interpret import GlassBox, HeadLocation
     from qkv.interpret.attribution import Attribution
     from qkv.interpret.render import Crop
-    from qkv.interpret.trace import Edit, Trace
+    from qkv.interpret.trace import Edit, Trace, TraceDifference
 
 PICTURE_SUFFIXES = (".png", ".svg", ".pdf")
 TABLE_SUFFIXES = (".csv", ".npy", ".md", ".tex")
@@ -51,6 +52,11 @@ class ExplainArgs:
     no_position: bool
     head_off: tuple[str, ...]
     replace: tuple[str, ...]
+    patch: tuple[str, ...]
+    patch_from: str | None
+    ablate: tuple[str, ...]
+    steer: tuple[str, ...]
+    patch_sweep: str | None
     output: Path | None
     tensor: str | None
     width: int
@@ -69,6 +75,8 @@ def explain_model(args: ExplainArgs) -> int:
 
     check_output(args)
     box = GlassBox.load(args.model)
+    if args.patch_sweep is not None:
+        return explain_sweep(box, args)
     attribution = None
     if args.why:
         attribution = box.why(
@@ -88,12 +96,10 @@ def explain_model(args: ExplainArgs) -> int:
     if args.output is not None:
         write_output(trace, attribution, location, args)
     else:
-        original = None
+        changes = None
         if edits:
-            # The same tensors without the edits, to show what changed.
-            names = [name for name in trace if name in trace.graph.nodes]
-            original = box.trace(args.text, target=args.target, keep=names)
-        typer.echo(_render(trace, original, location, args))
+            changes = box.what_if(args.text, edits, target=trace.metadata.get("target"))
+        typer.echo(_render(trace, changes, location, args))
     if all(check.ok for check in trace.checks):
         return 0
     return 1
@@ -131,6 +137,7 @@ def edits_of(box: "GlassBox", args: ExplainArgs) -> list["Edit"]:
         edits.append(NoPosition())
     edits += [_ablate_head(box, args, value) for value in args.head_off]
     edits += [_replace_token(box, value) for value in args.replace]
+    edits += patches_of(box, args)
     return edits
 
 
@@ -141,11 +148,13 @@ def _ablate_head(box: "GlassBox", args: ExplainArgs, value: str) -> "Edit":
     layer, dot, head = value.partition(".")
     if not (dot and layer.isdecimal() and head.isdecimal()):
         raise UsageError(f"--head-off {value} should be LAYER.HEAD, as in 0.3")
-    stack = args.side
-    if not stack:
-        stack = "encoder"
-        if hasattr(box.model.config, "decoder"):
-            stack = "decoder"
+    stack, heads = _stack_and_heads(box, args)
+    layers = box.graph.layer_count(stack)
+    if int(layer) >= layers or int(head) >= heads:
+        raise UsageError(
+            f"--head-off {value} does not exist; the {stack} has layers 0 to {layers - 1} and "
+            f"heads 0 to {heads - 1}"
+        )
     part = "attention"
     if args.cross:
         part = "cross"
@@ -175,15 +184,22 @@ def _replace_token(box: "GlassBox", value: str) -> "Edit":
 def _head_location(box: "GlassBox", args: ExplainArgs) -> "HeadLocation":
     """The head that --layer, --head, --cross and --side name; by default the first one."""
     from qkv.interpret import locate_head
-    from qkv.model import Stack
 
-    config = box.model.config
-    stacks = {name: getattr(config, name, None) for name in ("decoder", "encoder")}
-    stack = stacks.get(args.side) or stacks["decoder"] or stacks["encoder"]
-    assert isinstance(stack, Stack)
+    _, heads = _stack_and_heads(box, args)
     layer = args.layer or 0
     head = args.head or 0
-    return locate_head(box.graph, stack.attention.heads, layer, head, args.cross, args.side)
+    return locate_head(box.graph, heads, layer, head, args.cross, args.side)
+
+
+def _stack_and_heads(box: "GlassBox", args: ExplainArgs) -> tuple[str, int]:
+    """The stack that --side names, by default the decoder if there is one, and its heads."""
+    from qkv.model import Stack
+
+    for name in (args.side, "decoder", "encoder"):
+        stack = getattr(box.model.config, name, None) if name else None
+        if isinstance(stack, Stack):
+            return name, stack.attention.heads
+    raise AssertionError("a model has an encoder or a decoder")
 
 
 def _tensor_names(box: "GlassBox", args: ExplainArgs, location: "HeadLocation") -> list[str]:
@@ -264,7 +280,10 @@ def _print_attribution(attribution: "Attribution", args: ExplainArgs) -> None:
 
 
 def _render(
-    trace: "Trace", original: "Trace | None", location: "HeadLocation", args: ExplainArgs
+    trace: "Trace",
+    changes: "TraceDifference | None",
+    location: "HeadLocation",
+    args: ExplainArgs,
 ) -> str:
     """The walk through one head and the model's output, in the requested format."""
     from qkv.interpret import walk_head
@@ -276,7 +295,6 @@ def _render(
         render_model_json,
         render_model_text,
     )
-    from qkv.interpret.trace import compare_traces
 
     walk = walk_head(trace, location)
     computed = tuple(step.name for step in walk if not step.is_input or step.axes[0])
@@ -287,9 +305,6 @@ def _render(
         crop=_crop(walk["weights"].value, args.top),
         mark_rounding=False,
     )
-    changes = None
-    if original is not None:
-        changes = compare_traces(original, trace)
     if args.format == "json":
         return render_model_json(view, trace, changes, args.cell)
     if args.cell is not None:

@@ -52,6 +52,8 @@ LONG_TRANSLATIONS = ("error", "sentences")
 
 EXAMPLES = ("poem", "same", "cross", "heads", "factored")
 
+PATCH_PARTS = ("residual", "attention", "feed_forward", "cross", "heads")
+
 FORMATS = ("hf",)
 
 MAX_LINE = 70  # characters of a text that is printed next to a result

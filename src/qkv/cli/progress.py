@@ -148,8 +148,9 @@ class GracefulStop:
 class TextProgress:
     """Prints how many texts are done, and how many per second, while a command takes long."""
 
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None, unit: str = "texts") -> None:
         self.total = total
+        self.unit = unit
         self.done = 0
         self.start_time: float | None = None
         self.start_count = 0
@@ -174,7 +175,7 @@ class TextProgress:
         if self.total is not None:
             total = f" of {self.total:,}"
         speed = (done - self.start_count) / (now - self.start_time)
-        line = f"{done:,}{total} texts  {speed:,.0f} texts/s"
+        line = f"{done:,}{total} {self.unit}  {speed:,.0f} {self.unit}/s"
         if self.is_terminal:
             sys.stderr.write(CLEAR_LINE + line)
             sys.stderr.flush()

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from qkv.interpret.glass_box import GlassBox
     from qkv.interpret.head_walk import HeadLocation, head_value_names, locate_head, walk_head
     from qkv.interpret.lemma import check_image_path, lemma_text, measure_lemma, plot_lemma
+    from qkv.interpret.patching import PatchSweep
     from qkv.interpret.step import Walk
     from qkv.interpret.worksheet import TEMPLATE, Worksheet, read_worksheet
 
@@ -18,6 +19,7 @@ __all__ = [
     "TEMPLATE",
     "GlassBox",
     "HeadLocation",
+    "PatchSweep",
     "Walk",
     "Worksheet",
     "check_answers",
@@ -49,6 +51,7 @@ __getattr__ = lazy_attributes(
             "locate_head",
             "walk_head",
         ),
+        "qkv.interpret.patching": ("PatchSweep",),
         "qkv.interpret.step": ("Walk",),
         "qkv.interpret.attention_walk": (
             "check_answers",

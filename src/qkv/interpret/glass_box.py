@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -29,10 +29,13 @@ from qkv.interpret.trace import (
     Graph,
     TokenizedInput,
     Trace,
+    TraceDifference,
     build_graph,
     capture_trace,
+    compare_traces,
+    first_difference,
 )
-from qkv.interpret.trace.capture import ALL_VALUES, Rows
+from qkv.interpret.trace.capture import ALL_VALUES, LAYERS, Rows
 from qkv.interpret.trace.operations import Array
 from qkv.interpret.trace.recompute import to_numpy
 from qkv.model import (
@@ -50,6 +53,7 @@ from qkv.version import __version__
 
 if TYPE_CHECKING:
     from qkv.interpret.attribution.attribute import Attribution
+    from qkv.interpret.patching import Metric, Part, PatchSweep, Progress
 
 
 class GlassBox(Engine):
@@ -72,7 +76,7 @@ class GlassBox(Engine):
         edits: changes to make on the way, such as an ablated head.
         """
         if isinstance(self.model, Translator) and target is None:
-            target = self._own_translation(text)
+            target = self.own_translation(text)
         tokenized = tokenize_input(self.model, self.tokenizer, text, target)
         metadata = self.about | {"text": text}
         if target is not None:
@@ -82,6 +86,65 @@ class GlassBox(Engine):
             served = model_output(self.optimized, tokenized)
         return capture_trace(
             self.model, tokenized, keep, rows, edits, metadata, served, graph=self.graph
+        )
+
+    @suggest_arguments
+    def what_if(
+        self, text: str, edits: Sequence[Edit], *, target: str | None = None
+    ) -> TraceDifference:
+        """What edits change: the first value that differs, each layer's output, the prediction."""
+        if isinstance(self.model, Translator) and target is None:
+            target = self.own_translation(text)
+        keep = [name for name in ("output", "probabilities") if name in self.graph.nodes]
+        keep += [self.graph.resolve("output"), LAYERS]
+        before = self.trace(text, target=target, keep=keep)
+        after = self.trace(text, target=target, keep=keep, edits=edits)
+        tokenized = tokenize_input(self.model, self.tokenizer, text, target)
+        first = first_difference(self.model, tokenized, edits, self.graph)
+        return replace(compare_traces(before, after), first=first)
+
+    @suggest_arguments
+    def patch_sweep(
+        self,
+        clean: str,
+        corrupted: str,
+        metric: Metric | None = None,
+        *,
+        answer: str | int | None = None,
+        against: str | int | None = None,
+        part: Part = "residual",
+        positions: Sequence[int] | None = None,
+        side: str | None = None,
+        target: str | None = None,
+        progress: Progress | None = None,
+    ) -> PatchSweep:
+        """Activation patching of every layer at every position, from the clean to the corrupted.
+
+        Both texts need the same number of tokens.
+
+        metric: a function of a trace that has captured the output. By default the logit
+        difference between `answer` and `against`, tokens or labels: those that the clean and the
+        corrupted text make more probable; for a model that gives vectors, the cosine to the clean.
+        part: "residual" (what a layer passes on), "attention", "feed_forward" or "cross" (what
+        these add to it), or "heads": layers × heads, each patched at every position.
+        side: of an encoder–decoder, the encoder (the default) or the decoder.
+        target: of an encoder–decoder, the target text of both; by default the clean translation.
+        progress: called with the number of cells that are done, and of all.
+        """
+        from qkv.interpret.patching import patch_sweep
+
+        return patch_sweep(
+            self,
+            clean,
+            corrupted,
+            metric,
+            answer=answer,
+            against=against,
+            part=part,
+            positions=positions,
+            side=side,
+            target=target,
+            progress=progress,
         )
 
     @suggest_arguments
@@ -130,7 +193,7 @@ class GlassBox(Engine):
             "python": platform.python_version(),
         }
 
-    def _own_translation(self, text: str) -> str:
+    def own_translation(self, text: str) -> str:
         """The model's translation, truncated to its context: tokenized again it may be longer."""
         translation = self.translate([text])[0].text
         ids = self.tokenizer.encode(translation, target=True)

@@ -67,12 +67,11 @@ def locate_head(
 
     side: encoder or decoder of an encoder–decoder, by default the decoder.
     """
-    # decoder.0 is the alias of what the decoder's first layer passes on.
-    stacks = [name for name in ("decoder", "encoder") if f"{name}.0" in graph.aliases]
+    stacks = [name for name in ("decoder", "encoder") if graph.layer_count(name)]
     stack = side or stacks[0]
     if stack not in stacks:
         raise UsageError(f"this model has no {stack}; it has {' and '.join(stacks)}")
-    layers = sum(name.startswith(f"{stack}.") for name in graph.aliases)
+    layers = graph.layer_count(stack)
     if not 0 <= layer < layers:
         raise UsageError(f"layer={layer} does not exist; the {stack} has layers 0 to {layers - 1}")
     if not 0 <= head < heads:

@@ -127,12 +127,12 @@ def test_two_edits_hold_at_once() -> None:
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (AblateHead("decoder", 0, 17), "head 17 is out of range: there are 6"),
+        (AblateHead("decoder", 0, 17), "head 17 does not exist; layer 0 has heads 0 to 5"),
         (SetValue("decoder.0.attention.scores", (0, 0), 1.0), "so there is no index"),
-        (SetValue("ids", (0, 0), 1.0), "cannot be changed; change one of its inputs"),
+        (SetValue("ids", (0, 0), 1.0), "cannot be changed; change a value"),
         (SetValue("decoder.0.attention.score", (0,), 1.0), "decoder.0.attention.scores"),
-        (ReplaceToken(9, 1), "position 9 is not among the 7 there are"),
-        (AblateHead("decoder", 7, 0), "decoder.7.attention.mixed"),
+        (ReplaceToken(9, 1), "position 9 does not exist; the text has positions 0 to 6"),
+        (AblateHead("decoder", 7, 0), "layer 7 does not exist; the decoder has layers 0 to 1"),
     ],
     ids=str,
 )

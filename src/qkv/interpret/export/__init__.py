@@ -7,6 +7,7 @@ from qkv.interpret.export.pictures import (
     draw_head,
     draw_heads,
 )
+from qkv.interpret.export.sweep_picture import draw_sweep
 from qkv.interpret.export.tables import caption, comment_lines, provenance
 from qkv.interpret.export.tensor_files import TENSOR_EXTENSIONS, write_tensor
 
@@ -18,6 +19,7 @@ __all__ = [
     "comment_lines",
     "draw_head",
     "draw_heads",
+    "draw_sweep",
     "provenance",
     "truncate_token",
     "write_tensor",

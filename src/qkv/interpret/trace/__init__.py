@@ -1,7 +1,7 @@
 """Every value of a forward pass by name, with the operation that computed it."""
 
 from qkv.interpret.trace.capture import TokenizedInput, capture_trace
-from qkv.interpret.trace.compare import TraceDifference, compare_traces
+from qkv.interpret.trace.compare import TraceDifference, compare_traces, first_difference
 from qkv.interpret.trace.edits import (
     AblateHead,
     Edit,
@@ -13,25 +13,36 @@ from qkv.interpret.trace.edits import (
 )
 from qkv.interpret.trace.graph import Graph, Node
 from qkv.interpret.trace.model_graph import build_graph
+from qkv.interpret.trace.patches import (
+    AddSteeringVector,
+    MeanAblate,
+    PatchActivation,
+    ZeroAblate,
+)
 from qkv.interpret.trace.recompute import TraceCheck, check_recompute
 from qkv.interpret.trace.trace import Trace
 
 __all__ = [
     "AblateHead",
+    "AddSteeringVector",
     "Edit",
     "Graph",
+    "MeanAblate",
     "NoMask",
     "NoPosition",
     "NoScale",
     "Node",
+    "PatchActivation",
     "ReplaceToken",
     "SetValue",
     "TokenizedInput",
     "Trace",
     "TraceCheck",
     "TraceDifference",
+    "ZeroAblate",
     "build_graph",
     "capture_trace",
     "check_recompute",
     "compare_traces",
+    "first_difference",
 ]

@@ -134,7 +134,7 @@ def check_memory(
     rows: Mapping[str, tuple[int, ...]],
 ) -> None:
     """Raise a UsageError if the values of these nodes take more memory than is reasonable."""
-    total = sum(_value_bytes(node, model, inputs, rows) for node in nodes)
+    total = sum(value_bytes(node, model, inputs, rows) for node in nodes)
     if total > MAX_BYTES:
         raise UsageError(
             f"these values of so long a text take {total / 2**30:.1f} GB; keep some of them, as in "
@@ -142,7 +142,7 @@ def check_memory(
         )
 
 
-def _value_bytes(
+def value_bytes(
     node: Node, model: Model, inputs: TokenizedInput, rows: Mapping[str, tuple[int, ...]]
 ) -> int:
     """The size of a float32 value, from the lengths of its axes."""

@@ -7,7 +7,7 @@ positions are not seen. What follows from an edit is computed by the model itsel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -91,10 +91,19 @@ class AblateHead(Edit):
 
     @contextmanager
     def applied(self, model: nn.Module, graph: Graph) -> Iterator[None]:
+        layers = graph.layer_count(self.stack)
+        if not 0 <= self.layer < layers:
+            raise UsageError(
+                f"layer {self.layer} does not exist; the {self.stack} has layers 0 to {layers - 1}"
+            )
+
         def zero_head(mixed: Tensor) -> Tensor:
             heads = mixed.shape[1]
             if not 0 <= self.head < heads:
-                raise UsageError(f"head {self.head} is out of range: there are {heads}")
+                raise UsageError(
+                    f"head {self.head} does not exist; layer {self.layer} has heads 0 to "
+                    f"{heads - 1}"
+                )
             # Zero ablation, as in Michel et al. 2019, "Are sixteen heads really better than one?"
             mixed = mixed.clone()
             mixed[:, self.head] = 0.0
@@ -120,7 +129,10 @@ class ReplaceToken(Edit):
         if sequence != self.sequence:
             return ids
         if not -len(ids) <= self.position < len(ids):
-            raise UsageError(f"position {self.position} is not among the {len(ids)} there are")
+            raise UsageError(
+                f"position {self.position} does not exist; the {sequence} has positions 0 to "
+                f"{len(ids) - 1}"
+            )
         ids = list(ids)
         ids[self.position] = self.id
         return ids
@@ -147,15 +159,7 @@ class SetValue(Edit):
 
     @contextmanager
     def applied(self, model: nn.Module, graph: Graph) -> Iterator[None]:
-        node = graph[self.name]
-        kind = None if node.hook_point is None else node.hook_point.kind
-        if kind == "result":
-            change = change_result(model, node, self._set)
-        elif kind == "step":
-            change = change_step(model, node, self._set)
-        else:
-            raise UsageError(f"{self.name} cannot be changed; change one of its inputs")
-        with change:
+        with change_value(model, graph[self.name], self._set):
             yield
 
     def _set(self, tensor: Tensor) -> Tensor:
@@ -256,6 +260,18 @@ def removing(handles: list[RemovableHandle]) -> Iterator[None]:
             handle.remove()
 
 
+def change_value(model: nn.Module, node: Node, change: Change) -> AbstractContextManager[None]:
+    """Inside, the value of a node is changed; what follows is computed from it."""
+    kind = None if node.hook_point is None else node.hook_point.kind
+    if kind == "result":
+        return change_result(model, node, change)
+    if kind == "argument":
+        return change_argument(model, node, change)
+    if kind == "step":
+        return change_step(model, node, change)
+    raise UsageError(f"{node.name} cannot be changed; change a value that is computed from it")
+
+
 @contextmanager
 def change_result(model: nn.Module, node: Node, change: Change) -> Iterator[None]:
     """Inside, the result of the module at the node's hook point is changed."""
@@ -270,6 +286,26 @@ def change_result(model: nn.Module, node: Node, change: Change) -> Iterator[None
 
     module = model.get_submodule(hook_point.module)
     with removing([module.register_forward_hook(hook)]):
+        yield
+
+
+@contextmanager
+def change_argument(model: nn.Module, node: Node, change: Change) -> Iterator[None]:
+    """Inside, an argument of the module at the node's hook point is changed."""
+    hook_point = node.hook_point
+    assert hook_point is not None
+    index = int(hook_point.key)
+    calls = 0
+
+    def hook(module: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        nonlocal calls
+        calls += 1
+        if calls - 1 != hook_point.call:
+            return None
+        return (*arguments[:index], change(arguments[index]), *arguments[index + 1 :])
+
+    module = model.get_submodule(hook_point.module)
+    with removing([module.register_forward_pre_hook(hook)]):
         yield
 
 

@@ -114,6 +114,11 @@ class Graph:
         outputs = [target for name, target in self.aliases.items() if name != "output"]
         return [*ids, *self.stack_inputs, *outputs]
 
+    def layer_count(self, stack: str) -> int:
+        """The layers of the encoder or decoder; 0 if the model has none of that name."""
+        # decoder.0 is the alias of what the decoder's first layer passes on.
+        return sum(name.startswith(f"{stack}.") for name in self.aliases)
+
 
 class ModuleOperation(NamedTuple):
     """What a module computes from its input and these of its parameters."""
