@@ -15,6 +15,7 @@ from qkv.checkpoints.gpt_neox import GptNeoX
 from qkv.checkpoints.llama import Llama
 from qkv.checkpoints.marian import Marian
 from qkv.checkpoints.modernbert import ModernBert
+from qkv.checkpoints.pegasus import Pegasus
 from qkv.checkpoints.roberta import Roberta
 from qkv.checkpoints.t5 import T5
 from qkv.errors import BundleError
@@ -32,6 +33,7 @@ FORMATS: tuple[CheckpointFormat, ...] = (
     T5(),
     Bart(),
     Marian(),
+    Pegasus(),
 )
 
 

@@ -50,7 +50,7 @@ LONG_TRANSLATIONS = ("error", "sentences")
 
 EXAMPLES = ("poem", "same", "cross", "heads", "factored")
 
-FORMATS = ("hf",)
+FORMATS = ("hf", "gguf")
 
 MAX_LINE = 70  # characters of a text that is printed next to a result
 

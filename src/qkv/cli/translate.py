@@ -61,7 +61,8 @@ def translate(
     layer: Annotated[
         int | None,
         typer.Option(
-            show_default="last but one", help="Decoder layer for --alignment, counted from 0."
+            show_default="the one that aligns best",
+            help="Decoder layer for --alignment, counted from 0.",
         ),
     ] = None,
     json: Json = False,
@@ -89,9 +90,10 @@ def translate(
     if beams is None:
         beams = max(DEFAULT_BEAMS, best)
     progress = TranslationProgress()
+    warned = len(engine.warnings)
     for batch in _growing_batches(inputs):
         progress.show()
-        for translation in engine.translate(
+        translations = engine.translate(
             batch,
             beams=beams,
             best=best,
@@ -99,7 +101,11 @@ def translate(
             long=cast("Long", long),
             alignment=alignment,
             layer=layer,
-        ):
+        )
+        for warning in engine.warnings[warned:]:
+            print_stderr(f"note: {warning}")
+        warned = len(engine.warnings)
+        for translation in translations:
             progress.add(translation)
             if json:
                 typer.echo(dumps(_json_fields(translation, best), ensure_ascii=False))

@@ -1,0 +1,196 @@
+"""Rewrites a model in other parts with the same outputs, so that a public format can hold it.
+
+Our presets leave out biases, square a ReLU and subtract means where public models do not. Each of
+these has an exact counterpart:
+
+- A missing bias is a bias of zeros.
+- max(0, x)² = max(0, x)·x: a gated feed-forward whose two matrices are equal (ReGLU).
+- A LayerNorm without a bias is an RMSNorm of a vector whose mean is 0. Everything that is added to
+  the residual stream can be centered beforehand, as can queries and keys in each head (Ashkboos et
+  al. 2024, "SliceGPT", section 3.1).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from qkv.errors import ConfigError
+from qkv.model import (
+    DecoderOnly,
+    EncoderDecoder,
+    EncoderOnly,
+    LayerNorm,
+    Model,
+    ModelConfig,
+    MultiHead,
+    NoPosition,
+    NormConfig,
+    PreNorm,
+    ReGLU,
+    ReLU2,
+    RMSNorm,
+    Rope,
+    Stack,
+    skeleton,
+)
+
+Weights = dict[str, Tensor]
+
+
+class Rewrite(NamedTuple):
+    """A config with the same outputs as another, and the weights for it.
+
+    description: for the user; None if nothing changes.
+    """
+
+    config: ModelConfig
+    weights: Callable[[Weights], Weights]
+    description: str | None = None
+
+    def apply(self, model: Model) -> Model:
+        """The rewritten model."""
+        if self.description is None:
+            return model
+        weights = {name: t.detach().float().cpu() for name, t in model.state_dict().items()}
+        result = skeleton(self.config)
+        result.load_state_dict(self.weights(weights), strict=True, assign=True)
+        return result.eval()
+
+
+def rewrites(config: ModelConfig) -> Iterator[Rewrite]:
+    """The model itself, then every rewrite that applies to it."""
+    yield Rewrite(config, lambda weights: weights)
+    for rewrite in (_gate_squared_relu, _add_zero_biases, _center_layer_norms):
+        try:
+            yield rewrite(config)
+        except ConfigError:
+            continue
+
+
+def _gate_squared_relu(config: ModelConfig) -> Rewrite:
+    def gated(stack: Stack) -> Stack:
+        old = stack.feed_forward
+        if not isinstance(old, ReLU2):
+            raise ConfigError("there is no squared ReLU")
+        return stack.model_copy(update={"feed_forward": ReGLU(width=old.width, bias=old.bias)})
+
+    def weights(old: Weights) -> Weights:
+        new = dict(old)
+        for name, tensor in old.items():
+            if ".feed_forward.up." in name:
+                new[name.replace(".up.", ".gate.")] = tensor.clone()
+        return new
+
+    description = "squared ReLU is written as a ReLU gate with two equal matrices"
+    return Rewrite(_with_stacks(config, gated), weights, description)
+
+
+def _add_zero_biases(config: ModelConfig) -> Rewrite:
+    def biased(stack: Stack) -> Stack:
+        attention = _multi_head(stack)
+        heads = {
+            "bias": True,
+            "output_bias": True,
+            "qk_norm": _biased_norm(attention.qk_norm),
+        }
+        parts = {
+            "attention": attention.model_copy(update=heads),
+            "feed_forward": stack.feed_forward.model_copy(update={"bias": True}),
+            "norm": _biased_norm(stack.norm),
+            "input_norm": _biased_norm(stack.input_norm),
+        }
+        return stack.model_copy(update=parts)
+
+    biased_config = _with_stacks(config, biased)
+    if biased_config == config:
+        raise ConfigError("every bias exists")
+
+    def weights(old: Weights) -> Weights:
+        new = dict(old)
+        for name, tensor in skeleton(biased_config).state_dict().items():
+            if name not in old:
+                new[name] = torch.zeros(tensor.shape)
+        return new
+
+    return Rewrite(biased_config, weights, "absent biases are written as zeros")
+
+
+def _center_layer_norms(config: ModelConfig) -> Rewrite:
+    if not isinstance(config, DecoderOnly) or config.decoder.embedding_width is not None:
+        raise ConfigError("only the stream of a decoder is centered")
+    stack = config.decoder
+    attention = _multi_head(stack)
+    # Learned or sinusoidal positions would be added to the stream as well.
+    if not isinstance(stack.position, Rope | NoPosition) or stack.input_norm is not None:
+        raise ConfigError("something else is added to the stream")
+    if stack.norm_placement != PreNorm():
+        raise ConfigError("a norm stands inside the stream")
+    parts = {
+        "attention": attention.model_copy(update={"qk_norm": _rms_norm(attention.qk_norm)}),
+        "norm": _rms_norm(stack.norm),
+    }
+    if parts["norm"] is None:
+        raise ConfigError("there is no norm")
+    changes = {
+        "decoder": stack.model_copy(update=parts),
+        # Centered embeddings are no longer the matrix of the output.
+        "output": config.output.model_copy(update={"tied": False}),
+    }
+    head_width = attention.key_width(stack.width)
+
+    def weights(old: Weights) -> Weights:
+        new = dict(old)
+        new.setdefault("output.weight", old["embedding.weight"].clone())
+        new["embedding.weight"] = _centered(old["embedding.weight"], dim=1)
+        for name, tensor in old.items():
+            module = name.rpartition(".")[0]
+            if module.endswith((".attention.output", ".feed_forward.down")):
+                new[name] = _centered(tensor, dim=0)
+            is_qk = module.endswith((".attention.query", ".attention.key"))
+            if is_qk and attention.qk_norm is not None:
+                by_head = tensor.view(-1, head_width, *tensor.shape[1:])
+                new[name] = _centered(by_head, dim=1).view(tensor.shape)
+        return new
+
+    description = "LayerNorm is written as RMSNorm, its mean subtracted from the weights before it"
+    return Rewrite(config.model_copy(update=changes), weights, description)
+
+
+def _centered(tensor: Tensor, dim: int) -> Tensor:
+    exact = tensor.double()
+    return (exact - exact.mean(dim, keepdim=True)).float()
+
+
+def _with_stacks(config: ModelConfig, change: Callable[[Stack], Stack]) -> ModelConfig:
+    """The config with every stack changed."""
+    match config:
+        case EncoderOnly():
+            return config.model_copy(update={"encoder": change(config.encoder)})
+        case DecoderOnly():
+            return config.model_copy(update={"decoder": change(config.decoder)})
+        case EncoderDecoder():
+            stacks = {"encoder": change(config.encoder), "decoder": change(config.decoder)}
+            return config.model_copy(update=stacks)
+
+
+def _multi_head(stack: Stack) -> MultiHead:
+    if not isinstance(stack.attention, MultiHead):
+        raise ConfigError("the attention is not multi_head")
+    return stack.attention
+
+
+def _biased_norm(norm: NormConfig | None) -> NormConfig | None:
+    if isinstance(norm, LayerNorm):
+        return norm.model_copy(update={"bias": True})
+    return norm
+
+
+def _rms_norm(norm: NormConfig | None) -> NormConfig | None:
+    """The norm that a LayerNorm without a bias is on a vector whose mean is 0."""
+    if norm is None:
+        return None
+    if not isinstance(norm, LayerNorm) or norm.bias:
+        raise ConfigError("the norm is not a LayerNorm without a bias")
+    return RMSNorm(eps=norm.eps)
