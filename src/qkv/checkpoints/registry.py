@@ -18,6 +18,7 @@ from qkv.checkpoints.modernbert import ModernBert
 from qkv.checkpoints.pegasus import Pegasus
 from qkv.checkpoints.roberta import Roberta
 from qkv.checkpoints.t5 import T5
+from qkv.checkpoints.t5gemma import T5Gemma
 from qkv.errors import BundleError
 
 FORMATS: tuple[CheckpointFormat, ...] = (
@@ -34,6 +35,7 @@ FORMATS: tuple[CheckpointFormat, ...] = (
     Bart(),
     Marian(),
     Pegasus(),
+    T5Gemma(),
 )
 
 

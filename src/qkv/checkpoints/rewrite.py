@@ -8,6 +8,8 @@ these has an exact counterpart:
 - A LayerNorm without a bias is an RMSNorm of a vector whose mean is 0. Everything that is added to
   the residual stream can be centered beforehand, as can queries and keys in each head (Ashkboos et
   al. 2024, "SliceGPT", section 3.1).
+- An RMSNorm of a vector that is tiny next to its eps only divides by √eps. A norm after a sublayer
+  is cancelled by making the sublayer's last matrix tiny and the norm's weight large.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,6 +34,7 @@ from qkv.model import (
     ReLU2,
     RMSNorm,
     Rope,
+    SandwichNorm,
     Stack,
     skeleton,
 )
@@ -62,7 +65,7 @@ class Rewrite(NamedTuple):
 def rewrites(config: ModelConfig) -> Iterator[Rewrite]:
     """The model itself, then every rewrite that applies to it."""
     yield Rewrite(config, lambda weights: weights)
-    for rewrite in (_gate_squared_relu, _add_zero_biases, _center_layer_norms):
+    for rewrite in (_gate_squared_relu, _add_zero_biases, _center_layer_norms, _cancel_post_norms):
         try:
             yield rewrite(config)
         except ConfigError:
@@ -118,21 +121,15 @@ def _add_zero_biases(config: ModelConfig) -> Rewrite:
 
 
 def _center_layer_norms(config: ModelConfig) -> Rewrite:
-    if not isinstance(config, DecoderOnly) or config.decoder.embedding_width is not None:
-        raise ConfigError("only the stream of a decoder is centered")
+    if not isinstance(config, DecoderOnly):
+        raise ConfigError("it is not a decoder")
     stack = config.decoder
     attention = _multi_head(stack)
-    # Learned or sinusoidal positions would be added to the stream as well.
-    if not isinstance(stack.position, Rope | NoPosition) or stack.input_norm is not None:
-        raise ConfigError("something else is added to the stream")
-    if stack.norm_placement != PreNorm():
-        raise ConfigError("a norm stands inside the stream")
+    _check_stream(stack)
     parts = {
         "attention": attention.model_copy(update={"qk_norm": _rms_norm(attention.qk_norm)}),
         "norm": _rms_norm(stack.norm),
     }
-    if parts["norm"] is None:
-        raise ConfigError("there is no norm")
     changes = {
         "decoder": stack.model_copy(update=parts),
         # Centered embeddings are no longer the matrix of the output.
@@ -141,13 +138,10 @@ def _center_layer_norms(config: ModelConfig) -> Rewrite:
     head_width = attention.key_width(stack.width)
 
     def weights(old: Weights) -> Weights:
-        new = dict(old)
+        new = _center_stream(old)
         new.setdefault("output.weight", old["embedding.weight"].clone())
-        new["embedding.weight"] = _centered(old["embedding.weight"], dim=1)
         for name, tensor in old.items():
             module = name.rpartition(".")[0]
-            if module.endswith((".attention.output", ".feed_forward.down")):
-                new[name] = _centered(tensor, dim=0)
             is_qk = module.endswith((".attention.query", ".attention.key"))
             if is_qk and attention.qk_norm is not None:
                 by_head = tensor.view(-1, head_width, *tensor.shape[1:])
@@ -156,6 +150,80 @@ def _center_layer_norms(config: ModelConfig) -> Rewrite:
 
     description = "LayerNorm is written as RMSNorm, its mean subtracted from the weights before it"
     return Rewrite(config.model_copy(update=changes), weights, description)
+
+
+# An output of a sublayer times this, squared, is far below any eps; a power of 2 loses no digit.
+TINY = 2.0**-30
+
+
+def _cancel_post_norms(config: ModelConfig) -> Rewrite:
+    """A pre-norm encoder–decoder in the form of T5Gemma, with norms after sublayers as well."""
+    if not isinstance(config, EncoderDecoder):
+        raise ConfigError("it is not an encoder–decoder")
+
+    def sandwich(stack: Stack) -> Stack:
+        _check_stream(stack)
+        norm = _rms_norm(stack.norm)
+        assert norm is not None
+        parts = {
+            "norm": norm.model_copy(update={"unit_offset": True}),
+            "norm_placement": SandwichNorm(),
+        }
+        return stack.model_copy(update=parts)
+
+    gated = _gate_squared_relu(config)
+    new_config = _with_stacks(gated.config, sandwich).model_copy(
+        update={
+            "source": config.source or config.embedding,
+            "output": config.output.model_copy(update={"tied": False}),
+        }
+    )
+    eps = config.decoder.norm.eps
+
+    def weights(old: Weights) -> Weights:
+        new = _center_stream(gated.weights(old))
+        new.setdefault("output.weight", old["embedding.weight"].clone())
+        new.setdefault("source.weight", new["embedding.weight"].clone())
+        for name, tensor in new.items():
+            if _is_last_of_sublayer(name):
+                new[name] = tensor * TINY
+            elif name.endswith(("_in.weight", "norm_out.weight")):
+                new[name] = tensor - 1.0  # the gain is 1 + weight
+        for name, tensor in skeleton(new_config).state_dict().items():
+            if name.endswith("_join.norm.weight"):
+                new[name] = torch.full(tensor.shape, eps**0.5 / TINY - 1.0)
+        return new
+
+    description = (
+        "LayerNorm is written as RMSNorm, squared ReLU as a ReLU gate, and the norms after "
+        "sublayers get weights that cancel them (load it in float32 or bfloat16, not float16)"
+    )
+    return Rewrite(new_config, weights, description)
+
+
+def _check_stream(stack: Stack) -> None:
+    """Raises unless the residual stream is a sum of embeddings and sublayers, read by norms."""
+    # Learned or sinusoidal positions would be added to the stream as well.
+    if not isinstance(stack.position, Rope | NoPosition) or stack.embedding_width is not None:
+        raise ConfigError("something else is added to the stream")
+    if stack.norm_placement != PreNorm() or stack.input_norm is not None:
+        raise ConfigError("a norm stands inside the stream")
+
+
+def _center_stream(weights: Weights) -> Weights:
+    """The same weights, with the mean of everything that is added to the stream subtracted."""
+    new = dict(weights)
+    for name, tensor in weights.items():
+        if name in ("embedding.weight", "source.weight"):
+            new[name] = _centered(tensor, dim=1)
+        elif _is_last_of_sublayer(name):
+            new[name] = _centered(tensor, dim=0)
+    return new
+
+
+def _is_last_of_sublayer(name: str) -> bool:
+    module = name.rpartition(".")[0]
+    return module.endswith((".attention.output", ".cross.output", ".feed_forward.down"))
 
 
 def _centered(tensor: Tensor, dim: int) -> Tensor:

@@ -132,7 +132,7 @@ def write_checkpoint(
             generation = token_ids | _generation_fields(tokenizer, config)
             _write_json(directory / "generation_config.json", generation)
         _check_pad_id(fields, token_ids)
-        fields |= token_ids
+        fields = fmt.with_token_ids(fields, token_ids)
     fields["dtype"] = "float32"
     _write_json(directory / CONFIG, fields)
     save_file(_tensors(fmt, model), directory / WEIGHTS, metadata={"format": "pt"})

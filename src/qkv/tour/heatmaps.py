@@ -78,8 +78,9 @@ class _HeatMap:
             legend = " Hatched: masked."
         queries = "the words written" if kind == "cross attention" else "queries"
         return (
-            f"{kind[0].upper()}{kind[1:]}, a square for each head: {queries} run down, keys across, "
-            f"and the stronger a cell's colour, the more of its attention a query gives it.{legend}"
+            f"{kind[0].upper()}{kind[1:]}, a square for each head: {queries} run down, keys "
+            "across, and the stronger a cell's colour, the more of its attention a query gives "
+            f"it.{legend}"
         )
 
     def _panel(

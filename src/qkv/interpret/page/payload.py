@@ -32,7 +32,6 @@ from qkv.interpret.page.tensor_chunks import TensorChunks, as_float32, max_pool
 from qkv.interpret.trace import Trace
 from qkv.interpret.trace.operations import Array
 
-
 WRITTEN = "written"  # the axis of the tokens that a translator writes, one at each step
 
 
