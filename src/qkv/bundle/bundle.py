@@ -11,9 +11,10 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from safetensors.torch import save_file
 
 from qkv.bundle.manifest import MANIFEST, publish, read_stable, sha256_of, verify
@@ -23,12 +24,13 @@ from qkv.checkpoints import (
     is_checkpoint,
     read_checkpoint,
     write_checkpoint,
+    write_gguf_file,
 )
 from qkv.device import resolve_device
 from qkv.errors import BundleError, ConfigError
-from qkv.files import read_json
+from qkv.files import read_json, write_error_message
 from qkv.gc_pause import gc_paused
-from qkv.model import Model, read_config, skeleton, validation_message
+from qkv.model import Config, Count, Model, read_config, skeleton, validation_message
 from qkv.text import Tokenizer
 from qkv.weights import Weights, open_weights
 
@@ -36,18 +38,36 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 TOKENIZER = "tokenizer.json"
 CARD = "import.json"
+ALIGNMENT = "alignment.json"
 
 # The files of a public checkpoint that decide what its model computes.
 CHECKPOINT_SUFFIXES = {".json", ".safetensors", ".txt", ".model", ".spm", ".jinja", ".gguf"}
 
 
+class AlignmentHeads(Config):
+    """The cross attention that aligns a translator's words, and how well it does.
+
+    agreement: the fraction of `tokens` target tokens for which it names the source token that
+    matters most by occlusion.
+    """
+
+    layer: Count
+    heads: Annotated[tuple[Count, ...], Field(strict=False)]  # JSON has lists
+    agreement: float
+    tokens: Count
+
+
 @dataclass(frozen=True)
 class Bundle:
-    """A model with its tokenizer and, if it was imported, its import card."""
+    """A model with its tokenizer and, if it was imported, its import card.
+
+    alignment: of a translator, if it was measured.
+    """
 
     model: Model
     tokenizer: Tokenizer | None = None
     card: ImportCard | None = None
+    alignment: AlignmentHeads | None = None
 
     def save(
         self,
@@ -102,7 +122,10 @@ class Bundle:
         card = None
         if CARD in files:
             card = _read_card(directory / CARD)
-        return cls(model.to(device).eval(), tokenizer, card)
+        alignment = None
+        if ALIGNMENT in files:
+            alignment = _read_alignment(directory / ALIGNMENT)
+        return cls(model.to(device).eval(), tokenizer, card, alignment)
 
     def _write(self, staging: Path) -> None:
         config = self.model.config.model_dump_json(indent=2)
@@ -114,6 +137,9 @@ class Bundle:
         if self.card is not None:
             card = self.card.model_dump_json(indent=2)
             (staging / CARD).write_text(card + "\n", encoding="utf-8")
+        if self.alignment is not None:
+            alignment = self.alignment.model_dump_json(indent=2)
+            (staging / ALIGNMENT).write_text(alignment + "\n", encoding="utf-8")
 
 
 def fingerprint(directory: Path) -> str:
@@ -143,6 +169,13 @@ def _read_card(path: Path) -> ImportCard:
         return ImportCard.model_validate(read_json(path))
     except ValidationError as error:
         raise BundleError(f"{path} is not an import card: {validation_message(error)}") from None
+
+
+def _read_alignment(path: Path) -> AlignmentHeads:
+    try:
+        return AlignmentHeads.model_validate(read_json(path))
+    except ValidationError as error:
+        raise BundleError(f"{path} is not an alignment: {validation_message(error)}") from None
 
 
 def _load_weights(model: Model, weights: Weights, path: Path) -> None:
@@ -180,3 +213,20 @@ def export_checkpoint(bundle: Bundle, directory: Path) -> ExportResult:
 
     publish(directory, write, with_manifest=False)
     return results[0]
+
+
+def export_gguf(bundle: Bundle, path: Path, weight_type: str = "f32") -> ExportResult:
+    """Write a decoder as one .gguf file that llama.cpp reads; returns its format."""
+    if path.exists():
+        raise BundleError(f"{path} exists; choose another path")
+    # The file appears when it is complete: a staging file in the same directory is renamed.
+    staging = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        result = write_gguf_file(bundle.model, bundle.tokenizer, staging, weight_type)
+        staging.rename(path)
+    except OSError as error:
+        raise BundleError(write_error_message(path, error)) from error
+    finally:
+        staging.unlink(missing_ok=True)
+    return result

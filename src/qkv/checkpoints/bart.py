@@ -178,7 +178,7 @@ class Bart(CheckpointFormat):
 
 
 def _is_pre_norm(reader: ConfigReader) -> bool:
-    return reader.string("model_type") == "mbart"
+    return reader.string("model_type") in ("mbart", "pegasus")
 
 
 def stack_fields(config: EncoderDecoder) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from qkv.model import (
     LinearScaling,
     Llama3Scaling,
     NoScaling,
+    ReGLU,
     ReLU,
     ReLU2,
     Rope,
@@ -39,6 +40,7 @@ GATED_FEED_FORWARDS: dict[str, tuple[Any, dict[str, bool]]] = {
     "gelu": (GEGLU, {"tanh": False}),
     "gelu_new": (GEGLU, {"tanh": True}),
     "gelu_pytorch_tanh": (GEGLU, {"tanh": True}),
+    "relu": (ReGLU, {}),
     "silu": (SwiGLU, {}),
     "swish": (SwiGLU, {}),
 }
@@ -202,6 +204,11 @@ def activation_name(feed_forward: Any, gated: bool = False) -> str:
         if all(getattr(feed_forward, key) == value for key, value in arguments.items()):
             return name
     raise ConfigError(f"this format has no feed-forward of kind {feed_forward.kind}")
+
+
+def is_gated(feed_forward: Any) -> bool:
+    """Whether a feed-forward has a gate, as SwiGLU has."""
+    return any(type(feed_forward) is kind for kind, _ in GATED_FEED_FORWARDS.values())
 
 
 def head_activation_name(activation: ActivationName) -> str:

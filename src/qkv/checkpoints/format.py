@@ -92,6 +92,12 @@ class CheckpointFormat(ABC):
         """
         return {}
 
+    def with_token_ids(
+        self, fields: Mapping[str, Any], token_ids: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The config.json with the ids of special tokens, such as eos_token_id."""
+        return {**fields, **token_ids}
+
     def classification_output(
         self, config: ModelConfig, labels: tuple[str, ...]
     ) -> Classify | None:

@@ -1,13 +1,15 @@
-"""Llama (Touvron et al. 2023) and the models in its format: Mistral, Qwen, SmolLM.
+"""Llama (Touvron et al. 2023) and the models in its format: Mistral, Qwen, SmolLM, Apertus.
 
 They differ in few options: Mistral has a window on every layer, Qwen2 biases on q, k and v, Qwen3
-an RMSNorm on queries and keys. On export these options select the model_type.
+an RMSNorm on queries and keys. Apertus (Hernández-Cano et al. 2025) has that norm too, a
+feed-forward without a gate, and other names for two norms. On export these options select the
+model_type.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from qkv.checkpoints.config_fields import activation_name, read_feed_forward, read_rope
+from qkv.checkpoints.config_fields import activation_name, is_gated, read_feed_forward, read_rope
 from qkv.checkpoints.config_reader import ConfigReader
 from qkv.checkpoints.families import (
     decoder_fields,
@@ -39,8 +41,16 @@ from qkv.model import (
     Stack,
 )
 
-CLASSES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+CLASSES = {
+    "llama": "Llama",
+    "mistral": "Mistral",
+    "qwen2": "Qwen2",
+    "qwen3": "Qwen3",
+    "apertus": "Apertus",
+}
 QWEN = ("qwen2", "qwen3")
+QK_NORM = ("qwen3", "apertus")
+OPTIONAL_BIAS = ("llama", "qwen3", "apertus")
 QWEN3_HEAD_WIDTH = 128  # if the config has no head_dim
 QWEN_WINDOW_START = 28  # the first layer with a window, if the config does not set it
 TENSOR_MAP: TensorMap = {
@@ -59,12 +69,16 @@ TENSOR_MAP: TensorMap = {
     "decoder.norm_out": "norm",
     "output.weight": "lm_head.weight",
 }
+APERTUS_NORMS: TensorMap = {
+    "decoder.{i}.attention_in": "layers.{i}.attention_layernorm",
+    "decoder.{i}.feed_forward_in": "layers.{i}.feedforward_layernorm",
+}
 
 
 class Llama(CheckpointFormat):
-    model_types = ("llama", "mistral", "qwen2", "qwen3")
-    title = "Llama, Mistral, Qwen2, Qwen3, SmolLM"
-    class_prefixes = ("Llama", "Mistral", "Qwen2", "Qwen3")
+    model_types = tuple(CLASSES)
+    title = "Llama, Mistral, Qwen2, Qwen3, SmolLM, Apertus"
+    class_prefixes = tuple(CLASSES.values())
     prefix = "model."
     head_prefixes = ("lm_head.",)
     # RoPE frequencies, which old versions of transformers stored and newer ones compute.
@@ -84,8 +98,8 @@ class Llama(CheckpointFormat):
                 "hidden_act",
                 reader.size("intermediate_size"),
                 bias=model_type == "llama" and reader.flag("mlp_bias", False),
-                gated=True,
-                default="silu",
+                gated=model_type != "apertus",
+                default="xielu" if model_type == "apertus" else "silu",
             ),
             position=require_full_rotary(read_rope(reader), reader),
             norm=norm,
@@ -109,12 +123,14 @@ class Llama(CheckpointFormat):
             **decoder_fields(config),
             "attention_bias": require_multi_head(stack).output_bias,
             "mlp_bias": stack.feed_forward.bias,
-            "hidden_act": activation_name(stack.feed_forward, gated=True),
+            "hidden_act": activation_name(stack.feed_forward, is_gated(stack.feed_forward)),
             **_window_fields(stack, model_type),
         }
 
     def tensor_map(self, config: ModelConfig) -> TensorMap:
-        return TENSOR_MAP
+        if is_gated(require_decoder(config).decoder.feed_forward):
+            return TENSOR_MAP
+        return TENSOR_MAP | APERTUS_NORMS
 
     def aliases(self, config: ModelConfig) -> Mapping[str, str]:
         return lm_head_alias(config, "embed_tokens.weight")
@@ -126,6 +142,8 @@ class Llama(CheckpointFormat):
 def _model_type(stack: Stack) -> str:
     """The model_type that has these options."""
     attention = require_multi_head(stack)
+    if not is_gated(stack.feed_forward):
+        return "apertus"
     if attention.qk_norm is not None:
         return "qwen3"
     if attention.bias and not attention.output_bias:
@@ -139,20 +157,20 @@ def _read_attention(reader: ConfigReader, model_type: str, norm: RMSNorm) -> Mul
     heads = reader.size("num_attention_heads")
     default_width = QWEN3_HEAD_WIDTH if model_type == "qwen3" else None
     # Mistral has no biases and Qwen2 always has them, whatever attention_bias is set to.
-    bias = model_type in ("llama", "qwen3") and reader.flag("attention_bias", False)
+    bias = model_type in OPTIONAL_BIAS and reader.flag("attention_bias", False)
     return MultiHead(
         heads=heads,
         kv_heads=read_kv_heads(reader, heads),
         head_width=read_head_width(reader, heads, default_width),
         bias=bias or model_type == "qwen2",
         output_bias=bias,
-        qk_norm=norm if model_type == "qwen3" else None,
+        qk_norm=norm if model_type in QK_NORM else None,
     )
 
 
 def _read_window(reader: ConfigReader, model_type: str, layers: int) -> LocalAttention | None:
-    """Llama has no window, Mistral one on every layer, Qwen from some layer on if it is enabled."""
-    if model_type == "llama":
+    """Mistral has a window on every layer, Qwen from some layer on if it is enabled."""
+    if model_type in ("llama", "apertus"):
         return None
     if model_type == "mistral":
         return local_attention(read_window_size(reader), range(layers), layers)

@@ -15,8 +15,10 @@ from qkv.checkpoints.gpt_neox import GptNeoX
 from qkv.checkpoints.llama import Llama
 from qkv.checkpoints.marian import Marian
 from qkv.checkpoints.modernbert import ModernBert
+from qkv.checkpoints.pegasus import Pegasus
 from qkv.checkpoints.roberta import Roberta
 from qkv.checkpoints.t5 import T5
+from qkv.checkpoints.t5gemma import T5Gemma
 from qkv.errors import BundleError
 
 FORMATS: tuple[CheckpointFormat, ...] = (
@@ -32,6 +34,8 @@ FORMATS: tuple[CheckpointFormat, ...] = (
     T5(),
     Bart(),
     Marian(),
+    Pegasus(),
+    T5Gemma(),
 )
 
 

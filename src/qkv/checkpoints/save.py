@@ -2,6 +2,7 @@
 
 Whether a format can represent a model is not predicted but tried: its config.json is generated,
 read back, and compared with the original config. A difference is what the format cannot express.
+A model that no format has as it is may have an equivalent that one has: see `rewrite.py`.
 """
 
 import json
@@ -17,11 +18,15 @@ from qkv.checkpoints.config_reader import ConfigReader
 from qkv.checkpoints.format import CheckpointFormat, WrongFamilyError
 from qkv.checkpoints.load import CONFIG, TOKENIZER_CONFIG
 from qkv.checkpoints.registry import FORMATS
+from qkv.checkpoints.rewrite import Rewrite, rewrites
 from qkv.checkpoints.sentence_transformers import sentence_files
+from qkv.checkpoints.state_dict import largest_difference
 from qkv.checkpoints.tensor_names import resolve
 from qkv.errors import ConfigError
+from qkv.gguf import write_gguf
 from qkv.model import (
     Classify,
+    DecoderOnly,
     EncoderDecoder,
     EncoderOnly,
     Model,
@@ -35,10 +40,18 @@ WEIGHTS = "model.safetensors"
 
 
 class ExportResult(NamedTuple):
-    """The format of the exported checkpoint, and notes for the user."""
+    """The format of the exported checkpoint, its model_type, and notes for the user."""
 
     format: CheckpointFormat
+    model_type: str
     notes: list[str]
+
+
+class FormatChoice(NamedTuple):
+    """A format, and the form in which it holds the model."""
+
+    format: CheckpointFormat
+    rewrite: Rewrite
 
 
 class Mismatch(NamedTuple):
@@ -49,24 +62,25 @@ class Mismatch(NamedTuple):
     reason: str
 
 
-def choose_format(config: ModelConfig, preferred: str | None = None) -> CheckpointFormat:
-    """The first format that represents this config exactly, trying `preferred` first."""
-    mismatches = []
-    # sorted() is stable: the preferred format first, the others in the order of the registry.
-    for fmt in sorted(FORMATS, key=lambda fmt: fmt.model_types[0] != preferred):
-        model_type = fmt.model_types[0]
-        try:
-            result = _round_trip(fmt, fmt.hf_config(config), config)
-        except WrongFamilyError:
-            continue
-        except ConfigError as error:
-            mismatches.append(Mismatch(math.inf, model_type, str(error)))
-            continue
-        differences = list(_differences(_comparable(config), _comparable(result)))
-        if not differences:
-            return fmt
-        mismatches.append(Mismatch(len(differences), model_type, differences[0]))
-    nearest = min(mismatches, key=lambda mismatch: mismatch.distance)
+def choose_format(config: ModelConfig, preferred: str | None = None) -> FormatChoice:
+    """The first format that represents this config exactly, trying `preferred` first.
+
+    A config that none represents as it is is tried in each of its equivalent forms.
+    """
+    first_mismatches: list[Mismatch] = []
+    for rewrite in rewrites(config):
+        mismatches = []
+        # sorted() is stable: the preferred format first, the others in the order of the registry.
+        for fmt in sorted(FORMATS, key=lambda fmt: fmt.model_types[0] != preferred):
+            try:
+                mismatch = _mismatch(fmt, rewrite.config)
+            except WrongFamilyError:
+                continue
+            if mismatch is None:
+                return FormatChoice(fmt, rewrite)
+            mismatches.append(mismatch)
+        first_mismatches = first_mismatches or mismatches
+    nearest = min(first_mismatches, key=lambda mismatch: mismatch.distance)
     if math.isinf(nearest.distance):
         example = f"for example {nearest.model_type}: {nearest.reason}"
     else:
@@ -74,10 +88,27 @@ def choose_format(config: ModelConfig, preferred: str | None = None) -> Checkpoi
     raise ConfigError(f"no public format can represent this model; {example}")
 
 
+def _mismatch(fmt: CheckpointFormat, config: ModelConfig) -> Mismatch | None:
+    """Why a format cannot represent a config; None if it can."""
+    model_type = fmt.model_types[0]
+    try:
+        fields = fmt.hf_config(config)
+        model_type = fields["model_type"]
+        result = _round_trip(fmt, fields, config)
+    except WrongFamilyError:
+        raise
+    except ConfigError as error:
+        return Mismatch(math.inf, model_type, str(error))
+    differences = list(_differences(_comparable(config), _comparable(result)))
+    if not differences:
+        return None
+    return Mismatch(len(differences), model_type, differences[0])
+
+
 def public_classification_head(config: ModelConfig, labels: tuple[str, ...]) -> Classify | None:
     """The classification head with which this body can be exported, if there is one."""
     try:
-        return choose_format(config).classification_output(config, labels)
+        return choose_format(config).format.classification_output(config, labels)
     except ConfigError:
         return None
 
@@ -86,10 +117,9 @@ def write_checkpoint(
     model: Model, tokenizer: Tokenizer | None, directory: Path, preferred: str | None = None
 ) -> ExportResult:
     """Writes config.json, safetensors and tokenizer files into an empty directory."""
+    fmt, model, notes = _fit_to_format(model, preferred)
     config = model.config
-    fmt = choose_format(config, preferred)
     fields = fmt.hf_config(config)
-    notes = []
     if tokenizer is not None and tokenizer.has_language_pair:
         notes.append(
             "the tokenizer was not exported, as one tokenizer.json cannot hold separate "
@@ -99,9 +129,10 @@ def write_checkpoint(
     elif tokenizer is not None:
         token_ids = _write_tokenizer(tokenizer, directory, config)
         if not isinstance(config, EncoderOnly):
-            _write_json(directory / "generation_config.json", token_ids)
+            generation = token_ids | _generation_fields(tokenizer, config)
+            _write_json(directory / "generation_config.json", generation)
         _check_pad_id(fields, token_ids)
-        fields |= token_ids
+        fields = fmt.with_token_ids(fields, token_ids)
     fields["dtype"] = "float32"
     _write_json(directory / CONFIG, fields)
     save_file(_tensors(fmt, model), directory / WEIGHTS, metadata={"format": "pt"})
@@ -114,7 +145,53 @@ def write_checkpoint(
             "text vectors pass through the pooler: transformers returns them as pooler_output, "
             "and qkv import needs --pooler to do the same"
         )
-    return ExportResult(fmt, notes)
+    return ExportResult(fmt, fields["model_type"], notes)
+
+
+def write_gguf_file(
+    model: Model, tokenizer: Tokenizer | None, path: Path, weight_type: str = "f32"
+) -> ExportResult:
+    """Writes a decoder with its tokenizer as one file for llama.cpp."""
+    if not isinstance(model.config, DecoderOnly):
+        raise ConfigError(
+            f"a GGUF file holds a decoder, but this model is {_family(model.config)}; export it "
+            f"to=hf"
+        )
+    if tokenizer is None:
+        raise ConfigError("a GGUF file holds a tokenizer, but this model has none; export it to=hf")
+    fmt, model, notes = _fit_to_format(model, "llama")
+    fields = fmt.hf_config(model.config)
+    notes += write_gguf(path, fields, _tensors(fmt, model), tokenizer, weight_type)
+    return ExportResult(fmt, fields["model_type"], notes)
+
+
+def _family(config: ModelConfig) -> str:
+    if isinstance(config, EncoderDecoder):
+        return "an encoder–decoder"
+    return "an encoder"
+
+
+def _fit_to_format(
+    model: Model, preferred: str | None
+) -> tuple[CheckpointFormat, Model, list[str]]:
+    """A format for the model, the model as the format holds it, and notes for the user."""
+    fmt, rewrite = choose_format(model.config, preferred)
+    if rewrite.description is None:
+        return fmt, model, []
+    rewritten = rewrite.apply(model)
+    difference = largest_difference(model, rewritten)
+    note = f"{rewrite.description}; outputs differ by at most {difference:.0e}"
+    return fmt, rewritten, [note]
+
+
+def _generation_fields(
+    tokenizer: Tokenizer, config: DecoderOnly | EncoderDecoder
+) -> dict[str, Any]:
+    """Settings of `generate` in transformers that follow from the model."""
+    fields: dict[str, Any] = {"max_length": config.length}
+    if isinstance(config, EncoderDecoder):
+        fields["suppress_tokens"] = tokenizer.non_target_ids(config.embedding.vocabulary)
+    return fields
 
 
 def _write_tokenizer(tokenizer: Tokenizer, directory: Path, config: ModelConfig) -> dict[str, Any]:
@@ -136,7 +213,12 @@ def _write_tokenizer(tokenizer: Tokenizer, directory: Path, config: ModelConfig)
         settings["sep_token"] = special_tokens.eos
     settings["chat_template"] = special_tokens.chat_template
     settings = {name: value for name, value in settings.items() if value is not None}
-    (directory / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+    if not isinstance(config, EncoderOnly) or not config.embedding.token_types:
+        settings["model_input_names"] = ["input_ids", "attention_mask"]
+    # A source that our tokenizer leaves open is closed by our translator; others need a template.
+    is_open = not tokenizer.adds_special_tokens and not special_tokens.omit_source_eos
+    content = tokenizer.to_json(add_eos=seq2seq and is_open)
+    (directory / "tokenizer.json").write_text(content, encoding="utf-8")
     _write_json(directory / TOKENIZER_CONFIG, settings)
 
     bos_field = "decoder_start_token_id" if seq2seq else "bos_token_id"

@@ -195,13 +195,7 @@ def self_test(model: Model) -> float:
     itself. Differences are relative to the largest output, or to 1 if that is larger. Raises if
     outputs are not finite or differ by more than the tolerance.
     """
-    config = model.config
-    lengths = [min(length, config.length) for length in TEST_LENGTHS]
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(config.embedding.vocabulary, (2, max(lengths)), generator=generator)
-    if isinstance(model, Translator) and model.config.source is not None:
-        ids = ids % model.config.source.vocabulary  # the source may have a smaller vocabulary
-    ids = ids.to(model.embedding.weight.device)
+    ids, lengths = _test_texts(model)
     batched = _outputs(model, ids, torch.tensor(lengths))
     with _reference_attention(model):
         reference = _outputs(model, ids, torch.tensor(lengths))
@@ -220,6 +214,41 @@ def self_test(model: Model) -> float:
             f"{difference:.1e}, more than the tolerance {TOLERANCE:g}; do not trust this model"
         )
     return difference
+
+
+@torch.inference_mode()
+def largest_difference(model: Model, rewritten: Model) -> float:
+    """How far the outputs of two equivalent models differ, relative to the largest one.
+
+    Raises if it is more than the tolerance.
+    """
+    ids, lengths = _test_texts(model)
+    pairs = zip(
+        _outputs(model, ids, torch.tensor(lengths)),
+        _outputs(rewritten, ids, torch.tensor(lengths)),
+        strict=True,
+    )
+    difference = 0.0
+    for ours, theirs in pairs:
+        largest = max(1.0, float(ours.abs().max()))
+        difference = max(difference, float((ours.float().cpu() - theirs).abs().max()) / largest)
+    if not difference <= TOLERANCE:
+        raise BundleError(
+            f"the rewritten model's outputs differ by {difference:.1e}, more than the tolerance "
+            f"{TOLERANCE:g}; it is not exported"
+        )
+    return difference
+
+
+def _test_texts(model: Model) -> tuple[Tensor, list[int]]:
+    """Two texts of random tokens (2, T), and their lengths."""
+    config = model.config
+    lengths = [min(length, config.length) for length in TEST_LENGTHS]
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(config.embedding.vocabulary, (2, max(lengths)), generator=generator)
+    if isinstance(model, Translator) and model.config.source is not None:
+        ids = ids % model.config.source.vocabulary  # the source may have a smaller vocabulary
+    return ids.to(model.embedding.weight.device), lengths
 
 
 def _outputs(model: Model, ids: Tensor, lengths: Tensor) -> list[Tensor]:

@@ -70,36 +70,48 @@ def export(
         Path, typer.Argument(help="A bundle or a public checkpoint.", show_default=False)
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Directory to write.", show_default=False)
+        Path,
+        typer.Option(
+            "--output", "-o", help="Directory, or .gguf file, to write.", show_default=False
+        ),
     ],
     to: Annotated[
         str,
         typer.Option(
             "--to",
-            help="hf: config.json, safetensors and tokenizer files.",
+            help="hf: config.json, safetensors and tokenizer files; gguf: one file for llama.cpp.",
             autocompletion=complete_from(FORMATS),
         ),
     ] = "hf",
     threads: Threads = None,
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="Of the matrices in a GGUF file: f32 or f16.")
+    ] = "f32",
 ) -> None:
     """Write a model as a public checkpoint.
 
     Other programs load it, with the same outputs. The first format that can express the model is
     used; where none can, the error names what cannot be expressed. Encoders that embed texts also
-    load in sentence-transformers.
+    load in sentence-transformers. A GGUF file holds a decoder and its tokenizer.
 
     \b
     Examples:
       qkv export bundles/minilm --to hf -o out/minilm
       qkv export runs/book --to hf -o out/book
+      qkv export runs/book --to gguf -o out/book.gguf
     """
-    from qkv.bundle import Bundle, export_checkpoint
+    from qkv.bundle import Bundle, export_checkpoint, export_gguf
     from qkv.errors import UsageError, unknown
 
     choose_threads(threads)
     if to not in FORMATS:
         raise UsageError(unknown("format", to, FORMATS))
-    checkpoint = export_checkpoint(Bundle.load(model), output)
+    if to == "gguf":
+        checkpoint = export_gguf(Bundle.load(model), output, dtype)
+    elif dtype != "f32":
+        raise UsageError(f"dtype={dtype} is for to=gguf; to=hf writes f32")
+    else:
+        checkpoint = export_checkpoint(Bundle.load(model), output)
     for note in checkpoint.notes:
         print_stderr(f"note: {note}")
-    print_stderr(f"wrote {output} as {checkpoint.format.model_types[0]}")
+    print_stderr(f"wrote {output} as {checkpoint.model_type}")

@@ -54,7 +54,7 @@ EXAMPLES = ("poem", "same", "cross", "heads", "factored")
 
 PATCH_PARTS = ("residual", "attention", "feed_forward", "cross", "heads")
 
-FORMATS = ("hf",)
+FORMATS = ("hf", "gguf")
 
 MAX_LINE = 70  # characters of a text that is printed next to a result
 

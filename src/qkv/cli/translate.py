@@ -72,7 +72,8 @@ def translate(
     layer: Annotated[
         int | None,
         typer.Option(
-            show_default="last but one", help="Decoder layer for --alignment, counted from 0."
+            show_default="the one that aligns best",
+            help="Decoder layer for --alignment, counted from 0.",
         ),
     ] = None,
     force: Force = False,
@@ -122,9 +123,14 @@ def _translations(
 ) -> Iterator["Translation"]:
     """The translation of each text, with progress and notes."""
     progress = TranslationProgress()
+    warned = len(engine.warnings)
     for batch in _growing_batches(texts):
         progress.show()
-        for translation in engine.translate(batch, **options):
+        translations = engine.translate(batch, **options)
+        for warning in engine.warnings[warned:]:
+            print_stderr(f"note: {warning}")
+        warned = len(engine.warnings)
+        for translation in translations:
             progress.add(translation)
             yield translation
         sys.stdout.flush()

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from qkv.bundle import Bundle
+from qkv.bundle import AlignmentHeads, Bundle
 from qkv.checkpoints import ImportCard
 from qkv.engine.optimized import can_optimize, int8_supported, optimize
 from qkv.errors import UsageError, suggest_arguments
@@ -208,13 +208,20 @@ class Engine:
 
         max_length: tokens of a translation, EOS included.
         long: a line longer than the context is an "error", or translated sentence by sentence.
-        alignment: adds which source word each target word comes from, by attention of `layer`.
+        alignment: adds which source word each target word comes from, by the attention of `layer`
+        or, by default, of the heads measured to align best: see `alignment_heads`.
         batch_tokens: source tokens times beams that are decoded together.
         """
-        from qkv.engine.translate import translate
+        from qkv.engine.translate import heads_of_layer, translate
 
+        model = self.require(Translator)
+        heads = None
+        if alignment and layer is not None:
+            heads = heads_of_layer(model, layer)
+        elif alignment:
+            heads = self.alignment_heads(texts)
         return translate(
-            self.require(Translator),
+            model,
             self.tokenizer,
             texts,
             beams=beams,
@@ -223,9 +230,31 @@ class Engine:
             max_length=max_length,
             long=long,
             alignment=alignment,
-            layer=layer,
+            heads=heads,
             batch_tokens=batch_tokens,
         )
+
+    def alignment_heads(self, texts: Sequence[str]) -> AlignmentHeads:
+        """The cross attention that aligns words: as measured after training, else on these texts.
+
+        What is measured here is used for later calls too, and `warnings` gets an entry.
+        """
+        from qkv.engine.translate import TranslationTemplate, choose_alignment_on_texts
+
+        if self.bundle.alignment is not None:
+            return self.bundle.alignment
+        model = self.require(Translator)
+        template = TranslationTemplate.of(self.tokenizer, model.config)
+        heads = choose_alignment_on_texts(model, self.tokenizer, texts, template)
+        if heads.tokens:  # else there was nothing to measure, and the next texts may tell more
+            self.bundle = replace(self.bundle, alignment=heads)
+            numbers = ", ".join(map(str, heads.heads))
+            self.warnings.append(
+                f"the alignment is read from layer {heads.layer}, heads {numbers}: of all they "
+                f"agree best with occlusion, on {heads.agreement:.0%} of the {heads.tokens} target "
+                "tokens measured"
+            )
+        return heads
 
     @suggest_arguments
     def generate(

@@ -1,5 +1,6 @@
-"""Models from GGUF, the single-file format of llama.cpp: read, never written."""
+"""Models in GGUF, the single-file format of llama.cpp."""
 
 from qkv.gguf.model import Gguf, GgufWeights, open_gguf
+from qkv.gguf.write import WEIGHT_TYPES, write_gguf
 
-__all__ = ["Gguf", "GgufWeights", "open_gguf"]
+__all__ = ["WEIGHT_TYPES", "Gguf", "GgufWeights", "open_gguf", "write_gguf"]

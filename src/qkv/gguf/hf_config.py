@@ -3,6 +3,9 @@
 RoPE scaling of the kinds linear and YaRN is stored as such. That of Llama 3 is not: the file only
 holds the factor by which each frequency is divided, in rope_freqs.weight. The published parameters
 of Llama 3.1 to 3.3 are tried, and accepted if they give exactly these factors.
+
+Apertus has the activation xIELU, whose parameters are stored for each layer. With those in
+`SQUARED_RELU` it is max(0, x)², the only one supported.
 """
 
 import math
@@ -29,17 +32,31 @@ TRAINED_LENGTH = 8192
 BIAS_TENSORS = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_up.bias"}
 
 
+# xIELU(x) = a·x² + beta·x for x > 0 and b·(exp(min(x, eps)) − 1 − x) + beta·x else, where
+# a = log(1 + exp(alpha_p)) and b = beta + log(1 + exp(alpha_n)): here a = 1 and b = beta = 0.
+SQUARED_RELU = {
+    "xielu.alpha_p": math.log(math.e - 1),
+    "xielu.alpha_n": -1000.0,
+    "xielu.beta": 0.0,
+    "xielu.eps": -1e-6,
+}
+
+
 class Architecture(NamedTuple):
     hf_class: str
     permutes_qk: bool = False  # the rows of q and k are interleaved, see model.py
     qk_norm: bool = False
     bias_fields: tuple[str, ...] = ()  # flags of config.json; empty if biases are fixed
+    activation: str = "silu"
 
 
 ARCHITECTURES = {
     "llama": Architecture("LlamaForCausalLM", permutes_qk=True, bias_fields=tuple(BIAS_TENSORS)),
     "qwen2": Architecture("Qwen2ForCausalLM"),
     "qwen3": Architecture("Qwen3ForCausalLM", qk_norm=True, bias_fields=("attention_bias",)),
+    "apertus": Architecture(
+        "ApertusForCausalLM", qk_norm=True, bias_fields=("attention_bias",), activation="relu2"
+    ),
 }
 
 
@@ -79,7 +96,7 @@ def build_hf_config(file: GgufFile) -> dict[str, Any]:
         "rope_theta": theta,
         "rope_scaling": rope_scaling(file, metadata, name, head_width, theta),
         "tie_word_embeddings": "output.weight" not in file.names,
-        "hidden_act": "silu",
+        "hidden_act": ARCHITECTURES[name].activation,
         "bos_token_id": special_ids["bos"],
         "eos_token_id": special_ids["eos"],
         "pad_token_id": special_ids["pad"],
@@ -182,6 +199,8 @@ def _vocab_size(file: GgufFile, metadata: Metadata, width: int) -> int:
 
 def _check_supported(metadata: Metadata, name: str, head_width: int) -> None:
     """Refuses what the config.json of these models cannot express."""
+    if name == "apertus":
+        _check_squared_relu(metadata)
     if head_width % 2:
         raise BundleError(
             f"{metadata.path}: the heads are {head_width} wide; expected an even number"
@@ -198,3 +217,17 @@ def _check_supported(metadata: Metadata, name: str, head_width: int) -> None:
         raise BundleError(
             f"{metadata.path} is a mixture of {experts} experts, which is not supported"
         )
+
+
+def _check_squared_relu(metadata: Metadata) -> None:
+    for key, expected in SQUARED_RELU.items():
+        for value in metadata.list_of(key, float):
+            if key == "xielu.alpha_n":
+                is_squared_relu = value <= expected
+            else:
+                is_squared_relu = math.isclose(value, expected, rel_tol=1e-6)
+            if not is_squared_relu:
+                raise BundleError(
+                    f"{metadata.path} has the activation xIELU with {key} {value:g}; only the one "
+                    f"that is a squared ReLU is supported, with {expected:g}"
+                )

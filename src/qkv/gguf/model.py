@@ -43,7 +43,20 @@ LAYER_TENSORS = {
 
 QK_NORM_TENSORS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 
+APERTUS_TENSORS = {"attn_norm": "attention_layernorm", "ffn_norm": "feedforward_layernorm"}
+
 LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,5})\.([a-z_]+)\.(weight|bias)")
+
+
+def layer_tensors(architecture: str) -> dict[str, str]:
+    """llama.cpp's name of each module of a layer, and that of Hugging Face."""
+    modules = dict(LAYER_TENSORS)
+    if ARCHITECTURES[architecture].qk_norm:
+        modules |= QK_NORM_TENSORS
+    if architecture == "apertus":
+        modules |= APERTUS_TENSORS
+        del modules["ffn_gate"]
+    return modules
 
 
 class GgufWeights(Collection[str]):
@@ -54,9 +67,7 @@ class GgufWeights(Collection[str]):
         name = architecture_name(file)
         metadata = Metadata(file.metadata, file.path)
         architecture = ARCHITECTURES[name]
-        modules = dict(LAYER_TENSORS)
-        if architecture.qk_norm:
-            modules |= QK_NORM_TENSORS
+        modules = layer_tensors(name)
         layers = metadata.integer(f"{name}.block_count")
         self._file = file
         self._gguf_names: dict[str, str] = {}

@@ -25,6 +25,7 @@ from qkv.gguf.metadata import Metadata
 from qkv.text import METASPACE, PieceType, merge_pairs
 
 PREFIX = "tokenizer.ggml"
+TOKENIZER_JSON = "tokenizer.huggingface.json"  # optional: the tokenizer.json of the model
 CHAT_TEMPLATE = "tokenizer.chat_template"
 
 # Our name for each special token, and the one in the file.
@@ -95,6 +96,8 @@ def build_tokenizer(metadata: Metadata) -> Backend:
             f"{', '.join(BUILDERS)}"
         )
     vocabulary = read_vocabulary(metadata)
+    if TOKENIZER_JSON in metadata:
+        return _embedded_tokenizer(metadata, vocabulary)
     try:
         backend = BUILDERS[model](metadata, vocabulary)
         special_types = (PieceType.UNKNOWN, PieceType.CONTROL)
@@ -112,6 +115,25 @@ def build_tokenizer(metadata: Metadata) -> Backend:
             f"{metadata.path}: no tokenizer can be built from its vocabulary: "
             f"{short_repr(str(error))}"
         ) from error
+    return backend
+
+
+def _embedded_tokenizer(metadata: Metadata, vocabulary: GgufVocabulary) -> Backend:
+    """The tokenizer.json in the file, if it has the ids that llama.cpp would use."""
+    try:
+        backend = Backend.from_str(metadata.string(TOKENIZER_JSON))
+    except BundleError:
+        raise
+    except Exception as error:  # the library raises no narrower type
+        raise BundleError(
+            f"{metadata.path}: {TOKENIZER_JSON} is not a tokenizer: {short_repr(str(error))}"
+        ) from error
+    for token, id in backend.get_vocab().items():
+        if id >= len(vocabulary.tokens) or vocabulary.tokens[id] != token:
+            raise BundleError(
+                f"{metadata.path}: token {id} is {short_repr(token)} in {TOKENIZER_JSON}, but not "
+                f"in {PREFIX}.tokens; the file is damaged"
+            )
     return backend
 
 

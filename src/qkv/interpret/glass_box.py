@@ -174,6 +174,7 @@ class GlassBox(Engine):
             token=token,
             against=against,
             target=target,
+            heads=self.bundle.alignment,
             seed=seed,
         )
 

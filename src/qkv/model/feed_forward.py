@@ -183,6 +183,15 @@ class SiLU(_Ungated):
         return nn.SiLU()
 
 
+class ReGLU(_Gated):
+    """Gated by max(0, x); with one matrix for both it is max(0, x)²."""
+
+    kind: Literal["reglu"] = "reglu"
+
+    def activation(self) -> nn.Module:
+        return nn.ReLU()
+
+
 class SwiGLU(_Gated):
     """Gated by x·σ(x)."""
 

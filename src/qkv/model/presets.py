@@ -13,7 +13,7 @@ from qkv.model.encoder_decoder import EncoderDecoder
 from qkv.model.feed_forward import GELU, ReLU, ReLU2, SwiGLU
 from qkv.model.norm import LayerNorm, PostNorm, PreNorm, RMSNorm
 from qkv.model.output import Classify, First, MaskedToken, Mean, NextToken, Output, TextVector
-from qkv.model.position import Learned, NoPosition, RelativeBuckets, Rope, Sinusoidal
+from qkv.model.position import Learned, RelativeBuckets, Rope, Sinusoidal
 from qkv.model.stack import Stack
 
 
@@ -135,29 +135,57 @@ SIZES = {"tiny": (2, 64, 2), "small": (4, 128, 4), "medium": (6, 256, 4)}
 _VOCABULARY = {"tiny": 1_024, "small": 6_000, "medium": 8_000}
 
 
-def _own_stack(size: str, *, positions: bool = True, dropout: float = 0.1) -> Stack:
+# Torch computes it in one go; an RMSNorm takes many small steps.
+_OWN_NORM = LayerNorm(bias=False)
+
+
+def _own_stack(size: str, dropout: float) -> Stack:
+    """Bias-free layers with rotary positions and squared ReLU, which public formats can hold:
+    a decoder that of Apertus, an encoder that of ModernBERT, a translator that of T5Gemma.
+    """
     layers, width, heads = SIZES[size]
-    norm = LayerNorm(bias=False)  # torch computes it in one go; an RMSNorm takes many small steps
     return Stack(
         layers=layers,
         width=width,
-        attention=MultiHead(heads=heads, bias=False, output_bias=False, qk_norm=norm),
+        attention=MultiHead(heads=heads, bias=False, output_bias=False),
         feed_forward=ReLU2(width=4 * width, bias=False),
-        position=Rope() if positions else NoPosition(),
-        norm=norm,
+        position=Rope(),
+        norm=_OWN_NORM,
         dropout=dropout,
     )
 
 
 def _own_language(size: str) -> DecoderOnly:
-    table = Embedding(vocabulary=_VOCABULARY[size])
-    return DecoderOnly(length=256, embedding=table, decoder=_own_stack(size, dropout=0.0))
+    stack = _own_stack(size, dropout=0.0)
+    attention = stack.attention.model_copy(update={"qk_norm": _OWN_NORM})
+    return DecoderOnly(
+        length=256,
+        embedding=Embedding(vocabulary=_VOCABULARY[size]),
+        decoder=stack.model_copy(update={"attention": attention}),
+    )
 
 
 def _own_encoder(size: str, output: Output, dropout: float = 0.1) -> EncoderOnly:
-    table = Embedding(vocabulary=_VOCABULARY[size])
-    stack = _own_stack(size, dropout=dropout)
-    return EncoderOnly(length=256, embedding=table, encoder=stack, output=output)
+    # The norm on the embeddings stands in for that of the first attention, as in ModernBERT.
+    norms = {"norm_placement": PreNorm(skip_first_norm=True), "input_norm": _OWN_NORM}
+    return EncoderOnly(
+        length=256,
+        embedding=Embedding(vocabulary=_VOCABULARY[size]),
+        encoder=_own_stack(size, dropout).model_copy(update=norms),
+        output=output,
+    )
+
+
+def _own_classifier(size: str) -> EncoderOnly:
+    _, width, _ = SIZES[size]
+    output = Classify(
+        labels=("negative", "positive"),
+        hidden=width,
+        hidden_bias=False,
+        activation="gelu",
+        norm=_OWN_NORM,
+    )
+    return _own_encoder(size, output, dropout=0.3)
 
 
 def _own_translate(size: str) -> EncoderDecoder:
@@ -168,10 +196,8 @@ def _own_translate(size: str) -> EncoderDecoder:
 
 _JOBS: dict[str, Callable[[str], ModelConfig]] = {
     "language": _own_language,
-    "masked": lambda size: _own_encoder(size, MaskedToken(norm=LayerNorm(bias=False))),
-    "classify": lambda size: _own_encoder(
-        size, Classify(labels=("negative", "positive")), dropout=0.3
-    ),
+    "masked": lambda size: _own_encoder(size, MaskedToken(norm=_OWN_NORM)),
+    "classify": _own_classifier,
     "translate": _own_translate,
     "embed": lambda size: _own_encoder(size, TextVector()),
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
-from tokenizers import models
+from tokenizers import models, processors
 
 from qkv.errors import DataError
 from qkv.files import short_repr, write_error_message
@@ -53,6 +53,8 @@ from qkv.text.vocab_training import (
 
 # Files that may be next to a tokenizer.json and belong to it.
 TOKENIZER_COMPANIONS = (SPECIAL_TOKENS_FILE, LEGACY_FILE, *PAIR_FILES)
+
+NON_TARGET_ROLES = ("pad", "unk", "bos", "mask")
 
 
 class Tokenizer:
@@ -122,9 +124,14 @@ class Tokenizer:
         """Whether source and target texts are segmented differently."""
         return self._pair is not None
 
-    def to_json(self) -> str:
-        """The content of its tokenizer.json."""
-        return self._backend.to_str(pretty=True) + "\n"
+    def to_json(self, add_eos: bool = False) -> str:
+        """The content of its tokenizer.json; with `add_eos` its template puts EOS after a text."""
+        backend = self._backend
+        if add_eos:
+            backend = Backend.from_str(backend.to_str())
+            eos = {"id": "eos", "ids": [self.eos_id], "tokens": [self.special_tokens.eos]}
+            backend.post_processor = processors.TemplateProcessing("$A eos", None, [eos])
+        return backend.to_str(pretty=True) + "\n"
 
     @property
     def kind(self) -> str:
@@ -183,6 +190,16 @@ class Tokenizer:
             if token.special:
                 ids.add(id)
         return frozenset(id for id in ids if id is not None)
+
+    def non_target_ids(self, rows: int) -> list[int]:
+        """The ids that no translation holds: special tokens but EOS, and unused embedding rows."""
+        ids = set()
+        for role in NON_TARGET_ROLES:
+            token = getattr(self.special_tokens, role)
+            if token is not None:
+                ids.add(self.token_to_id(token))
+        ids.discard(self.eos_id)
+        return [*sorted(ids), *range(self.vocab_size, rows)]
 
     def encode(self, text: str, parse_special: bool = False, target: bool = False) -> list[int]:
         """The ids of a text, without special tokens around it.

@@ -42,8 +42,8 @@ class _HeatMap:
         self.layers = layers
         self.name = name
         first = layers[0]
-        queries = trace.tokens[first.queries]
-        self.rows = [truncate_token(visible_word(queries[index])) for index in first.rows]
+        queries = [truncate_token(visible_word(token)) for token in first.query_tokens]
+        self.rows = [queries[index] for index in first.rows]
         self.columns = [truncate_token(visible_word(token)) for token in trace.tokens[first.keys]]
         self.left = LETTER_WIDTH * max(map(len, self.rows)) + 8
         self.below = LETTER_WIDTH * max(map(len, self.columns)) + 10
@@ -76,9 +76,11 @@ class _HeatMap:
         legend = ""
         if not self.layers[0].seen.all():
             legend = " Hatched: masked."
+        queries = "the words written" if kind == "cross attention" else "queries"
         return (
-            f"{kind[0].upper()}{kind[1:]}, a square for each head: queries run down, keys across, "
-            f"and the stronger a cell's colour, the more of its attention a query gives it.{legend}"
+            f"{kind[0].upper()}{kind[1:]}, a square for each head: {queries} run down, keys "
+            "across, and the stronger a cell's colour, the more of its attention a query gives "
+            f"it.{legend}"
         )
 
     def _panel(

@@ -132,7 +132,8 @@ class Run:
         with self._averaged_weights():
             result = self.data_module.evaluate(self.model)
             self._record({"step": self.progress.step, "summary": self._summary(result)})
-            Bundle(self.model.eval(), self.tokenizer).save(
+            alignment = self.data_module.alignment(self.model)
+            Bundle(self.model.eval(), self.tokenizer, alignment=alignment).save(
                 self.directory,
                 write_extras=lambda staging: self._write_report(staging, result),
                 may_replace=(RECIPE, METRICS, TOKENIZER, *TOKENIZER_COMPANIONS),

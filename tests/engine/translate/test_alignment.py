@@ -12,9 +12,9 @@ from qkv.engine.beam.hypotheses import Hypothesis
 from qkv.engine.translate import Link, TranslationTemplate, Word, translate
 from qkv.engine.translate.alignment import (
     Aligner,
-    alignment_layer,
     cross_attention,
     decoded_spans,
+    heads_of_layer,
     split_words,
     tokens_by_word,
     word_links,
@@ -30,7 +30,8 @@ def written(text: str) -> Hypothesis:
 
 def test_a_model_that_looks_straight_across_links_words_in_their_order() -> None:
     model, t = aligned(), letters()
-    aligner = Aligner(model, t, TranslationTemplate.of(t, model.config))
+    template = TranslationTemplate.of(t, model.config)
+    aligner = Aligner(model, t, template, heads_of_layer(model, 0))
     (plan,) = segment_texts(["ab cde"], t, aligner.template, "error")
     links = aligner.links(plan, [written("fgh ij")])
     # Token by token: fgh looks at "ab" and the space, " i" at c, d and j at e.
@@ -44,7 +45,7 @@ def test_a_model_that_looks_straight_across_links_words_in_their_order() -> None
     assert [link.source for link in links] == [Word("ab", 0, 2), Word("cde", 3, 6)]
 
 
-def test_the_layer_before_the_last_is_read_unless_another_is_asked_for() -> None:
+def test_a_layer_is_counted_from_either_end() -> None:
     model, t = aligned(decoder_layers=3), letters()
     marks, source, target = (
         TranslationTemplate.of(t, model.config),
@@ -52,12 +53,12 @@ def test_the_layer_before_the_last_is_read_unless_another_is_asked_for() -> None
         t.encode("hijklmn"),
     )
     straight = torch.eye(7)
-    for layer, expected in ((None, straight), (0, straight), (2, straight.flip(0))):
-        weights = cross_attention(model, marks, source, target, alignment_layer(model, layer))
+    for layer, expected in ((1, straight), (0, straight), (2, straight.flip(0))):
+        weights = cross_attention(model, marks, source, target, heads_of_layer(model, layer))
         torch.testing.assert_close(weights, expected, rtol=0, atol=0.02)
-    assert [alignment_layer(model, n) for n in (None, -1, -3, 1)] == [1, 2, 0, 1]
+    assert [heads_of_layer(model, n).layer for n in (-1, -3, 1)] == [2, 0, 1]
     with pytest.raises(UsageError, match="layer=3 does not exist; the decoder has 0 to 2"):
-        alignment_layer(model, 3)
+        heads_of_layer(model, 3)
 
 
 def test_nothing_watches_the_model_afterwards() -> None:
@@ -88,7 +89,7 @@ def test_a_public_model_looks_at_the_source_as_expected(shared: Path) -> None:
     for source, case in zip(public.sources, public.expected, strict=True):
         ids, target = t.encode(source), t.encode(case["greedy"].replace(" ", ""))
         heads.clear()
-        mean = cross_attention(public.model, marks, ids, target, layer=5)
+        mean = cross_attention(public.model, marks, ids, target, heads_of_layer(public.model, 5))
         (all_heads,) = heads
         expected = torch.tensor(case["greedy_avg_attention"])
         torch.testing.assert_close(all_heads[0, : len(target)], expected, rtol=0, atol=1e-3)

@@ -16,11 +16,10 @@ from tests.interpret.attribution.known_attributions import (
 )
 from tests.model.odd_models import TRANSLATORS
 
-from qkv.engine.translate import TranslationTemplate, translate
+from qkv.engine.translate import TranslationTemplate, forced_log_probs, translate
 from qkv.errors import DataError
 from qkv.interpret.attribution import why_translation
 from qkv.interpret.attribution.attribution_text import attribution_lines
-from qkv.interpret.attribution.occlusion import forced_log_probs
 from qkv.model import Translator, build
 from qkv.text import Tokenizer
 

@@ -1,9 +1,9 @@
 """Word alignment: which source words each target word attended to when it was generated.
 
-The decoder reads the finished target once, and the weights are the mean over the heads of one
-layer's cross attention. The second-to-last layer aligns best as a rule (Garg et al. 2019, "Jointly
-Learning to Align and Translate with Transformer Models"). A row of weights is the attention at the
-step that chose its token.
+The decoder reads the finished target once, and the weights are the mean over heads of one layer's
+cross attention, chosen in `alignment_choice.py` (Garg et al. 2019, "Jointly Learning to Align and
+Translate with Transformer Models", always use the second-to-last layer). A row of weights is the
+attention at the step that chose its token.
 """
 
 import re
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from qkv.attention import AttentionSteps
+from qkv.bundle import AlignmentHeads
 from qkv.engine.batching import inference
 from qkv.engine.beam.hypotheses import Hypothesis
 from qkv.engine.translate.segments import SegmentedText, TranslationTemplate, join_segments
@@ -62,22 +63,19 @@ class Link:
 
 
 class Aligner:
-    """Links the words of finished translations to those of their sources.
-
-    layer: from 0, or from the end if negative; by default the second-to-last.
-    """
+    """Links the words of finished translations to those of their sources, by these heads."""
 
     def __init__(
         self,
         model: Translator,
         tokenizer: Tokenizer,
         template: TranslationTemplate,
-        layer: int | None = None,
+        heads: AlignmentHeads,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.template = template
-        self.layer = alignment_layer(model, layer)
+        self.heads = heads
 
     def links(self, text: SegmentedText, hypotheses: Sequence[Hypothesis]) -> tuple[Link, ...]:
         """The links of a text, segment by segment, with their positions in the whole text."""
@@ -87,7 +85,7 @@ class Aligner:
         for segment, ids, hypothesis, target, target_start in zip(
             text.segments, text.ids, hypotheses, targets, target_starts, strict=True
         ):
-            weights = cross_attention(self.model, self.template, ids, hypothesis.ids, self.layer)
+            weights = cross_attention(self.model, self.template, ids, hypothesis.ids, self.heads)
             source_spans = self.tokenizer.offsets(segment.text)
             target_spans = decoded_spans(self.tokenizer, hypothesis.ids, target)
             for link in word_links(segment.text, source_spans, target, target_spans, weights):
@@ -95,14 +93,13 @@ class Aligner:
         return tuple(links)
 
 
-def alignment_layer(model: Translator, layer: int | None = None) -> int:
-    """The index of that layer, or of the one that aligns best as a rule."""
+def heads_of_layer(model: Translator, layer: int) -> AlignmentHeads:
+    """All heads of one layer, counted from 0, or from the end if negative; nothing is measured."""
     layers = model.config.decoder.layers
-    if layer is None:
-        return max(0, layers - 2)
     if not -layers <= layer < layers:
         raise UsageError(f"layer={layer} does not exist; the decoder has 0 to {layers - 1}")
-    return layer % layers
+    heads = tuple(range(model.config.decoder.attention.heads))
+    return AlignmentHeads(layer=layer % layers, heads=heads, agreement=0.0, tokens=0)
 
 
 def cross_attention(
@@ -110,32 +107,46 @@ def cross_attention(
     template: TranslationTemplate,
     source: Sequence[int],
     target: Sequence[int],
-    layer: int,
+    heads: AlignmentHeads,
 ) -> Tensor:
     """The weight of each source token for each target token, special tokens left out: (T, S)."""
+    weights = cross_attentions(model, template, source, target)
+    return weights[heads.layer, list(heads.heads)].mean(dim=0)
+
+
+def cross_attentions(
+    model: Translator,
+    template: TranslationTemplate,
+    source: Sequence[int],
+    target: Sequence[int],
+) -> Tensor:
+    """The weights of every layer and head, special tokens left out: (L, H, T, S)."""
     captured: list[Tensor] = []
 
     def capture(module: object, inputs: object, steps: AttentionSteps) -> None:
-        captured.append(steps.weights)
+        captured.append(steps.weights[0].float())
 
-    blocks = list(model.decoder.blocks())
-    # Layers may share a block, whose hook then fires once for each of them.
-    layers_of_block = [i for i, block in enumerate(blocks) if block is blocks[layer]]
-    hook = blocks[layer].get_submodule("cross.core.hook_point").register_forward_hook(capture)
-    try:
-        with inference(model):
-            device = model.embedding.weight.device
-            source_ids = torch.tensor([template.wrap_source(source)], device=device)
-            target_ids = torch.tensor([[*template.target_prefix, *target]], device=device)
-            model.states(target_ids, model.encode(source_ids))
-    finally:
-        hook.remove()
-    weights = captured[layers_of_block.index(layer)][0].float().mean(dim=0)  # (T, S)
     first_row = len(template.target_prefix) - 1
     first_column = len(template.source_prefix)
     rows = slice(first_row, first_row + len(target))
     columns = slice(first_column, first_column + len(source))
-    return weights[rows, columns].cpu()
+    # Layers may share a block, whose hook then fires once for each of them.
+    hooks = []
+    for block in dict.fromkeys(model.decoder.blocks()):
+        hook_point = block.get_submodule("cross.core.hook_point")
+        hooks.append(hook_point.register_forward_hook(capture))
+    try:
+        with inference(model):
+            device = model.embedding.weight.device
+            source_ids = torch.tensor([template.wrap_source(source)], device=device)
+            # The last token of the target chooses nothing.
+            decoder_input = [*template.target_prefix, *target][: rows.stop]
+            target_ids = torch.tensor([decoder_input], device=device)
+            model.states(target_ids, model.encode(source_ids))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.stack(captured)[:, :, rows, columns].cpu()
 
 
 def word_links(

@@ -197,9 +197,6 @@ def _segments(pieces: Sequence[str], parent: Segment) -> list[Segment]:
     return segments
 
 
-SUPPRESSED_ROLES = ("pad", "unk", "bos", "mask")  # special tokens that no target holds
-
-
 @dataclass(frozen=True)
 class TranslationTemplate:
     """The special tokens of a translator: around a source, at the start and end of a target.
@@ -228,14 +225,6 @@ class TranslationTemplate:
         target_prefix: tuple[int, ...] = (tokenizer.bos_id,)
         if tokenizer.forced_bos_id is not None:
             target_prefix = (tokenizer.bos_id, tokenizer.forced_bos_id)
-        suppressed = set()
-        for role in SUPPRESSED_ROLES:
-            token = getattr(special_tokens, role)
-            if token is not None:
-                suppressed.add(tokenizer.token_to_id(token))
-        suppressed.discard(tokenizer.eos_id)
-        # An embedding may have more rows than the vocabulary has tokens.
-        unused_rows = range(tokenizer.vocab_size, config.embedding.vocabulary)
         added = len(prefix) + len(suffix)
         max_source_tokens = config.length - added
         if max_source_tokens < 1:
@@ -248,7 +237,7 @@ class TranslationTemplate:
             suffix,
             target_prefix,
             tokenizer.eos_id,
-            (*sorted(suppressed), *unused_rows),
+            tuple(tokenizer.non_target_ids(config.embedding.vocabulary)),
             max_source_tokens,
         )
 

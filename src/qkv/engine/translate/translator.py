@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from qkv.bundle import AlignmentHeads
 from qkv.engine.beam.search import beam_search
 from qkv.engine.translate.alignment import Aligner, Link
+from qkv.engine.translate.alignment_choice import choose_alignment_on_texts
 from qkv.engine.translate.segments import (
     CombinedHypothesis,
     Long,
@@ -58,7 +60,7 @@ def translate(
     max_length: int | None = None,
     long: Long = "error",
     alignment: bool = False,
-    layer: int | None = None,
+    heads: AlignmentHeads | None = None,
     batch_tokens: int = 8192,
     template: TranslationTemplate | None = None,
 ) -> list[Translation]:
@@ -66,10 +68,10 @@ def translate(
 
     Lines of a text are translated one by one. long: what to do with a line of more tokens than the
     model reads: raise an error, or translate it sentence by sentence. max_length: tokens of a
-    target, EOS included; by default it depends on the length of the source. layer: whose cross
-    attention the alignment is read from; by default the second-to-last. batch_tokens: source
-    tokens times beams that are searched together. template: for a model trained with other special
-    tokens than its tokenizer's.
+    target, EOS included; by default it depends on the length of the source. heads: whose cross
+    attention the alignment is read from; by default those that align these texts best.
+    batch_tokens: source tokens times beams that are searched together. template: for a model
+    trained with other special tokens than its tokenizer's.
     """
     if long not in get_args(Long):
         raise UsageError(unknown("value for long", long, get_args(Long)))
@@ -77,7 +79,9 @@ def translate(
         template = TranslationTemplate.of(tokenizer, model.config)
     aligner = None
     if alignment:
-        aligner = Aligner(model, tokenizer, template, layer)
+        if heads is None:
+            heads = choose_alignment_on_texts(model, tokenizer, texts, template)
+        aligner = Aligner(model, tokenizer, template, heads)
     segmented = segment_texts(texts, tokenizer, template, long)
     hypotheses = iter(
         beam_search(

@@ -7,6 +7,7 @@ make two texts similar is tested by deleting them.
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+from qkv.bundle import AlignmentHeads
 from qkv.engine import Similarity, purpose_of, similar
 from qkv.engine.embed import embedding_model, pooling_note
 from qkv.errors import UsageError
@@ -44,17 +45,18 @@ def why(
     token: str | int | None = None,
     against: str | int | None = None,
     target: str | None = None,
+    heads: AlignmentHeads | None = None,
     seed: int = DEFAULT_SEED,
 ) -> Attribution:
     """The attribution for this kind of model: of a label, next token, translation or embedding.
 
     label is for classifiers, token and against for decoders, target for translators; any other
-    combination raises a UsageError.
+    combination raises a UsageError. heads: the cross attention that aligns words, if measured.
     """
     arguments = {"label": label, "token": token, "against": against, "target": target}
     if isinstance(model, Translator):
         _expect_only(model, arguments, "target")
-        return why_translation(model, tokenizer, text, target, seed=seed)
+        return why_translation(model, tokenizer, text, target, heads=heads, seed=seed)
     if isinstance(model, Decoder):
         _expect_only(model, arguments, "token", "against")
         return why_token(model, tokenizer, text, token, against, seed=seed)

@@ -19,15 +19,14 @@ import torch
 from torch import Tensor
 
 from qkv.attention import Mask
-from qkv.engine import PaddedBatch, batched_outputs, inference
-from qkv.engine.translate import TranslationTemplate
+from qkv.engine import batched_outputs
+from qkv.engine.translate import TranslationTemplate, forced_log_probs
 from qkv.interpret.attribution.faithfulness import FloatArray, WordSet
 from qkv.interpret.attribution.gradients import Objective
 from qkv.interpret.attribution.words import TokenizedPair, TokenizedText
 from qkv.model import Encoder, Translator
 from qkv.text import Tokenizer
 
-MAX_BATCH_LOGITS = 2**25
 OCCLUSION_CAVEAT = (
     "occlusion is a deletion itself, so deleting the first word it names only repeats it"
 )
@@ -159,31 +158,3 @@ class ForcedDecoding:
             sums = [row[list(word.positions)].sum() for word in self.pair.target_words]
             rows.append(np.array(sums))
         return rows
-
-
-def forced_log_probs(
-    model: Translator,
-    marking: TranslationTemplate,
-    sources: Sequence[Sequence[int]],
-    target: Sequence[int],
-) -> FloatArray:
-    """log p of each token of one target, given each of these source inputs: (N, T)."""
-    log_probs = np.zeros((len(sources), len(target)))
-    if not target:
-        return log_probs
-    device = model.embedding.weight.device
-    start = len(marking.target_prefix) - 1
-    decoder_ids = torch.tensor(
-        [*marking.target_prefix, *target][: start + len(target)], device=device
-    )
-    target_ids = torch.tensor(target, device=device)
-    batch_size = max(1, MAX_BATCH_LOGITS // (len(decoder_ids) * model.config.embedding.vocabulary))
-    with inference(model):
-        for first in range(0, len(sources), batch_size):
-            batch = PaddedBatch.of(sources[first : first + batch_size], pad=0).to(device)
-            inputs = decoder_ids.expand(len(batch.ids), -1)
-            logits = model(batch.ids, inputs, batch.lengths)[:, start:]
-            logs = logits.double().log_softmax(dim=-1)
-            index = target_ids.expand(len(logs), -1)[..., None]
-            log_probs[first : first + batch_size] = logs.gather(-1, index)[..., 0].cpu().numpy()
-    return log_probs

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qkv.engine.translate import TranslationTemplate, alignment_layer, cross_attention
+from qkv.bundle import AlignmentHeads
+from qkv.engine.translate import (
+    Sentence,
+    TranslationTemplate,
+    choose_alignment,
+    cross_attention,
+    heads_of_layer,
+)
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_SEED,
     Faithfulness,
@@ -21,6 +28,10 @@ from qkv.text import Tokenizer
 MIN_EFFECT = 0.1  # in log p: a smaller change does not count
 STRONG_ATTENTION = 0.5  # of a target word's maximum: such a source word is attended to as well
 ABLATION_CAVEAT = "ablation picks the word that moves most, so its own test is sure to pass"
+CHOICE_CAVEAT = (
+    "the attention shown is the one that agrees best with this occlusion, so that it agrees is no "
+    "evidence"
+)
 REDUNDANCY_CAVEAT = (
     "a word that two source words carry alike moves with neither, only with the whole source"
 )
@@ -96,14 +107,15 @@ class SourceWord:
 class TranslationAttribution:
     """The words of source and target in text order, and how far each alignment can be trusted.
 
-    layer: whose cross-attention is shown. agreement: the fraction of target words, hallucinated
-    ones aside, for which attention and ablation name the same source word. threshold: effects on
-    log p below it do not count.
+    layer, heads: whose cross-attention is shown. agreement: the fraction of target words,
+    hallucinated ones aside, for which attention and ablation name the same source word. threshold:
+    effects on log p below it do not count.
     """
 
     source: str
     target: str
     layer: int
+    heads: tuple[int, ...]
     sources: tuple[SourceWord, ...]
     targets: tuple[TargetWord, ...]
     agreement: float | None
@@ -125,6 +137,7 @@ class TranslationAttribution:
             "source": self.source,
             "target": self.target,
             "layer": self.layer,
+            "heads": list(self.heads),
             "source_words": [word.json() for word in self.sources],
             "target_words": [word.json() for word in self.targets],
             "agreement": self.agreement,
@@ -145,13 +158,15 @@ def why_translation(
     *,
     beams: int = 4,
     layer: int | None = None,
+    heads: AlignmentHeads | None = None,
     marking: TranslationTemplate | None = None,
     seed: int = DEFAULT_SEED,
 ) -> TranslationAttribution:
     """Which source words each word of the target, by default the model's own, depends on.
 
-    layer: whose cross-attention is read; by default the last but one. marking: for a model trained
-    with other special tokens than its tokenizer's.
+    layer: whose cross-attention is read; by default that of `heads`, or where nothing was measured
+    the one that agrees best with the occlusion of this text. marking: for a model trained with
+    other special tokens than its tokenizer's.
     """
     if marking is None:
         marking = TranslationTemplate.of(tokenizer, model.config)
@@ -162,8 +177,13 @@ def why_translation(
     full, empty = deletions([frozenset(), frozenset(range(len(sources)))])
     occluded = np.array(deletions.leave_one_out(len(sources))).T  # (targets, sources)
     effects = full[:, None] - occluded
-    attention_layer = alignment_layer(model, layer)
-    weights = cross_attention(model, marking, pair.source_ids, pair.target_ids, attention_layer)
+    remarks = [ATTENTION_CAVEAT, ABLATION_CAVEAT, REDUNDANCY_CAVEAT]
+    if layer is not None:
+        heads = heads_of_layer(model, layer)
+    elif heads is None:
+        heads = choose_alignment(model, marking, [Sentence(pair.source_ids, pair.target_ids)])
+        remarks.append(CHOICE_CAVEAT)
+    weights = cross_attention(model, marking, pair.source_ids, pair.target_ids, heads)
     attention = _word_attention(
         weights.double().numpy(), pair.target_words, sources, len(marking.source_prefix)
     )
@@ -173,7 +193,8 @@ def why_translation(
     return TranslationAttribution(
         source=pair.source.text,
         target=pair.target,
-        layer=attention_layer,
+        layer=heads.layer,
+        heads=heads.heads,
         sources=_source_words(sources, attention, effects),
         targets=targets,
         agreement=float(np.mean(agree)) if agree else None,
@@ -183,7 +204,7 @@ def why_translation(
             "attention": alignment_faithfulness(attention, effects, mean_log_prob, seed),
             "ablation": alignment_faithfulness(effects, effects, mean_log_prob, seed),
         },
-        remarks=(ATTENTION_CAVEAT, ABLATION_CAVEAT, REDUNDANCY_CAVEAT),
+        remarks=tuple(remarks),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -130,10 +130,11 @@ class PictureText:
             texts += row
         self.fonts = fonts_for(texts)
         self.caption = replace_missing_characters(line, self.fonts)
-        self.tokens = {
-            name: tuple(replace_missing_characters(token, self.fonts) for token in row)
-            for name, row in labels.items()
-        }
+        self.tokens = {name: self.labels(tokens) for name, tokens in trace.tokens.items()}
+
+    def labels(self, tokens: Sequence[str]) -> tuple[str, ...]:
+        """The tokens, made different from each other and in characters that the fonts have."""
+        return tuple(replace_missing_characters(t, self.fonts) for t in unique_labels(tokens))
 
 
 @contextmanager

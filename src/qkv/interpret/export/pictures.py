@@ -113,7 +113,7 @@ class AttentionWeights:
     """The weights (H, T, S) of one attention, as in decoder.0.attention, and its mask (T, S).
 
     rows: the positions of the queries, which are some of them where only some were captured.
-    queries, keys: the names of the sequences.
+    queries, keys: the names of the sequences. query_tokens: the label of each position.
     """
 
     name: str
@@ -122,6 +122,7 @@ class AttentionWeights:
     rows: tuple[int, ...]
     queries: str
     keys: str
+    query_tokens: tuple[str, ...]
 
     @property
     def stack(self) -> str:
@@ -169,6 +170,7 @@ def attention_weights_of(trace: Trace, attention: str) -> AttentionWeights:
         rows=rows,
         queries=node.sequences["T"],
         keys=node.sequences["S"],
+        query_tokens=trace.query_tokens(node.name),
     )
 
 
@@ -297,7 +299,8 @@ def _label_panels(axes: Axes, grid: PanelGrid) -> None:
     """Names of layers and heads around the grid, and a frame around each panel."""
     from matplotlib.collections import LineCollection
 
-    title = f"{grid.kind} · queries ↓ keys →"
+    queries = "words written" if grid.kind == "cross attention" else "queries"
+    title = f"{grid.kind} · {queries} ↓ keys →"
     if (~grid.seen & ~np.isnan(grid.weights)).any():
         title += " · hatched: hidden"
     if grid.pooled > 1:
@@ -312,13 +315,17 @@ def _label_panels(axes: Axes, grid: PanelGrid) -> None:
 
 def _label_positions(axes: Axes, attention: AttentionWeights, text: PictureText) -> None:
     """Tokens next to rows and columns; of very many only some, and the axis tells how many."""
-    keys = range(len(text.tokens[attention.keys]))
-    for axis, sequence, positions, name in (
-        (axes.yaxis, attention.queries, attention.rows, "query ↓"),
-        (axes.xaxis, attention.keys, keys, "key →"),
+    query_name = "query ↓"
+    if attention.kind == "cross attention":
+        query_name = "word written ↓"
+    query_tokens = text.labels(attention.query_tokens)
+    keys = text.tokens[attention.keys]
+    for axis, labels, positions, name in (
+        (axes.yaxis, query_tokens, attention.rows, query_name),
+        (axes.xaxis, keys, range(len(keys)), "key →"),
     ):
         step = -(-len(positions) // MAX_LABELS)
-        tokens = [truncate_token(text.tokens[sequence][position]) for position in positions]
+        tokens = [truncate_token(labels[position]) for position in positions]
         for tick in axis.set_ticks(range(0, len(positions), step), labels=tokens[::step]):
             tick.label1.set_parse_math(False)  # a $ is a dollar
             tick.label2.set_parse_math(False)

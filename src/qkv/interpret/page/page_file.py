@@ -233,7 +233,7 @@ def _weights_table(trace: Trace, attention: AttentionView, head: int) -> str:
     name = attention.name("weights")
     weights = as_float32(trace[name])[0, head]
     sequences = trace.node(name).sequences
-    queries = trace.tokens[sequences["T"]]
+    queries = trace.query_tokens(name)
     query_rows = trace.query_rows(name)
     if query_rows is not None:
         queries = tuple(queries[row] for row in query_rows)

@@ -32,6 +32,8 @@ from qkv.interpret.page.tensor_chunks import TensorChunks, as_float32, max_pool
 from qkv.interpret.trace import Trace
 from qkv.interpret.trace.operations import Array
 
+WRITTEN = "written"  # the axis of the tokens that a translator writes, one at each step
+
 
 def build_payload(
     trace: Trace, attentions: list[AttentionView], max_bytes: int = MAX_BYTES
@@ -54,7 +56,7 @@ def build_payload(
         "outer": [vars(steps) for steps in outer],
         "stacks": len({each.stack for each in attentions}),
         "first": most_decided_head(trace, attentions, stored),
-        "tokens": {name: list(tokens) for name, tokens in trace.tokens.items()},
+        "tokens": _axis_tokens(trace, attentions),
         "names": _output_names(trace),
         "logits": trace.graph.resolve("output"),
         "output": output_payload(trace),
@@ -159,7 +161,20 @@ def _axis_labels(trace: Trace, name: str) -> list[str | None]:
     across = node.sequences.get(axes[-1])
     if node.axes[-1] in ("V", "label"):
         across = "answers"
-    return [node.sequences.get(axes[-2]), across]
+    down = node.sequences.get(axes[-2])
+    if axes[-2:] == ("T", "S") and down != across:
+        down = WRITTEN
+    return [down, across]
+
+
+def _axis_tokens(trace: Trace, attentions: Sequence[AttentionView]) -> dict[str, list[str]]:
+    """The tokens of each sequence; and those that are written, next to cross attention."""
+    tokens = {name: list(names) for name, names in trace.tokens.items()}
+    for attention in attentions:
+        name = attention.name("weights")
+        if name in trace and _axis_labels(trace, name)[0] == WRITTEN:
+            tokens[WRITTEN] = list(trace.query_tokens(name))
+    return tokens
 
 
 class _Masks:

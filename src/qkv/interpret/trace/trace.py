@@ -28,6 +28,7 @@ from qkv.legacy import upgrade
 
 FORMAT = "qkv-trace-1"
 PARAMETER_PREFIX = "parameter:"  # no value's name begins with it
+UNKNOWN_TOKEN = "…"
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +87,21 @@ class Trace(Mapping[str, Tensor]):
         if index < len(self.output_names):
             return self.output_names[index]
         return f"#{index}"
+
+    def query_tokens(self, name: str) -> tuple[str, ...]:
+        """The token of each query of scores or weights.
+
+        In cross attention it is the one that is written at that step, not the one that is read: the
+        next of the target, and after its end the most probable one, if the output was captured.
+        """
+        sequences = self.node(name).sequences
+        tokens = self.tokens[sequences["T"]]
+        if sequences.get("S", sequences["T"]) == sequences["T"]:
+            return tokens
+        last = UNKNOWN_TOKEN
+        if "output" in self:
+            last = self.output_name(int(self["output"][0, -1].argmax()))
+        return (*tokens[1:], last)
 
     def query_rows(self, name: str) -> tuple[int, ...] | None:
         """The queries that were captured of a value; None for all of them."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from qkv.bundle import Bundle
+from qkv.bundle import AlignmentHeads, Bundle
 from qkv.errors import DataError, TrainingError, UsageError, unknown
 from qkv.model import Config, Model, ModelConfig, PartConfig
 from qkv.report import Table
@@ -162,6 +162,10 @@ class DataModule(ABC):
     @abstractmethod
     def evaluate(self, model: Any) -> EvalResult:
         """All validation examples, with the baseline and samples, for the report."""
+
+    def alignment(self, model: Any) -> AlignmentHeads | None:
+        """Of a translator, the cross attention that aligns words best; else None."""
+        return None
 
 
 class Task(PartConfig):

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from qkv.bundle import AlignmentHeads
 from qkv.data import BpeDropoutTexts, Pair, TokenizedTexts, encode, length_batches
 from qkv.engine import inference
 from qkv.engine.beam import beam_search
-from qkv.engine.translate import TranslationTemplate
+from qkv.engine.translate import Sentence, TranslationTemplate, choose_alignment
 from qkv.errors import DataError
 from qkv.metrics import score_translations
 from qkv.model import EncoderDecoder, Translator
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 MAX_VALIDATION_PAIRS = 256  # translated at each evaluation
 MAX_SAMPLES = 8  # translations in the report
+MAX_ALIGNED_PAIRS = 64  # to choose the alignment from
 
 
 class TruncatingLayout:
@@ -173,6 +175,12 @@ class TranslateData(DataModule):
 
     def evaluate(self, model: Translator) -> EvalResult:
         return evaluate_translations(model, self.tokenizer, self.split.validation, EVAL_BEAMS)
+
+    def alignment(self, model: Translator) -> AlignmentHeads:
+        template = TranslationTemplate.of(self.tokenizer, model.config)
+        pairs = self.validation_ids[:MAX_ALIGNED_PAIRS]
+        sentences = [Sentence(source.tolist(), target.tolist()) for source, target in pairs]
+        return choose_alignment(model, template, sentences)
 
     def _loss(self, model: Translator) -> float:
         """Nats per target token, without label smoothing."""
