@@ -1,7 +1,10 @@
-"""`qkv evaluate`: the metrics of a model on text it was not trained on."""
+"""`qkv evaluate`: the metrics of a model on text it was not trained on, and where it is wrong."""
 
+import csv
+import io
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,9 +12,14 @@ from qkv.cli.progress import print_stderr
 from qkv.cli.train_args import Device, Label, Score, Source, Target, Text, flags_in_errors
 
 if TYPE_CHECKING:
-    from qkv.training.tasks import EvalResult
+    from qkv.training.tasks import EvalResult, Predictions
 
 MAX_CONFUSION_LABELS = 12  # of a matrix that fits on a terminal
+MAX_WORST_PRINTED = 5
+MAX_WORST_JSON = 10
+MAX_SHORT_WIDTH = 32  # characters of a label; anything longer gets a line of its own
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 def evaluate(
@@ -22,6 +30,14 @@ def evaluate(
     source: Source = None,
     target: Target = None,
     score: Score = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Every example with its prediction, worst first: .csv, .tsv, .jsonl, .parquet.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     device: Device = "auto",
 ) -> None:
@@ -35,32 +51,53 @@ def evaluate(
     translate   BLEU and chrF by sacreBLEU; copying the source
     embed       rank correlation, clusters or retrieval; cosines of TF-IDF vectors
 
+    With -o every example is written with its prediction, the most confident mistakes first;
+    translations are ordered by their chrF, lowest first.
+
     \b
     Examples:
       qkv evaluate runs/book other-book.txt
       qkv evaluate runs/reviews test.csv --json
+      qkv evaluate runs/reviews test.csv -o mistakes.csv
       qkv evaluate runs/en-de --source test.en --target test.de
     """
     from json import dumps
 
     columns = {"text": text, "label": label, "source": source, "target": target, "score": score}
+    if output is not None:
+        _check_output(output)
     with flags_in_errors():
-        result = _evaluate(model, data or [], columns, device)
+        result = _evaluate(model, data or [], columns, device, output)
     for remark in result.remarks:
         print_stderr(f"note: {remark}")
+    if output is not None:
+        assert result.predictions is not None
+        _write_predictions(result.predictions, output)
+        print_stderr(f"wrote {output}: {len(result.predictions.rows):,} examples, the worst first")
     if not json:
         _print_result(result)
         return
-    fields = {**result.scores, "examples": result.examples, "baseline": dict(result.baseline)}
+    fields: dict[str, Any] = {**result.scores}
+    for name, interval in result.intervals.items():
+        fields[f"{name}_interval"] = list(interval)
+    fields |= {"examples": result.examples, "baseline": dict(result.baseline)}
     if result.baseline_name:
         fields["baseline_is"] = result.baseline_name
     if result.signatures:
         fields["signatures"] = dict(result.signatures)
+    if result.predictions is not None:
+        worst = result.predictions.worst(MAX_WORST_JSON)
+        names = result.predictions.columns
+        fields["worst"] = [dict(zip(names, row, strict=True)) for row in worst]
     typer.echo(dumps(fields))
 
 
 def _evaluate(
-    path: Path, files: list[Path], columns: dict[str, str | None], device: str
+    path: Path,
+    files: list[Path],
+    columns: dict[str, str | None],
+    device: str,
+    output: Path | None,
 ) -> "EvalResult":
     from qkv.bundle import Bundle
     from qkv.errors import UsageError
@@ -74,6 +111,11 @@ def _evaluate(
             "directory, or save it with one"
         )
     task = task_for(bundle.model)
+    if output is not None and not task.ranks_examples:
+        raise UsageError(
+            f"-o is for models that answer example by example; a {task.name()} model is measured "
+            "on running text, so leave it out"
+        )
     if not files and not (columns["source"] and columns["target"]):
         raise UsageError(f"name the files to measure with, as in: {task.usage[0].format(path)}")
     data = DataConfig(
@@ -96,6 +138,9 @@ def _print_result(result: "EvalResult") -> None:
     width = max(map(len, result.scores))
     for name, value in result.scores.items():
         line = f"{name.replace('_', ' '):<{width}}  {_number(value)}"
+        if name in result.intervals:
+            low, high = result.intervals[name]
+            line += f"   95% interval {_number(low)} to {_number(high)}"
         if name in result.baseline:
             line += f"   {result.baseline_name}: {_number(result.baseline[name])}"
         typer.echo(line)
@@ -107,6 +152,8 @@ def _print_result(result: "EvalResult") -> None:
         _print_confusion(result)
     for name, signature in result.signatures.items():
         typer.echo(f"{name}: {signature}")
+    if result.predictions is not None:
+        _print_worst(result.predictions)
 
 
 def _print_confusion(result: "EvalResult") -> None:
@@ -121,3 +168,116 @@ def _number(value: float) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.4f}"
+
+
+def _print_worst(predictions: "Predictions") -> None:
+    """The worst examples: a line of labels and numbers for each, and its texts below."""
+    import shutil
+
+    from rich.cells import cell_len, set_cell_size
+
+    from qkv.files import one_line
+
+    rows = predictions.worst(MAX_WORST_PRINTED)
+    if not rows:
+        return
+    columns = predictions.columns
+    long_columns = []
+    for column, name in enumerate(columns):
+        if any(cell_len(_cell(row[column])) > MAX_SHORT_WIDTH for row in rows):
+            long_columns.append(name)
+    title_width = max(map(len, long_columns), default=0)
+    width = shutil.get_terminal_size().columns
+    typer.echo(f"{predictions.title.lower()}:")
+    for row in rows:
+        cells = dict(zip(columns, row, strict=True))
+        facts = []
+        for name in predictions.summary:
+            if name not in long_columns:
+                facts.append(f"{name.replace('_', ' ')} {_cell(cells[name])}")
+        typer.echo(f"  {', '.join(facts)}")
+        for name in long_columns:
+            line = f"      {one_line(cells[name])}"
+            if len(long_columns) > 1:
+                line = f"      {name.replace('_', ' '):<{title_width}}  {one_line(cells[name])}"
+            if cell_len(line) > width:
+                line = f"{set_cell_size(line, width - 1)}…"
+            typer.echo(line)
+
+
+def _cell(value: str | float | bool) -> str:
+    if isinstance(value, str):
+        return " ".join(value.split())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return _number(value)
+
+
+def _check_output(path: Path) -> None:
+    """Raises if the file cannot be written, before anything is computed."""
+    from qkv.errors import UsageError
+
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"cannot write {path}; end its name with one of {', '.join(SUFFIXES)}")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}; make it first")
+    if path.suffix.lower() == ".parquet":
+        _pyarrow()
+
+
+def _write_predictions(predictions: "Predictions", path: Path) -> None:
+    """Writes all rows in the format of the suffix, atomically."""
+    from qkv.errors import UsageError
+    from qkv.files import atomic_write, write_error_message
+
+    try:
+        atomic_write(path, table_bytes(predictions.columns, predictions.rows, path.suffix.lower()))
+    except OSError as error:
+        raise UsageError(write_error_message(path, error)) from error
+
+
+def table_bytes(columns: Sequence[str], rows: Sequence[Sequence[Any]], suffix: str) -> bytes:
+    """The rows as the content of a .csv, .tsv, .jsonl or .parquet file."""
+    from json import dumps
+
+    if suffix == ".parquet":
+        return _parquet_bytes(columns, rows)
+    content = io.StringIO(newline="")
+    if suffix == ".jsonl":
+        for row in rows:
+            line = dict(zip(columns, row, strict=True))
+            content.write(f"{dumps(line, ensure_ascii=False)}\n")
+    else:
+        # Quote every text: by default the csv module leaves a lone carriage return unquoted.
+        writer = csv.writer(
+            content,
+            delimiter="\t" if suffix == ".tsv" else ",",
+            lineterminator="\n",
+            quoting=csv.QUOTE_NONNUMERIC,
+        )
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow([_cell(cell) if isinstance(cell, bool) else cell for cell in row])
+    # A lone surrogate has no UTF-8 form and is written as its escape sequence.
+    return content.getvalue().encode("utf-8", "backslashreplace")
+
+
+def _parquet_bytes(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
+    pyarrow = _pyarrow()
+    values: dict[str, list[Any]] = {name: [] for name in columns}
+    for row in rows:
+        for name, cell in zip(columns, row, strict=True):
+            if isinstance(cell, str):
+                cell = cell.encode("utf-8", "backslashreplace").decode("utf-8")
+            values[name].append(cell)
+    content = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(values), content)
+    return content.getvalue()
+
+
+def _pyarrow() -> Any:
+    from qkv.engine.embed import expect_pyarrow
+
+    return expect_pyarrow()

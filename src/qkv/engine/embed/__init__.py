@@ -10,7 +10,12 @@ from qkv.engine.embed.embedder import (
     pooling_note,
     text_batches,
 )
-from qkv.engine.embed.vector_files import VectorFile, check_vector_path, embed_to_file
+from qkv.engine.embed.vector_files import (
+    VectorFile,
+    check_vector_path,
+    embed_to_file,
+    expect_pyarrow,
+)
 
 __all__ = [
     "LONG_TEXT_POLICIES",
@@ -22,6 +27,7 @@ __all__ = [
     "embed",
     "embed_to_file",
     "embedding_model",
+    "expect_pyarrow",
     "pooling_note",
     "text_batches",
 ]
