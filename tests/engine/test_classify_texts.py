@@ -22,7 +22,7 @@ from qkv.model import (
     preset,
 )
 from qkv.text import Tokenizer
-from qkv.training.tasks.classify import predict_labels
+from qkv.training.tasks.classify import label_log_probs
 from qkv.training.tasks.encoded_texts import encode_texts
 
 LABELS = ("bad", "so-so", "good", "splendid", "none")
@@ -55,7 +55,8 @@ MODEL = model_for(Classify(labels=LABELS))
 
 def test_labels_are_those_evaluation_gives() -> None:
     cut = encode_texts(TEXTS, READER, LENGTH)
-    wanted, _ = predict_labels(MODEL, cut)
+    best = label_log_probs(MODEL, cut).argmax(dim=-1)
+    wanted = [LABELS[i] for i in best.tolist()]
     found = classify(MODEL, READER, TEXTS)
     assert [answer.label for answer in found] == wanted
     assert [answer.text for answer in found] == TEXTS

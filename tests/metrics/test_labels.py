@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from scipy.stats import binomtest
 from sklearn.metrics import (
     accuracy_score,
     confusion_matrix,
@@ -13,7 +14,7 @@ from sklearn.metrics import (
 )
 
 from qkv.errors import DataError
-from qkv.metrics import score_labels
+from qkv.metrics import score_labels, wilson_interval
 
 LABELS = ("bad", "fair", "good")
 
@@ -81,3 +82,14 @@ def test_what_cannot_be_scored_says_why(
     with pytest.raises(DataError) as error:
         score_labels(truth, guess, labels)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(("correct", "total"), [(0, 10), (8, 10), (10, 10), (856, 1000), (1, 1)])
+def test_the_interval_of_an_accuracy_is_wilsons(correct: int, total: int) -> None:
+    expected = binomtest(correct, total).proportion_ci(method="wilson")
+    assert wilson_interval(correct, total) == pytest.approx(tuple(expected), abs=1e-6)
+
+
+def test_there_is_no_interval_without_examples() -> None:
+    with pytest.raises(DataError, match="0 of 0 examples"):
+        wilson_interval(0, 0)

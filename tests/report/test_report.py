@@ -251,3 +251,50 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UsageError, match=r"cannot write .*file"):
         write_report(STORY, tmp_path / "file")
+
+
+def test_accuracy_comes_first_with_its_interval_and_the_optimism_of_the_split(
+    tmp_path: Path,
+) -> None:
+    report = replace(
+        STORY,
+        metric="macro_f1",
+        scores={"macro_f1": 0.7, "accuracy": 0.9},
+        intervals={"accuracy": (0.85, 0.94)},
+    )
+    write_report(report, tmp_path)
+    page = Page((tmp_path / "report.html").read_text("utf-8"))
+    scores = [
+        row
+        for row in page.rows
+        if row and row[0] in ("accuracy", "macro F1 (selects the best weights)")
+    ]
+    assert scores[0] == ["accuracy", "0.900", "0.850 to 0.940", "0.810"]
+    assert scores[1][0] == "macro F1 (selects the best weights)"
+    assert "evaluated the validation split 2 times" in page.text
+    assert page.text.index("What to do next") < page.text.index("Labels and mistakes")
+
+
+def test_a_label_is_never_broken_inside_a_word(tmp_path: Path) -> None:
+    labels = ("card_payment_wrong_exchange_rate", "lost", "activate_my_card")
+    mistake = ("why", labels[0], "activate_my_card")
+    report = replace(
+        STORY,
+        labels=labels,
+        confusion=((3, 1, 0), (0, 6, 1), (0, 0, 2)),
+        samples=[Table("Mistakes", ("text", "label", "prediction"), (mistake,))],
+    )
+    write_report(report, tmp_path)
+    html = (tmp_path / "report.html").read_text("utf-8")
+    assert '<table class="matrix upright">' in html
+    assert "<span>card_payment_wrong_exchange_rate</span>" in html
+    assert '<td dir="auto" class="label">activate_my_card</td>' in html
+    assert '<td dir="auto">card_<wbr>payment_<wbr>wrong_<wbr>exchange_<wbr>rate</td>' in html
+    assert 'class="breakable"' not in html
+
+
+def test_an_address_in_a_text_may_be_broken(tmp_path: Path) -> None:
+    text = f"see https://{'a' * 90}.org"
+    report = replace(STORY, samples=[Table("Texts", ("text",), ((text,),))])
+    write_report(report, tmp_path)
+    assert '<td dir="auto" class="breakable">see' in (tmp_path / "report.html").read_text("utf-8")

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from qkv.report import TrainingReport
-from qkv.report.summary import describe_curves, format_score, read_curves, verdict
+from qkv.report.summary import describe_curves, format_score, optimism, read_curves, verdict
 
 
 def _story(ours, theirs, metric="accuracy", higher=True):
@@ -84,3 +84,23 @@ def test_the_course_of_no_run_says_so() -> None:
     )
     broken = read_curves([{"step": 1, "loss": math.inf}], "loss", False)
     assert describe_curves(broken, "loss").startswith("The training loss was never finite.")
+
+
+def test_a_classifier_is_judged_by_its_accuracy_with_an_interval() -> None:
+    scores = {"accuracy": 0.9, "macro_f1": 0.4}
+    baseline = ("a coin", {"accuracy": 0.5, "macro_f1": 0.45})
+    intervals = {"accuracy": (0.85, 0.94)}
+    report = TrainingReport(
+        "title", "job", "macro_f1", True, [], [], [], scores, baseline, intervals=intervals
+    )
+    sentences = verdict(report)
+    assert sentences.startswith("The model beats its baseline by 0.400.")
+    assert "the accuracy is 0.900 (95 % interval 0.850 to 0.940)" in sentences
+    assert "macro" not in sentences
+
+
+def test_a_split_that_was_looked_at_often_is_called_optimistic() -> None:
+    assert optimism(0) == ""
+    assert "optimistic" not in optimism(1)
+    assert "12 times" in optimism(12)
+    assert "optimistic" in optimism(12)

@@ -13,6 +13,7 @@ import re
 import shutil
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +21,14 @@ from typing import Any, TypeVar
 from safetensors import SafetensorError
 
 from qkv.errors import BundleError, ConfigError
-from qkv.files import closest_path, lexists, read_json, short_repr, write_error_message
+from qkv.files import (
+    closest_path,
+    lexists,
+    read_json,
+    read_text,
+    short_repr,
+    write_error_message,
+)
 from qkv.text import TOKENIZER_COMPANIONS
 
 MANIFEST = "MANIFEST.json"
@@ -322,6 +330,15 @@ def _file_message(path: Path) -> str:
     return f"{path} is not a directory but a file; give the directory of a model, or a .gguf file"
 
 
+def _job(directory: Path) -> str:
+    """What the unfinished run in the directory trains for, as its recipe says."""
+    try:
+        recipe = tomllib.loads(read_text(directory / RECIPE))
+        return str(recipe["task"]["kind"])
+    except (BundleError, tomllib.TOMLDecodeError, KeyError, TypeError):
+        return "JOB"
+
+
 def _directory_message(directory: Path) -> str:
     names = sorted(entry.name for entry in directory.iterdir())
     if not names:
@@ -329,7 +346,7 @@ def _directory_message(directory: Path) -> str:
     if RECIPE in names:
         return (
             f"{directory} is not a model yet: its training has not ended; continue it with: qkv "
-            f"train JOB -o {directory} --resume"
+            f"train {_job(directory)} -o {directory} --resume"
         )
     models = [name for name in names if _is_model(directory / name)]
     if models:

@@ -75,7 +75,8 @@ class T5Gemma(CheckpointFormat):
             length=decoder.size("max_position_embeddings", 8192),
             embedding=Embedding(vocabulary=decoder.size("vocab_size"), scaled=True),
             source=Embedding(vocabulary=sides["encoder"].size("vocab_size"), scaled=True),
-            **stacks,
+            encoder=stacks["encoder"],
+            decoder=stacks["decoder"],
             output=NextToken(tied=reader.flag("tie_word_embeddings", True), cap=cap),
         )
 

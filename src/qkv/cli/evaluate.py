@@ -1,11 +1,11 @@
-"""`qkv evaluate`: the metrics of a model on text it was not trained on."""
+"""`qkv evaluate`: the metrics of a model on text it was not trained on, and where it is wrong."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qkv.cli.options import Threads, choose_threads
+from qkv.cli.options import Force, Threads, choose_threads
 from qkv.cli.progress import print_stderr
 from qkv.cli.train_args import (
     Device,
@@ -19,9 +19,12 @@ from qkv.cli.train_args import (
 )
 
 if TYPE_CHECKING:
-    from qkv.training.tasks import EvalResult
+    from qkv.training.tasks import EvalResult, Predictions
 
 MAX_CONFUSION_LABELS = 12  # of a matrix that fits on a terminal
+MAX_WORST_PRINTED = 5
+MAX_WORST_JSON = 10
+MAX_SHORT_WIDTH = 32  # characters of a label; anything longer gets a line of its own
 
 
 def evaluate(
@@ -33,6 +36,15 @@ def evaluate(
     target: Target = None,
     score: Score = None,
     skip_bad: SkipBad = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="A table of every example and its prediction, worst first.",
+        ),
+    ] = None,
+    force: Force = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     threads: Threads = None,
     device: Device = "auto",
@@ -47,33 +59,58 @@ def evaluate(
     translate   BLEU and chrF by sacreBLEU; copying the source
     embed       rank correlation, clusters or retrieval; cosines of TF-IDF vectors
 
+    With -o every example is written with its prediction, the most confident mistakes first;
+    translations are ordered by their chrF, lowest first.
+
     \b
     Examples:
       qkv evaluate runs/book other-book.txt
       qkv evaluate runs/reviews test.csv --json
+      qkv evaluate runs/reviews test.csv -o mistakes.csv
       qkv evaluate runs/en-de --source test.en --target test.de
     """
     from json import dumps
 
     choose_threads(threads)
     columns = {"text": text, "label": label, "source": source, "target": target, "score": score}
+    if output is not None:
+        from qkv.data import check_table_path
+
+        check_table_path(output, force)
     with flags_in_errors():
-        result = _evaluate(model, data or [], columns, skip_bad, device)
+        result = _evaluate(model, data or [], columns, skip_bad, device, output)
     for remark in result.remarks:
         print_stderr(f"note: {remark}")
+    if output is not None:
+        from qkv.data import write_rows
+
+        assert result.predictions is not None
+        write_rows(output, result.predictions.records(result.predictions.rows))
+        print_stderr(f"wrote {output}: {len(result.predictions.rows):,} examples, the worst first")
     if not json:
         _print_result(result)
         return
-    fields = {**result.scores, "examples": result.examples, "baseline": dict(result.baseline)}
+    fields: dict[str, Any] = {**result.scores}
+    for name, interval in result.intervals.items():
+        fields[f"{name}_interval"] = list(interval)
+    fields |= {"examples": result.examples, "baseline": dict(result.baseline)}
     if result.baseline_name:
         fields["baseline_is"] = result.baseline_name
     if result.signatures:
         fields["signatures"] = dict(result.signatures)
+    if result.predictions is not None:
+        worst = result.predictions.worst(MAX_WORST_JSON)
+        fields["worst"] = result.predictions.records(worst)
     typer.echo(dumps(fields))
 
 
 def _evaluate(
-    path: Path, files: list[Path], columns: dict[str, str | None], skip_bad: bool, device: str
+    path: Path,
+    files: list[Path],
+    columns: dict[str, str | None],
+    skip_bad: bool,
+    device: str,
+    output: Path | None,
 ) -> "EvalResult":
     from qkv.bundle import Bundle
     from qkv.errors import UsageError
@@ -87,6 +124,11 @@ def _evaluate(
             "directory, or save it with one"
         )
     task = task_for(bundle.model)
+    if output is not None and not task.ranks_examples:
+        raise UsageError(
+            f"-o is for models that answer example by example; a {task.name()} model is measured "
+            "on running text, so leave it out"
+        )
     if not files and not (columns["source"] and columns["target"]):
         raise UsageError(f"name the files to measure with, as in: {task.usage[0].format(path)}")
     data = DataConfig(
@@ -110,6 +152,9 @@ def _print_result(result: "EvalResult") -> None:
     width = max(map(len, result.scores))
     for name, value in result.scores.items():
         line = f"{name.replace('_', ' '):<{width}}  {_number(value)}"
+        if name in result.intervals:
+            low, high = result.intervals[name]
+            line += f"   95% interval {_number(low)} to {_number(high)}"
         if name in result.baseline:
             line += f"   {result.baseline_name}: {_number(result.baseline[name])}"
         typer.echo(line)
@@ -121,6 +166,8 @@ def _print_result(result: "EvalResult") -> None:
         _print_confusion(result)
     for name, signature in result.signatures.items():
         typer.echo(f"{name}: {signature}")
+    if result.predictions is not None:
+        _print_worst(result.predictions)
 
 
 def _print_confusion(result: "EvalResult") -> None:
@@ -135,3 +182,46 @@ def _number(value: float) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.4f}"
+
+
+def _print_worst(predictions: "Predictions") -> None:
+    """The worst examples: a line of labels and numbers for each, and its texts below."""
+    import shutil
+
+    from rich.cells import cell_len, set_cell_size
+
+    from qkv.files import one_line
+
+    rows = predictions.worst(MAX_WORST_PRINTED)
+    if not rows:
+        return
+    columns = predictions.columns
+    long_columns = []
+    for column, name in enumerate(columns):
+        if any(cell_len(_cell(row[column])) > MAX_SHORT_WIDTH for row in rows):
+            long_columns.append(name)
+    title_width = max(map(len, long_columns), default=0)
+    width = shutil.get_terminal_size().columns
+    typer.echo(f"{predictions.title.lower()}:")
+    for row in rows:
+        cells = dict(zip(columns, row, strict=True))
+        facts = []
+        for name in predictions.summary:
+            if name not in long_columns:
+                facts.append(f"{name.replace('_', ' ')} {_cell(cells[name])}")
+        typer.echo(f"  {', '.join(facts)}")
+        for name in long_columns:
+            line = f"      {one_line(cells[name])}"
+            if len(long_columns) > 1:
+                line = f"      {name.replace('_', ' '):<{title_width}}  {one_line(cells[name])}"
+            if cell_len(line) > width:
+                line = f"{set_cell_size(line, width - 1)}…"
+            typer.echo(line)
+
+
+def _cell(value: str | float | bool) -> str:
+    if isinstance(value, str):
+        return " ".join(value.split())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return _number(value)

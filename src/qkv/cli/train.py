@@ -12,6 +12,7 @@ from qkv.errors import TrainingError
 
 if TYPE_CHECKING:
     from qkv.training import Finished, Forecast, Run
+    from qkv.training.tasks import EvalResult
 
 BAR_WIDTH = 30  # characters of the histogram's longest bar
 
@@ -107,17 +108,32 @@ def _follow(run: "Run", minutes: float | None) -> None:
     _conclude(run, finished)
 
 
+def _intervals(result: "EvalResult") -> str:
+    """The metrics that have a confidence interval, such as the accuracy."""
+    from qkv.report import format_interval
+
+    text = ""
+    for name, interval in result.intervals.items():
+        text += f"{name} {result.scores[name]:.4f} (95% interval {format_interval(interval)}), "
+    return text
+
+
 def _conclude(run: "Run", finished: "Finished") -> None:
     from qkv.cli.check import quick_check
     from qkv.engine import Engine
+    from qkv.report import optimism
 
     metric = run.data_module.metric.name
     result = finished.result
-    line = f"{finished.directory}: validation {metric} {result.scores[metric]:.4f}"
+    line = f"{finished.directory}: validation {_intervals(result)}{metric} "
+    line += f"{result.scores[metric]:.4f}"
     if metric in result.baseline:
         line += f" ({result.baseline_name}: {result.baseline[metric]:.4f})"
     typer.echo(line)
-    print_stderr(f"read {finished.directory / 'report.html'}")
+    print_stderr(optimism(run.evaluations()))
+    print_stderr(f"read {finished.directory / 'report.html'}, or try:")
+    for command in run.next_steps():
+        print_stderr(f"  {command}")
     if not quick_check(Engine.load(finished.directory)):
         raise typer.Exit(1)
 
@@ -165,7 +181,7 @@ def _print_forecast(result: "Forecast") -> None:
         ("steps", f"{result.steps:,} of {1000 * result.seconds_a_step:,.0f} ms"),
         ("epochs", f"{result.steps / result.steps_an_epoch:.1f}"),
         ("time", f"{result.minutes:.1f} minutes, evaluations not counted"),
-        ("tokens per parameter", f"{result.tokens_per_parameter:.1f}"),
+        ("tokens per parameter", f"{result.data_tokens_per_parameter:.2g}, in the data"),
         *result.facts,
     ]
     width = max(len(name) for name, _ in rows)

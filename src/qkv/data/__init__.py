@@ -50,6 +50,7 @@ from qkv.data.write_table import (
     arrow_fields,
     check_table_path,
     table_output,
+    write_rows,
 )
 
 __all__ = [
@@ -102,4 +103,5 @@ __all__ = [
     "text_lines",
     "text_records",
     "write_built_in",
+    "write_rows",
 ]

@@ -136,6 +136,14 @@ class RowQueue:
         return [self.waiting.popleft()[1] for _ in range(count)]
 
 
+def columns_of(rows: Iterable[Record]) -> tuple[Column, ...]:
+    """The columns of these rows in memory, with the kinds of their values."""
+    columns = _Columns()
+    for row in rows:
+        columns.add(row)
+    return columns.columns()
+
+
 class _Columns:
     """The columns met so far, and which kinds of values they hold."""
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TextIO
 
 from qkv.data.delimited import TSV_SUFFIXES
 from qkv.data.files import TABLE_SUFFIXES, join_or
-from qkv.data.records import Column, Record, Records, RowQueue, unique_name
+from qkv.data.records import Column, Record, Records, RowQueue, columns_of, unique_name
 from qkv.data.table import cell_text, json_value, require_openpyxl, require_pyarrow
 from qkv.errors import DataError, UsageError
 from qkv.files import atomic_path, write_error_message
@@ -111,6 +111,19 @@ def table_output(
                 with suppress(Exception):  # the first error counts
                     writer.close()
                 raise
+            writer.close()
+    except OSError as error:
+        raise DataError(write_error_message(path, error)) from error
+
+
+def write_rows(path: Path, rows: Sequence[Record]) -> None:
+    """Write rows in the format of the file's name; the file appears once it is complete."""
+    try:
+        with atomic_path(path) as staging:
+            separator = "\t" if path.suffix.lower() in TSV_SUFFIXES else ","
+            writer = WRITERS[path.suffix.lower()](staging, columns_of(rows), separator)
+            for row in rows:
+                writer.write(row)
             writer.close()
     except OSError as error:
         raise DataError(write_error_message(path, error)) from error

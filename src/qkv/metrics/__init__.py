@@ -7,6 +7,7 @@ from qkv.metrics.classification import (
     bag_of_words,
     out_of_fold_probs,
     score_labels,
+    wilson_interval,
 )
 from qkv.metrics.text_scores import (
     ClusterScores,
@@ -14,6 +15,7 @@ from qkv.metrics.text_scores import (
     bag_of_words_vectors,
     score_clusters,
     score_translations,
+    sentence_chrf,
     spearman,
 )
 
@@ -29,5 +31,7 @@ __all__ = [
     "score_clusters",
     "score_labels",
     "score_translations",
+    "sentence_chrf",
     "spearman",
+    "wilson_interval",
 ]

@@ -6,6 +6,7 @@ probabilities are needed they are the mean of that model and of naive Bayes on w
 make different errors.
 """
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -57,6 +58,24 @@ def score_labels(
         per_label=per_label,
         confusion=confusion,
     )
+
+
+NORMAL_QUANTILE_95 = 1.959964  # of a standard normal, within which 95 % lie
+
+
+def wilson_interval(correct: int, total: int) -> tuple[float, float]:
+    """The 95 % confidence interval of a fraction of `total` independent examples (Wilson 1927).
+
+    Unlike the textbook interval it stays within 0 and 1, and is right for few examples.
+    """
+    if total < 1 or not 0 <= correct <= total:
+        raise DataError(f"{correct} of {total} examples are right; no interval can be computed")
+    z2 = NORMAL_QUANTILE_95**2
+    fraction = correct / total
+    center = (fraction + z2 / (2 * total)) / (1 + z2 / total)
+    spread = math.sqrt(fraction * (1 - fraction) / total + z2 / (4 * total**2))
+    half = NORMAL_QUANTILE_95 * spread / (1 + z2 / total)
+    return max(0.0, center - half), min(1.0, center + half)
 
 
 def _score(confusion: list[list[int]], index: int) -> LabelScore:

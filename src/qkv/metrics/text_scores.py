@@ -170,3 +170,15 @@ def score_translations(guessed: Sequence[str], references: Sequence[str]) -> Tra
         bleu_signature=str(bleu.get_signature()),
         chrf_signature=str(chrf.get_signature()),
     )
+
+
+def sentence_chrf(translations: Sequence[str], references: Sequence[str]) -> list[float]:
+    """The chrF of each translation against its one reference, from 0 to 100.
+
+    Their mean is not the chrF of all together, which counts long sentences more.
+    """
+    from sacrebleu.metrics.chrf import CHRF
+
+    chrf = CHRF()
+    pairs = zip(translations, references, strict=True)
+    return [float(chrf.sentence_score(text, [reference]).score) for text, reference in pairs]

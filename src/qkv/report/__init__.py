@@ -3,7 +3,14 @@
 from qkv.report.curves import plot_log
 from qkv.report.html import document, escape, paragraph, scrolling, section, table
 from qkv.report.page import CURVES_SVG, inline_picture, write_report
-from qkv.report.summary import Table, TrainingReport, describe_curves, read_curves
+from qkv.report.summary import (
+    Table,
+    TrainingReport,
+    describe_curves,
+    format_interval,
+    optimism,
+    read_curves,
+)
 
 __all__ = [
     "CURVES_SVG",
@@ -12,7 +19,9 @@ __all__ = [
     "describe_curves",
     "document",
     "escape",
+    "format_interval",
     "inline_picture",
+    "optimism",
     "paragraph",
     "plot_log",
     "read_curves",

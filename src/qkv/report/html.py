@@ -14,6 +14,13 @@ CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not i
 }
 
 
+MAX_WORD = 20  # characters of a word that is not broken in a text
+
+MAX_LABEL = 32  # … and of a part of a label
+
+LABEL_CLASS = ' class="label"'  # stays on one line
+
+
 def escape(text: str) -> str:
     """The text, safe between tags and in quoted attributes."""
     return html.escape(text.translate(CONTROL_PICTURES))
@@ -80,14 +87,23 @@ def _cells(row: Sequence[str], has_row_headers: bool, texts: int) -> str:
         if has_row_headers and i == 0:
             cells += f'<th scope="row" dir="auto">{breakable(cell)}</th>'
         else:
-            cells += f'<td dir="auto"{_css_class(i, texts)}>{breakable(cell)}</td>'
+            css_class = _css_class(i, texts, cell)
+            content = escape(cell) if css_class == LABEL_CLASS else breakable(cell)
+            cells += f'<td dir="auto"{css_class}>{content}</td>'
     return cells
 
 
-def _css_class(column: int, texts: int) -> str:
-    if column < texts:
-        return ""
-    return ' class="number"'
+def _css_class(column: int, texts: int, cell: str = "") -> str:
+    if column >= texts:
+        return ' class="number"'
+    is_label = len(cell.split()) == 1
+    if is_label and len(cell) <= MAX_WORD:
+        return LABEL_CLASS
+    # Labels are never broken inside a word; an address in a text, or what is too wide, has to be.
+    longest = max(map(len, cell.replace("_", " ").split()), default=0)
+    if longest > (MAX_LABEL if is_label else MAX_WORD):
+        return ' class="breakable"'
+    return ""
 
 
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"

@@ -28,8 +28,11 @@ from qkv.report.summary import (
     Table,
     TrainingReport,
     describe_curves,
+    format_interval,
     format_score,
+    headline,
     metric_name,
+    optimism,
     read_curves,
     verdict,
 )
@@ -42,6 +45,8 @@ CURVES_PNG = "curves.png"
 REPORT = "report.html"
 
 MAX_MATRIX_LABELS = 12  # that a confusion matrix can hold
+
+MAX_LEVEL_LABEL = 10  # characters of a label that is written across its column
 
 MAX_PAIRS = 20  # of confused labels that are listed
 
@@ -93,11 +98,11 @@ def page(report: TrainingReport, curves: LearningCurves, svg: str) -> str:
         section(
             "How the training went", inline_picture(svg, describe_curves(curves, report.metric))
         ),
-        section("Scores on validation data", _scores(report)),
+        section("Scores on validation data", _scores(report), _optimism(curves)),
+        section("What to do next", usage),
         section("Labels and mistakes", confusion_report(report.labels, report.confusion)),
         section("Samples", *map(_sample, report.samples)),
         section("Data", _data(report.data), _remarks(report.remarks)),
-        section("How to use it", usage),
         section("Recipe", recipe),
     )
     return document(report.job, report.title, verdict(report), sections)
@@ -125,10 +130,12 @@ def inline_picture(svg: str, caption: str, name: str = "") -> str:
 
 
 def _scores(report: TrainingReport) -> str:
-    """All scores, the selection metric first, next to the baseline's if there is one."""
+    """All scores, the headline first, next to the baseline's if there is one."""
     baseline_name, baseline_scores = report.baseline or ("", {})
-    metrics = dict.fromkeys((report.metric, *report.scores, *baseline_scores))
+    metrics = dict.fromkeys((headline(report), report.metric, *report.scores, *baseline_scores))
     columns = ["score", "model"]
+    if report.intervals:
+        columns.append("95 % interval")
     if report.baseline:
         columns.append("baseline")
     rows = []
@@ -139,16 +146,27 @@ def _scores(report: TrainingReport) -> str:
         if metric == report.metric:
             name += " (selects the best weights)"
         row = [name, _optional_score(report.scores, metric)]
+        if metric in report.intervals:
+            row.append(format_interval(report.intervals[metric]))
+        elif report.intervals:
+            row.append("–")
         if report.baseline:
             row.append(_optional_score(baseline_scores, metric))
         rows.append(row)
     if not rows:
         return ""
     direction = "higher" if report.higher_is_better else "lower"
-    note = f"For the {metric_name(report.metric)}, {direction} is better."
+    note = f"A {direction} {metric_name(report.metric)} is better."
     if report.baseline:
         note = f"The baseline is {baseline_name}. {note}"
     return table("Final scores", columns, rows) + paragraph(note)
+
+
+def _optimism(curves: LearningCurves) -> str:
+    sentence = optimism(len(curves.evaluations))
+    if not sentence:
+        return ""
+    return paragraph(sentence)
 
 
 def _optional_score(scores: Mapping[str, float], metric: str) -> str:
@@ -221,7 +239,13 @@ def _label_by_label(labels: Sequence[str], confusion: Confusion) -> str:
 def _confusion_matrix(labels: Sequence[str], confusion: Confusion) -> str:
     """A row for each true label; the darker a cell, the larger its fraction of the row."""
     title = "Predictions for the texts of each label"
-    head = "".join(f'<th scope="col" dir="auto">{breakable(label)}</th>' for label in labels)
+    # Long labels stand upright above their columns, so that the table fits the page.
+    upright = ""
+    if max(map(len, labels)) > MAX_LEVEL_LABEL:
+        upright = " upright"
+    head = "".join(
+        f'<th scope="col" dir="auto"><span>{escape(label)}</span></th>' for label in labels
+    )
     rows = []
     for i, (label, counts) in enumerate(zip(labels, confusion, strict=True)):
         cells = "".join(_matrix_cell(counts, i, j) for j in range(len(labels)))
@@ -229,7 +253,7 @@ def _confusion_matrix(labels: Sequence[str], confusion: Confusion) -> str:
     body = "\n".join(rows)
     return scrolling(
         title,
-        f'<table class="matrix">\n<caption>{title}</caption>\n'
+        f'<table class="matrix{upright}">\n<caption>{title}</caption>\n'
         f'<thead><tr><th scope="col">true ↓ predicted →</th>{head}</tr></thead>\n'
         f"<tbody>\n{body}\n</tbody>\n</table>",
     )

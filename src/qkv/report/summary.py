@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+
+# What people ask for first, where the metric that selects the best weights is another one.
+HEADLINES = {"macro_f1": "accuracy"}
 
 METRIC_NAMES = {
     "accuracy": "accuracy",
@@ -54,6 +57,7 @@ class TrainingReport:
     samples: Sequence[Table] = ()
     usage: Sequence[str] = ()  # commands and lines of Python
     recipe: str = ""
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # 95 %, by metric
 
     def __post_init__(self) -> None:
         sizes = {len(self.confusion), *(len(row) for row in self.confusion)}
@@ -206,17 +210,47 @@ def format_score(score: float) -> str:
     return f"{score:,.{decimals}f}".replace("-", "−")
 
 
+def format_interval(interval: tuple[float, float]) -> str:
+    """As in 0.830 to 0.879."""
+    low, high = interval
+    return f"{format_score(low)} to {format_score(high)}"
+
+
+def headline(report: TrainingReport) -> str:
+    """The metric that is named first."""
+    metric = HEADLINES.get(report.metric, report.metric)
+    if metric in report.scores:
+        return metric
+    return report.metric
+
+
+def optimism(evaluations: int) -> str:
+    """How often training looked at the validation split, and what that means for its scores."""
+    if evaluations == 0:
+        return ""
+    if evaluations == 1:
+        return "The validation split was evaluated once, at the end of training."
+    return (
+        f"Training evaluated the validation split {evaluations:,} times and kept the best weights, "
+        "so these scores are slightly optimistic. For an unbiased score, evaluate on a test file "
+        "that took no part in training."
+    )
+
+
 def verdict(report: TrainingReport) -> str:
     """Whether the model is better than its baseline, in one or two plain sentences."""
-    metric = metric_name(report.metric)
-    if report.metric not in report.scores:
+    key = headline(report)
+    metric = metric_name(key)
+    if key not in report.scores:
         return f"The finished model was not scored: no validation {metric} was measured."
-    score = report.scores[report.metric]
+    score = report.scores[key]
     sentence = f"On validation data the {metric} is {format_score(score)}"
+    if key in report.intervals:
+        sentence += f" (95 % interval {format_interval(report.intervals[key])})"
     if not math.isfinite(score):
         return f"{sentence}: the model cannot be used."
     baseline_name, baseline_scores = report.baseline or ("", {})
-    baseline = baseline_scores.get(report.metric, math.nan)
+    baseline = baseline_scores.get(key, math.nan)
     if not math.isfinite(baseline):
         return f"{sentence}. There is no baseline to compare it with."
     direction = "higher" if report.higher_is_better else "lower"

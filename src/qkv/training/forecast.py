@@ -33,6 +33,7 @@ class Forecast:
     steps_an_epoch: int
     minutes: float
     tokens_per_parameter: float  # read in the whole run
+    data_tokens_per_parameter: float  # different ones: those of the training data
     lengths: tuple[tuple[str, int], ...]  # range of tokens, and how many examples are in it
     facts: tuple[tuple[str, str], ...]
     remarks: tuple[str, ...]
@@ -62,6 +63,7 @@ def forecast(prepared: Prepared, device: torch.device, seconds: float = 5.0) -> 
         steps_an_epoch=steps_per_epoch,
         minutes=recipe.steps * seconds_per_step / 60,
         tokens_per_parameter=recipe.batch * recipe.steps / parameters,
+        data_tokens_per_parameter=int(data.lengths.sum()) / parameters,
         lengths=histogram(data.lengths),
         facts=tuple(data.facts),
         remarks=tuple(data.remarks),
@@ -124,8 +126,8 @@ def _advice(recipe: Recipe, data: DataModule, epochs: float) -> list[str]:
     parameters = recipe.model.parameters()
     if recipe.origin is None and tokens < parameters / 4:
         advice.append(
-            f"the model has {parameters / tokens:.0f} parameters for each token of the data and "
-            "will memorize it; take a smaller --size, or start --from a trained model"
+            f"with {tokens / parameters:.2g} tokens of data per parameter the model will memorize "
+            "them; take a smaller --size, or start --from a trained model"
         )
     if recipe.origin is None and len(data.lengths) < FEW_EXAMPLES and kind == "classify":
         advice.append(f"{len(data.lengths)} examples are few; start --from a trained encoder")
@@ -142,4 +144,4 @@ def _advice(recipe: Recipe, data: DataModule, epochs: float) -> list[str]:
         advice.append(
             "more than 5 % of the texts are truncated; a longer --context would read all of them"
         )
-    return advice or ["nothing speaks against it"]
+    return advice or ["none: these settings suit the data"]

@@ -10,6 +10,7 @@ becomes a bundle of the best weights when it is finished.
 import copy
 import json
 import math
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -221,6 +222,17 @@ class Run:
         self.trainer.total = steps
         return per_step
 
+    def next_steps(self) -> tuple[str, ...]:
+        """The commands that use and measure the finished model."""
+        directory = shlex.quote(str(self.directory))
+        commands = (*self.task.next_steps, *self.task.usage)
+        return tuple(command.format(directory) for command in commands)
+
+    def evaluations(self) -> int:
+        """How often the validation split was evaluated so far, before a resume too."""
+        lines = (self.directory / METRICS).read_text("utf-8").split("\n")[:-1]
+        return sum("validation" in json.loads(line) for line in lines)
+
     # The loop's parts
 
     def _make_trainer(self, model: Model, steps: int) -> Trainer:
@@ -319,7 +331,8 @@ class Run:
             labels=result.labels,
             confusion=result.confusion,
             samples=result.samples,
-            usage=tuple(command.format(self.directory) for command in self.task.usage),
+            usage=self.next_steps(),
+            intervals=result.intervals,
             recipe=self.recipe.toml(),
         )
         write_report(report, staging)

@@ -112,7 +112,7 @@ def cluster_page(clustering: Clustering, vectors: ArrayLike, title: str, seed: i
     sections = (
         section("Map", _map_figure(clustering, indices, positions)),
         section("Clusters", _cluster_table(clustering)),
-        section("Far out", _outlier_table(clustering)),
+        section("Outliers", _outlier_table(clustering)),
         section("How it was done", *_method_notes(clustering, seed)),
     )
     return document("cluster", title, _summary(clustering), sections)
@@ -121,9 +121,8 @@ def cluster_page(clustering: Clustering, vectors: ArrayLike, title: str, seed: i
 def _summary(clustering: Clustering) -> str:
     texts = _plural(len(clustering.texts), "text")
     clusters = _plural(clustering.num_clusters, "cluster")
-    far = len(clustering.outliers)
-    verb = "lies" if far == 1 else "lie"
-    return f"{texts} in {clusters}; {far:,} {verb} far out."
+    outliers = _plural(len(clustering.outliers), "outlier")
+    return f"{texts} in {clusters}, {outliers}."
 
 
 def _plural(count: int, noun: str) -> str:
@@ -139,7 +138,7 @@ def _map_figure(clustering: Clustering, indices: Labels, positions: Vectors) -> 
         subset = f"{len(indices):,} of {count:,} texts"
     words = (
         f"{subset}, similar ones near each other; larger distances mean little. Numbers are those "
-        "of the clusters below. Point at a symbol to read its text."
+        "of the clusters below. Hover over a symbol to read its text."
     )
     caption = f'<figcaption id="map">{escape(words)}</figcaption>'
     return f"<figure>\n{scatter_svg(clustering, indices, positions)}\n{caption}\n</figure>"

@@ -10,7 +10,11 @@ from qkv.engine.embed.embedder import (
     pooling_note,
     text_batches,
 )
-from qkv.engine.embed.vector_files import VectorFile, check_vector_path, embed_to_file
+from qkv.engine.embed.vector_files import (
+    VectorFile,
+    check_vector_path,
+    embed_to_file,
+)
 
 __all__ = [
     "LONG_TEXT_POLICIES",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,21 @@ from qkv.interpret.attribution.label import LabelAttribution
 from qkv.interpret.attribution.token import TokenAttribution
 from qkv.interpret.attribution.translation import TranslationAttribution
 from qkv.interpret.attribution.vector import VectorAttribution
+from qkv.interpret.attribution.words import WordSpan
 from qkv.interpret.glass_box import TokenPrediction, prediction_of
 from qkv.interpret.matrix import format_number
 from qkv.interpret.trace import Trace
-from qkv.report import paragraph, section, table
+from qkv.report import escape, paragraph, section, table
 
 Cell = str | float
+
+COLOUR_LEVELS = 5  # of page.css; the policy of the page forbids styles in attributes
+
+COLOUR_LEGEND = (
+    "Blue words push towards this answer, orange underlined ones against it; the deeper the "
+    "colour, the larger the effect."
+)
+DISTANCE_LEGEND = "The deeper the colour, the more the vector changes without the word."
 
 
 @dataclass(frozen=True)
@@ -27,7 +36,8 @@ class Section:
     """A heading with a sentence and a table; what is empty is left out.
 
     faithfulness: what deleting the words named does to the prediction, compared with random ones;
-    one paragraph per line.
+    one paragraph per line. text: the text explained, in runs, each with the effect that colours it;
+    legend: what the colours mean.
     """
 
     title: str
@@ -35,6 +45,8 @@ class Section:
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Cell, ...], ...] = ()
     faithfulness: str = ""
+    text: tuple[tuple[str, float], ...] = ()
+    legend: str = ""
 
 
 def section_markup(content: Section) -> str:
@@ -42,12 +54,31 @@ def section_markup(content: Section) -> str:
     parts = []
     if content.lead:
         parts.append(paragraph(content.lead))
+    if content.text:
+        parts.append(_coloured_text(content.text))
+    if content.legend:
+        parts.append(f'<p class="lead">{escape(content.legend)}</p>')
     if content.rows:
         parts.append(_table(content))
     if content.faithfulness:
         trust = "\n".join(map(paragraph, content.faithfulness.splitlines()))
         parts.append(f'<div class="trust">{trust}</div>')
     return f'<div class="why">\n{section(content.title, *parts)}\n</div>'
+
+
+def _coloured_text(text: Sequence[tuple[str, float]]) -> str:
+    """The text with each run in the colour of its effect, in as many levels as page.css has."""
+    largest = max(abs(effect) for _, effect in text) or 1.0
+    markup = ""
+    for run, effect in text:
+        level = round(COLOUR_LEVELS * abs(effect) / largest)
+        if not level:
+            markup += escape(run)
+            continue
+        direction = "for" if effect > 0 else "against"
+        title = format_number(effect, 4)
+        markup += f'<mark class="{direction} level-{level}" title="{title}">{escape(run)}</mark>'
+    return f'<p class="coloured" dir="auto">{markup}</p>'
 
 
 def _table(content: Section) -> str:
@@ -80,7 +111,10 @@ def attribution_sections(attribution: Attribution) -> list[Section]:
                 (visible_word(word.word.text), word.cosine_distance) for word in attribution.words
             )
             title = "Which words make the vector"
-            return [_word_section(title, attribution, ("1 − cosine",), rows)]
+            effects = [(word.word, word.cosine_distance) for word in attribution.words]
+            text = coloured_runs(attribution.text, effects)
+            section = _word_section(title, attribution, ("1 − cosine",), rows, text)
+            return [replace(section, legend=DISTANCE_LEGEND)]
 
 
 def _label_section(attribution: LabelAttribution) -> Section:
@@ -90,7 +124,9 @@ def _label_section(attribution: LabelAttribution) -> Section:
     )
     columns = ("log-odds lost without it", "integrated gradients", "attention it got")
     title = f"Which words made it “{attribution.label}” ({attribution.probability:.4f})"
-    return _word_section(title, attribution, columns, rows)
+    effects = [(word.word, word.occlusion or 0.0) for word in attribution.words]
+    text = coloured_runs(attribution.text, effects)
+    return _word_section(title, attribution, columns, rows, text)
 
 
 def _token_section(attribution: TokenAttribution) -> Section:
@@ -100,7 +136,9 @@ def _token_section(attribution: TokenAttribution) -> Section:
         for word in attribution.words
     )
     columns = ("log-odds lost without it", "gradient × input")
-    return _word_section(title, attribution, columns, rows)
+    effects = [(word.word, word.occlusion or 0.0) for word in attribution.words]
+    text = coloured_runs(attribution.prompt, effects)
+    return _word_section(title, attribution, columns, rows, text)
 
 
 def _layer_section(attribution: TokenAttribution) -> Section:
@@ -152,12 +190,31 @@ def _word_section(
     attribution: Attribution,
     columns: tuple[str, ...],
     rows: tuple[tuple[Cell, ...], ...],
+    text: tuple[tuple[str, float], ...],
 ) -> Section:
-    hidden = getattr(attribution, "hidden", "")
-    lead = ""
-    if hidden:
-        lead = f"To hide a word: {hidden}."
-    return Section(title, lead, ("word", *columns), rows, _trust(attribution))
+    lead = (
+        f"Each word is hidden in turn ({attribution.occlusion_method}) and the output is compared "
+        "with that of the whole text."
+    )
+    trust = _trust(attribution)
+    legend = COLOUR_LEGEND if text else ""
+    return Section(title, lead, ("word", *columns), rows, trust, text, legend)
+
+
+def coloured_runs(
+    text: str, effects: Sequence[tuple[WordSpan, float]]
+) -> tuple[tuple[str, float], ...]:
+    """The text cut into words and what stands between them, each with its effect."""
+    runs = []
+    end = 0
+    for word, effect in sorted(effects, key=lambda pair: pair[0].start):
+        if word.start > end:
+            runs.append((text[end : word.start], 0.0))
+        runs.append((text[max(word.start, end) : word.end], effect))
+        end = max(end, word.end)
+    if runs and end < len(text):
+        runs.append((text[end:], 0.0))
+    return tuple(runs)
 
 
 def _trust(attribution: Attribution) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,7 +16,7 @@ from qkv.checkpoints import public_classification_head
 from qkv.data import BadRows, LabelledText, built_in, label_remarks, read_labelled
 from qkv.engine import PaddedBatch, batched_outputs, labels_of
 from qkv.errors import ConfigError, DataError
-from qkv.metrics import bag_of_words, score_labels
+from qkv.metrics import bag_of_words, score_labels, wilson_interval
 from qkv.model import (
     Classify,
     Encoder,
@@ -28,7 +27,6 @@ from qkv.model import (
     PooledOutput,
     TextVector,
 )
-from qkv.report import Table
 from qkv.text import Tokenizer
 from qkv.training.loss import duplicate, symmetric_kl
 from qkv.training.tasks.encoded_texts import encode_texts
@@ -37,6 +35,7 @@ from qkv.training.tasks.task import (
     DataModule,
     EvalResult,
     Ids,
+    Predictions,
     Split,
     Task,
     fingerprint,
@@ -46,8 +45,6 @@ from qkv.training.tasks.task import (
 
 if TYPE_CHECKING:
     from qkv.training.recipe import Recipe
-
-MAX_MISTAKES = 10  # shown in the report
 
 
 @dataclass(frozen=True)
@@ -120,8 +117,13 @@ class ClassifyTask(Task):
     title = "A text classifier"
     summary = "labels: a .csv, .tsv, .jsonl, .parquet or .xlsx with text and label"
     measures = "accuracy, macro-F1; TF-IDF and logistic regression on the same training split"
-    usage = ("qkv evaluate {0} test.csv",)
+    usage = ("qkv evaluate {0} test.csv -o mistakes.csv",)
+    next_steps = (
+        'qkv classify {0} "your text"',
+        'qkv explain "your text" --model {0} --why',
+    )
     columns = ("text", "label")
+    ranks_examples = True
     synthetic_corpus = True
     architecture = "encoder_only"
     presets = "classify"
@@ -244,8 +246,11 @@ def evaluate_labels(
     truth = [e.label for e in examples]
     labels = labels_of(model)
     encoded = encode_texts(texts, tokenizer, model.config.context_length)
-    predictions, losses = predict_labels(model, encoded, truth)
-    scores = score_labels(truth, predictions, labels)
+    log_probs = label_log_probs(model, encoded)
+    answers = [labels[i] for i in log_probs.argmax(dim=-1).tolist()]
+    scores = score_labels(truth, answers, labels)
+    targets = torch.tensor([labels.index(label) for label in truth])
+    truth_log_probs = log_probs.gather(1, targets[:, None])[:, 0]
     baseline: dict[str, float] = {}
     baseline_name = ""
     if train is not None:
@@ -253,43 +258,56 @@ def evaluate_labels(
         others = bag_of_words([e.text for e in train], [e.label for e in train], texts)
         other_scores = score_labels(truth, others, labels)
         baseline = {"accuracy": other_scores.accuracy, "macro_f1": other_scores.macro_f1}
-    mistakes = _worst_mistakes(texts, truth, predictions, losses)
+    probs = log_probs.amax(dim=-1).exp().tolist()
+    predictions = _rank(texts, truth, answers, probs, truth_log_probs.exp().tolist())
+    correct = len(examples) - (predictions.mistakes or 0)
     return EvalResult(
         scores={
             "accuracy": scores.accuracy,
             "macro_f1": scores.macro_f1,
-            "loss": float(np.mean(losses)),
+            "loss": -float(truth_log_probs.double().mean()),
         },
         examples=len(examples),
         baseline=baseline,
         baseline_name=baseline_name,
         labels=labels,
         confusion=scores.confusion,
-        samples=(mistakes,) if mistakes.rows else (),
+        samples=(predictions.table(),) if predictions.mistakes else (),
         remarks=tuple(encoded.remarks("measured")),
+        predictions=predictions,
+        intervals={"accuracy": wilson_interval(correct, len(examples))},
     )
 
 
-def _worst_mistakes(
-    texts: Sequence[str], truth: Sequence[str], predictions: Sequence[str], losses: Sequence[float]
-) -> Table:
-    rows: list[tuple[str, ...]] = []
-    for i in np.argsort(losses)[::-1].tolist():
-        if predictions[i] != truth[i] and len(rows) < MAX_MISTAKES:
-            rows.append((" ".join(texts[i].split())[:300], truth[i], predictions[i]))
-    return Table("Worst mistakes", ("text", "label", "prediction"), tuple(rows))
+def _rank(
+    texts: Sequence[str],
+    truth: Sequence[str],
+    answers: Sequence[str],
+    probs: Sequence[float],
+    truth_probs: Sequence[float],
+) -> Predictions:
+    """Mistakes, the most confident first, then right answers, the least confident first.
+
+    probs: of the answers.
+    """
+    mistakes = []
+    right = []
+    for row in zip(texts, truth, answers, probs, truth_probs, strict=True):
+        if row[1] == row[2]:
+            right.append((*row, True))
+        else:
+            mistakes.append((*row, False))
+    mistakes.sort(key=lambda row: -row[3])
+    right.sort(key=lambda row: row[3])
+    columns = ("text", "label", "prediction", "probability", "label_probability", "correct")
+    return Predictions(
+        "Most confident mistakes", columns, mistakes + right, columns[:4], len(mistakes)
+    )
 
 
-def predict_labels(
-    model: Encoder, texts: Sequence[Ids], truth: Sequence[str] = ()
-) -> tuple[list[str], list[float]]:
-    """The argmax label of each text and, with the truth, the loss of each."""
-    labels = labels_of(model)
-    log_probs = batched_outputs(model, texts).log_softmax(dim=-1)
-    predictions = [labels[i] for i in log_probs.argmax(dim=-1).tolist()]
-    targets = torch.tensor([labels.index(label) for label in truth], dtype=torch.long)
-    losses = -log_probs[: len(targets)].gather(1, targets[:, None])[:, 0]
-    return predictions, losses.tolist()
+def label_log_probs(model: Encoder, texts: Sequence[Ids]) -> Tensor:
+    """The log-probability of each label for each text, (N, labels)."""
+    return batched_outputs(model, texts).log_softmax(dim=-1)
 
 
 def split_by_label(

@@ -19,7 +19,7 @@ from qkv.training.tasks.classify import (
     LabelledBatch,
     VectorBatch,
     evaluate_labels,
-    predict_labels,
+    label_log_probs,
 )
 from qkv.training.tasks.cutmix import CutMix
 from qkv.training.tasks.encoded_texts import (
@@ -115,8 +115,8 @@ class ClassifyData(DataModule):
     def sample(self, model: Encoder) -> str:
         example = self.split.validation[0]
         encoded = encode_texts([example.text], self.tokenizer, model.config.context_length)
-        predictions, _ = predict_labels(model, encoded)
-        return f"{' '.join(example.text.split())[:60]} → {predictions[0]}"
+        best = int(label_log_probs(model, encoded).argmax())
+        return f"{' '.join(example.text.split())[:60]} → {self.label_names[best]}"
 
     def evaluate(self, model: Encoder) -> EvalResult:
         return evaluate_labels(model, self.tokenizer, self.split.validation, self.split.train)

@@ -109,8 +109,15 @@ class EmbedTask(Task):
     title = "An embedding model"
     summary = "vectors: texts with labels, pairs, scored pairs, or texts alone"
     measures = "rank correlation, clusters or retrieval; cosines of TF-IDF vectors"
-    usage = ("qkv evaluate {0} test.csv",)
+    usage = ("qkv evaluate {0} test.csv -o mistakes.csv",)
+    next_steps = (
+        "qkv embed {0} --file texts.txt -o vectors.npy",
+        'qkv similar {0} "one text" "another text"',
+        "qkv cluster {0} --file texts.txt -o clusters.html",
+        'qkv explain "your text" --model {0} --why',
+    )
     columns = ("text", "label", "source", "target", "score")
+    ranks_examples = True
     architecture = "encoder_only"
     presets = "embed"
     tokenizer_kind = "wordpiece"

@@ -23,13 +23,22 @@ from qkv.training.tasks.embed import (
     contrastive_loss,
     unit_vectors,
 )
+from qkv.training.tasks.embed_predictions import rank_examples
 from qkv.training.tasks.encoded_texts import (
     TruncatedTexts,
     data_facts,
     encode_texts,
     leakage_remarks,
 )
-from qkv.training.tasks.task import DataModule, EvalResult, Ids, Metric, Split, cache_key
+from qkv.training.tasks.task import (
+    DataModule,
+    EvalResult,
+    Ids,
+    Metric,
+    Predictions,
+    Split,
+    cache_key,
+)
 
 if TYPE_CHECKING:
     from qkv.training.recipe import Recipe
@@ -185,10 +194,16 @@ def evaluate_embeddings(
         columns = ("text", "positive")
         rows = tuple((e.first, e.second) for e in examples[:MAX_SAMPLES])
     encoded = encode_texts(texts, tokenizer, model.config.context_length)
-    scores = _scores(supervision, examples, embed_texts(model, encoded))
+    vectors = embed_texts(model, encoded)
+    scores = _scores(supervision, examples, vectors)
     baseline_scores: dict[str, float] = {}
     baseline_name = ""
+    predictions: Predictions | None = None
+    samples = [Table("Validation examples", columns, rows)]
     if baseline:
+        predictions = rank_examples(supervision, examples, vectors)
+        if predictions.worst(1):
+            samples.append(predictions.table())
         baseline_scores = _scores(supervision, examples, bag_of_words_vectors(texts))
         baseline_name = "cosines of TF-IDF vectors"
     return EvalResult(
@@ -196,8 +211,9 @@ def evaluate_embeddings(
         examples=len(examples),
         baseline=baseline_scores,
         baseline_name=baseline_name,
-        samples=(Table("Validation examples", columns, rows),),
+        samples=tuple(samples),
         remarks=tuple(encoded.remarks("measured")),
+        predictions=predictions,
     )
 
 

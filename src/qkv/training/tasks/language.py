@@ -48,6 +48,10 @@ class LanguageTask(RunningTextTask):
         "loss per token, character and byte, each document's end included; letter frequencies"
     )
     usage = ("qkv evaluate {0} other.txt",)
+    next_steps = (
+        'qkv generate {0} "Once upon a time"',
+        'qkv explain "Once upon a time" --model {0} --why',
+    )
     architecture = "decoder_only"
     presets = "language"
 

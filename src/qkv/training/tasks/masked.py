@@ -94,7 +94,12 @@ class MaskedTask(RunningTextTask):
     title = "A masked-language-model encoder"
     summary = "masked tokens, for encoders: text files or folders"
     measures = "loss and accuracy on masked tokens; token frequencies"
-    usage = ("qkv evaluate {0} other.txt", "qkv train classify texts.csv --from {0} -o labels")
+    usage = ("qkv evaluate {0} other.txt",)
+    next_steps = (
+        "qkv train classify texts.csv --from {0} -o runs/labels",
+        "qkv train embed texts.csv --from {0} -o runs/vectors",
+        'qkv explain "your text" --model {0}',
+    )
     architecture = "encoder_only"
     presets = "masked"
 

@@ -45,6 +45,9 @@ CHARACTERS_PER_TOKEN = 4  # roughly, for English
 MIN_STEPS_PER_EPOCH = 16
 MIN_BATCH_TOKENS = 128
 
+MAX_WORST = 10  # examples shown in a report
+MAX_CELL_CHARACTERS = 300  # of a text in a report
+
 
 class DataConfig(Config):
     """Which examples: a built-in corpus or files, and what they held when the recipe was made.
@@ -109,9 +112,60 @@ class Metric:
         return new < old
 
 
+Cell = str | float | bool
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Every example with what the model made of it, the worst first.
+
+    mistakes: how many rows from the top are wrong; None where they are only better or worse.
+    summary: the columns that a report shows.
+    """
+
+    title: str  # of the worst ones
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Cell, ...]]
+    summary: tuple[str, ...]
+    mistakes: int | None = None
+
+    def worst(self, count: int) -> Sequence[tuple[Cell, ...]]:
+        """At most `count` of the worst examples; of mistakes only those."""
+        if self.mistakes is not None:
+            count = min(count, self.mistakes)
+        return self.rows[:count]
+
+    def records(self, rows: Sequence[tuple[Cell, ...]]) -> list[dict[str, Cell]]:
+        """These rows by column name."""
+        return [dict(zip(self.columns, row, strict=True)) for row in rows]
+
+    def table(self, count: int = MAX_WORST) -> Table:
+        """The summary of the worst examples as text, for a report."""
+        indices = [self.columns.index(name) for name in self.summary]
+        titles = tuple(name.replace("_", " ") for name in self.summary)
+        rows = []
+        for row in self.worst(count):
+            rows.append(tuple(_cell_text(row[i]) for i in indices))
+        return Table(self.title, titles, tuple(rows))
+
+
+def _cell_text(cell: Cell) -> str:
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, float):
+        return f"{cell:.3f}"
+    line = " ".join(cell.split())
+    if len(line) > MAX_CELL_CHARACTERS:
+        return f"{line[:MAX_CELL_CHARACTERS]}…"
+    return line
+
+
 @dataclass(frozen=True)
 class EvalResult:
-    """The metrics of a model on some examples, with those of a baseline where there is one."""
+    """The metrics of a model on some examples, with those of a baseline where there is one.
+
+    intervals: the 95 % confidence interval of a metric, where it has one.
+    """
 
     scores: Mapping[str, float]
     examples: int
@@ -122,6 +176,8 @@ class EvalResult:
     signatures: Mapping[str, str] = field(default_factory=dict)
     samples: tuple[Table, ...] = ()
     remarks: tuple[str, ...] = ()  # such as texts that were truncated
+    predictions: Predictions | None = None  # None: not measured example by example
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def with_remarks(self, remarks: Iterable[str]) -> "EvalResult":
         """The same result, with these remarks before its own."""
@@ -175,8 +231,10 @@ class Task(PartConfig):
     title: ClassVar[str]  # of the report, as in "A text classifier"
     summary: ClassVar[str]  # the line in `qkv train --help`
     measures: ClassVar[str]  # the line in `qkv evaluate --help`: metrics; baseline
-    usage: ClassVar[tuple[str, ...]]  # commands to try with the model, {0} is its directory
+    usage: ClassVar[tuple[str, ...]]  # commands that measure the model, {0} is its directory
+    next_steps: ClassVar[tuple[str, ...]] = ()  # commands that use it, in the same form
     columns: ClassVar[tuple[str, ...]]  # that it reads from a table
+    ranks_examples: ClassVar[bool] = False  # whether `evaluate` returns predictions
     synthetic_corpus: ClassVar[bool] = False  # whether the built-in corpus is made by a grammar
 
     # The model.

@@ -89,8 +89,13 @@ class TranslateTask(Task):
     title = "A translator"
     summary = "pairs: a table with source and target, or two parallel files"
     measures = "BLEU and chrF by sacreBLEU; copying the source"
-    usage = ("qkv evaluate {0} test.tsv",)
+    usage = ("qkv evaluate {0} test.tsv -o worst.tsv",)
+    next_steps = (
+        'qkv translate {0} "your text"',
+        'qkv explain "your text" --model {0} --why',
+    )
     columns = ("source", "target")
+    ranks_examples = True
     synthetic_corpus = True
     architecture = "encoder_decoder"
     presets = "translate"

@@ -12,7 +12,7 @@ from qkv.engine import inference
 from qkv.engine.beam import beam_search
 from qkv.engine.translate import Sentence, TranslationTemplate, choose_alignment
 from qkv.errors import DataError
-from qkv.metrics import score_translations
+from qkv.metrics import score_translations, sentence_chrf
 from qkv.model import EncoderDecoder, Translator
 from qkv.report import Table
 from qkv.text import Tokenizer
@@ -22,7 +22,15 @@ from qkv.training.tasks.encoded_texts import (
     leakage_remarks,
     truncation_remarks,
 )
-from qkv.training.tasks.task import DataModule, EvalResult, Ids, Metric, Split, cache_key
+from qkv.training.tasks.task import (
+    DataModule,
+    EvalResult,
+    Ids,
+    Metric,
+    Predictions,
+    Split,
+    cache_key,
+)
 from qkv.training.tasks.translate import EVAL_BEAMS, TranslateTask, TranslationBatch
 
 if TYPE_CHECKING:
@@ -208,6 +216,7 @@ def evaluate_translations(
     translations = translate_texts(model, tokenizer, sources, beams)
     scores = score_translations(translations, references)
     baseline = score_translations(sources, references)
+    predictions = _rank(sources, references, translations)
     rows = tuple(zip(sources, translations, references, strict=True))[:MAX_SAMPLES]
     return EvalResult(
         scores={"bleu": scores.bleu, "chrf": scores.chrf},
@@ -216,8 +225,22 @@ def evaluate_translations(
         baseline_name="copying the source",
         signatures={"bleu": scores.bleu_signature, "chrf": scores.chrf_signature},
         remarks=tuple(TruncatingLayout(tokenizer, model.config).remarks(sources)),
-        samples=(Table("Translations", ("source", "translation", "reference"), rows),),
+        samples=(
+            Table("Translations", ("source", "translation", "reference"), rows),
+            predictions.table(),
+        ),
+        predictions=predictions,
     )
+
+
+def _rank(
+    sources: Sequence[str], references: Sequence[str], translations: Sequence[str]
+) -> Predictions:
+    """Every pair with its translation, the one least like its reference first."""
+    chrf = sentence_chrf(translations, references)
+    rows = sorted(zip(sources, references, translations, chrf, strict=True), key=lambda row: row[3])
+    columns = ("source", "reference", "translation", "chrf")
+    return Predictions("Translations with the lowest chrF", columns, rows, columns)
 
 
 def translate_texts(

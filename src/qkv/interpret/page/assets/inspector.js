@@ -6,7 +6,7 @@ import { byId, element, quoted } from "./dom.js";
 import { allDigits, figure, round } from "./format.js";
 
 const MAX_TERMS = 40; // of more, the largest are shown and the rest added up
-const HINT = "Point at a number, or move to it with the arrow keys: here stands how it comes about.";
+const HINT = "Hover over a number, or move to it with the arrow keys, to see how it is computed.";
 
 let focused = null;
 
