@@ -173,3 +173,10 @@ def test_many_marked_cells_are_counted_not_listed() -> None:
     (note,) = scores.footnotes
     assert re.search(r"and \d+ more\.$", note)
     assert note.count(" at ") == 12
+
+
+def test_a_cell_of_joined_heads_names_the_column_it_is_copied_from() -> None:
+    view = WalkView(walk(EXAMPLES["heads"]), steps=("output",))
+    assert cell_lines(view, "write", "o4") == [
+        "output(write, o4) = column 2 of head2.output = 0.7209"
+    ]

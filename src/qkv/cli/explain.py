@@ -114,6 +114,9 @@ Output = Annotated[
 Tensor = Annotated[
     str | None, option(help="With -o: which value, as in decoder.0.attention.weights.")
 ]
+Full = Annotated[
+    bool, option("--full", help="With -o page.html: all numbers, however large the page gets.")
+]
 Example = Annotated[
     str | None,
     option(help=f"{join_or(EXAMPLES)}; default poem.", autocompletion=complete_from(EXAMPLES)),
@@ -161,6 +164,7 @@ def explain(
     patch_sweep: PatchSweep = None,
     output: Output = None,
     tensor: Tensor = None,
+    full: Full = False,
     example: Example = None,
     worksheet: WorksheetFile = None,
     worksheet_template: WorksheetTemplate = False,
@@ -256,6 +260,8 @@ def _explain_worksheet(options: Mapping[str, Any]) -> int:
     from qkv.interpret import TEMPLATE, check_answers, walk
     from qkv.interpret.render import WalkView, answers_summary, notes_summary
 
+    if options["full"]:
+        raise UsageError("--full is for the page of a model; add --model DIR -o page.html")
     if options["text"] is not None:
         raise UsageError("a text is explained with a model; name one, as in --model runs/book")
     sources = ("example", "worksheet", "worksheet_template", "notes")

@@ -59,6 +59,7 @@ class ExplainArgs:
     patch_sweep: str | None
     output: Path | None
     tensor: str | None
+    full: bool
     width: int
 
     @property
@@ -107,6 +108,8 @@ def explain_model(args: ExplainArgs) -> int:
 
 def check_output(args: ExplainArgs) -> None:
     """Raise an error about the output file before anything is computed."""
+    if args.full and args.suffix != ".html":
+        raise UsageError("--full is for a page; add -o page.html")
     if args.output is None:
         return
     if args.suffix not in SUFFIXES:
@@ -243,12 +246,10 @@ def _write(
     path: Path,
 ) -> None:
     if args.suffix == ".html":
-        from qkv.interpret.page import attribution_sections, write_page
+        from qkv.interpret.page import MAX_BYTES, attribution_sections, write_page
 
-        if attribution is None:
-            write_page(trace, path)
-        else:
-            write_page(trace, path, why=attribution_sections(attribution))
+        sections = [] if attribution is None else attribution_sections(attribution)
+        write_page(trace, path, why=sections, max_bytes=MAX_BYTES if args.full else None)
     elif args.suffix == ".safetensors":
         trace.save(path)
     elif args.suffix in PICTURE_SUFFIXES:

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from tests.interpret.page.pages import make_trace, write_html
+from tests.interpret.page.pages import WORDS, make_trace, write_html
 from tests.model.odd_models import DECODERS, ENCODERS, TRANSLATORS
 
 from qkv.interpret.page import Section, render_page, size_budget, write_page
@@ -22,7 +22,7 @@ from qkv.interpret.page.attentions import attention_views
 from qkv.interpret.page.payload import as_matrix
 from qkv.interpret.page.tensor_chunks import TensorChunks, max_pool
 from qkv.interpret.trace import NoMask, NoScale
-from qkv.model import Classify, MultiHead
+from qkv.model import Classify, MultiHead, preset
 
 ALL = {**ENCODERS, **{f"{n}, decoder": c for n, c in DECODERS.items()}, **TRANSLATORS}
 FLOATS = arrays(
@@ -190,3 +190,44 @@ def test_a_trace_that_kept_little_shows_what_there_is() -> None:
     assert data["output"] is None
     ends = {end["title"]: end["names"] for end in data["outer"]}
     assert ends == {"Decoder, layer 0": ["decoder.0.feed_forward.up"]}
+
+
+@pytest.mark.parametrize("name", ["classify-small", "language-small", "embed-small"])
+def test_the_page_of_six_tokens_is_well_below_a_megabyte(name: str, tmp_path: Path) -> None:
+    config = preset(name)
+    if isinstance(config.output, Classify):
+        output = config.output.model_copy(update={"labels": ("bad", "good")})
+        config = config.model_copy(update={"output": output})
+    words = ("where", "is", "my", "new", "card", "please")
+    path = write_html(make_trace(config, words), tmp_path)
+    assert path.stat().st_size < 900_000
+    data = page_data(path.read_text("utf-8"))
+    stored = {node["name"] for node in data["nodes"] if node.get("chunks")}
+    for attention in data["attentions"]:
+        assert {attention["query"], attention["key"]} <= stored
+
+
+def test_a_longer_text_may_have_a_larger_page() -> None:
+    trace = make_trace()
+    assert size_budget.page_budget(trace) == size_budget.SHORT_TEXT_BYTES
+    longer = replace(trace, tokens={"text": WORDS * 20})
+    assert size_budget.page_budget(longer) == size_budget.MAX_BYTES
+
+
+def test_matrices_that_do_not_fit_leave_those_of_the_open_layer() -> None:
+    trace = make_trace()
+    matrices = [name for name, value in trace.parameters.items() if value.dim() == 2]
+    everything = sum(4 * value.numel() for value in trace.parameters.values())
+    assert set(matrices) <= set(size_budget.select_parameters(trace, trace, everything))
+    selection = size_budget.select_parameters(trace, trace, everything - 1, "decoder.1.")
+    kept = [name for name in selection if name in matrices]
+    assert kept
+    assert all(name.startswith("decoder.1.") for name in kept)
+
+
+def test_the_words_of_an_attribution_are_coloured_by_their_effect() -> None:
+    text = (("not ", 0.0), ("good", -2.0), (" but ", 0.0), ("fine", 1.0), ("ish", 0.01))
+    document = render_page(make_trace(), why=(Section("Why", text=text, legend="Blue is for."),))
+    assert '<mark class="against level-5" title="−2.0000">good</mark>' in document
+    assert '<mark class="for level-2" title="1.0000">fine</mark>ish</p>' in document
+    assert "Blue is for." in document

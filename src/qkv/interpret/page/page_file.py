@@ -23,7 +23,7 @@ from qkv.interpret.matrix import format_number
 from qkv.interpret.page.attentions import AttentionView, attention_views
 from qkv.interpret.page.page_sections import Section, output_payload, section_markup
 from qkv.interpret.page.payload import build_payload, most_decided_head
-from qkv.interpret.page.size_budget import MAX_BYTES
+from qkv.interpret.page.size_budget import page_budget
 from qkv.interpret.page.tensor_chunks import TensorChunks, as_float32
 from qkv.interpret.trace import Trace
 from qkv.report import escape, paragraph, table
@@ -53,13 +53,15 @@ def render_page(
     *,
     title: str | None = None,
     why: Sequence[Section] = (),
-    max_bytes: int = MAX_BYTES,
+    max_bytes: int | None = None,
 ) -> str:
     """The page as HTML. why: sections that explain the prediction.
 
-    max_bytes: of numbers; what does not fit is pooled, recomputed in the page, or marked as
-    missing.
+    max_bytes: of numbers, by default few for a short text; what does not fit is pooled, recomputed
+    in the page, or marked as missing.
     """
+    if max_bytes is None:
+        max_bytes = page_budget(trace)
     attentions = attention_views(trace)
     payload, chunks = build_payload(trace, attentions, max_bytes)
     style = _read_asset("page.css")
@@ -83,7 +85,7 @@ def write_page(
     *,
     title: str | None = None,
     why: Sequence[Section] = (),
-    max_bytes: int = MAX_BYTES,
+    max_bytes: int | None = None,
 ) -> None:
     """Write the page to a file, atomically."""
     document = render_page(trace, title=title, why=why, max_bytes=max_bytes)
@@ -96,7 +98,8 @@ def mimebundle(trace: Trace, *, why: Sequence[Section] = ()) -> dict[str, str]:
     The iframe is sandboxed: it may run its script but cannot read the notebook, nor be changed by
     its styles. Where iframes or scripts are stripped, the tables remain.
     """
-    document = render_page(trace, why=why, max_bytes=NOTEBOOK_MAX_BYTES)
+    max_bytes = min(NOTEBOOK_MAX_BYTES, page_budget(trace))
+    document = render_page(trace, why=why, max_bytes=max_bytes)
     # An attribute value, byte for byte, since the hashes of the policy must still hold.
     srcdoc = document.replace("&", "&amp;").replace('"', "&quot;")
     style = f"width:100%;height:{NOTEBOOK_HEIGHT}px;border:0"

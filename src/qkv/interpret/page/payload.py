@@ -20,11 +20,11 @@ from qkv.interpret.page.attentions import (
 from qkv.interpret.page.cell_layouts import cell_layout
 from qkv.interpret.page.page_sections import output_payload
 from qkv.interpret.page.size_budget import (
-    MAX_BYTES,
     MAX_UNPOOLED,
     is_pooled,
     select_parameters,
     select_values,
+    stored_bytes,
     stores_last_row_only,
 )
 from qkv.interpret.page.step_groups import group_steps, step_corner, step_sentence, step_title
@@ -36,14 +36,19 @@ WRITTEN = "written"  # the axis of the tokens that a translator writes, one at e
 
 
 def build_payload(
-    trace: Trace, attentions: list[AttentionView], max_bytes: int = MAX_BYTES
+    trace: Trace, attentions: list[AttentionView], max_bytes: int
 ) -> tuple[dict[str, Any], TensorChunks]:
     """The JSON, and the chunks it refers to."""
     chunks = TensorChunks()
-    stored = select_values(trace, attentions, max_bytes)
+    first_layer = ""
+    if attentions:
+        most_decided = attentions[most_decided_head(trace, attentions)[0]]
+        first_layer = f"{most_decided.stack}.{most_decided.layer}."
+    stored = select_values(trace, attentions, max_bytes, first_layer)
     pooled = {each.name("weights") for each in attentions if is_pooled(trace, each)}
     nodes = [_node_payload(trace, name, stored, pooled, chunks) for name in trace]
-    for name in select_parameters(trace, stored):
+    left = max_bytes - sum(stored_bytes(trace, name) for name in stored)
+    for name in select_parameters(trace, stored, left, first_layer):
         nodes.append(_parameter_payload(trace, name, chunks))
     # Every layer has the same causal mask: a page of 12 layers stores it once.
     masks = _Masks(chunks)
@@ -57,7 +62,7 @@ def build_payload(
         "stacks": len({each.stack for each in attentions}),
         "first": most_decided_head(trace, attentions, stored),
         "tokens": _axis_tokens(trace, attentions),
-        "names": _output_names(trace),
+        "names": _output_names(trace, stored),
         "logits": trace.graph.resolve("output"),
         "output": output_payload(trace),
         "checks": [_check_payload(check) for check in trace.checks],
@@ -217,9 +222,11 @@ def _attention_payload(trace: Trace, attention: AttentionView, masks: _Masks) ->
     }
 
 
-def _output_names(trace: Trace) -> dict[str, list[str]]:
-    """The token or label of each logit, if the logits are shown."""
+def _output_names(trace: Trace, stored: set[str]) -> dict[str, list[str]]:
+    """The token or label of each logit, if the logits are in the file."""
     if "output" not in trace or trace.node("output").axes[-1] not in ("V", "label"):
+        return {}
+    if not stored & {trace.graph.resolve("output"), "probabilities", "served"}:
         return {}
     size = trace["output"].shape[-1]
     return {"answers": [trace.output_name(index) for index in range(size)]}

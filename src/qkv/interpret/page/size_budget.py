@@ -12,17 +12,33 @@ from qkv.interpret.page.attentions import AttentionView
 from qkv.interpret.trace import Trace
 
 MAX_BYTES = 18 << 20  # of numbers; a third more as text
+SHORT_TEXT = 8  # tokens
+SHORT_TEXT_BYTES = 480 << 10  # of numbers of a short text: its page stays well below 1 MB
 MAX_PARAMETER_BYTES = 4 << 20  # of those, for the model's matrices
+MAX_OUTPUT_FRACTION = 0.05  # of the budget, for a table of logits that goes in first
 MAX_LOGITS_BYTES = 1 << 19  # of a larger table of logits only the last row is stored
 MAX_UNPOOLED = 64  # tokens; weights of longer texts are pooled
 
 
+def page_budget(trace: Trace) -> int:
+    """Bytes of numbers in a page: few for a short text, more with the square of its length.
+
+    So nobody waits for a page about six words, and a long text still has all that can be shown.
+    """
+    tokens = sum(map(len, trace.tokens.values()))
+    growth = max(1.0, tokens / SHORT_TEXT) ** 2
+    return min(MAX_BYTES, int(SHORT_TEXT_BYTES * growth))
+
+
 def select_values(
-    trace: Trace, attentions: list[AttentionView], max_bytes: int = MAX_BYTES
+    trace: Trace, attentions: list[AttentionView], max_bytes: int, first_layer: str = ""
 ) -> set[str]:
-    """The values that are stored in full: the most telling first, as far as the budget goes."""
+    """The values that are stored in full: the most telling first, as far as the budget goes.
+
+    Those of `first_layer`, as in "encoder.0.", come before the same ones of other layers.
+    """
     selection: set[str] = set()
-    for names in _by_importance(trace, attentions):
+    for names in _by_importance(trace, attentions, max_bytes, first_layer):
         new = [name for name in names if name in trace and name not in selection]
         cost = sum(stored_bytes(trace, name) for name in new)
         # Greedy: a group that does not fit is skipped, a smaller one after it may still fit.
@@ -33,9 +49,12 @@ def select_values(
 
 
 def select_parameters(
-    trace: Trace, values: Iterable[str], max_bytes: int = MAX_PARAMETER_BYTES
+    trace: Trace, values: Iterable[str], max_bytes: int, first_layer: str = ""
 ) -> list[str]:
-    """Parameters behind these values: all vectors, and all matrices if they fit together."""
+    """Parameters behind these values: all vectors, and all matrices if they fit together.
+
+    If not, those of `first_layer` that fit, as in "encoder.0."; it is the one that the page opens.
+    """
     names: dict[str, None] = {}  # a set that keeps its order
     for value in values:
         for name in trace.node(value).inputs:
@@ -43,9 +62,17 @@ def select_parameters(
                 names[name] = None
     vectors = [name for name in names if trace.parameters[name].dim() < 2]
     matrices = [name for name in names if trace.parameters[name].dim() == 2]
-    if sum(4 * trace.parameters[name].numel() for name in names) > max_bytes:
-        return vectors
-    return vectors + matrices
+    left = min(max_bytes, MAX_PARAMETER_BYTES)
+    left -= sum(4 * trace.parameters[name].numel() for name in vectors)
+    if sum(4 * trace.parameters[name].numel() for name in matrices) <= left:
+        return vectors + matrices
+    selection = vectors
+    for name in matrices:
+        size = 4 * trace.parameters[name].numel()
+        if name.startswith(first_layer) and size <= left:
+            selection.append(name)
+            left -= size
+    return selection
 
 
 def stored_bytes(trace: Trace, name: str) -> int:
@@ -68,17 +95,21 @@ def is_pooled(trace: Trace, attention: AttentionView) -> bool:
     return name in trace and max(trace[name].shape[-2:]) > MAX_UNPOOLED
 
 
-def _by_importance(trace: Trace, attentions: list[AttentionView]) -> Iterator[list[str]]:
+def _by_importance(
+    trace: Trace, attentions: list[AttentionView], max_bytes: int, first_layer: str
+) -> Iterator[list[str]]:
     """Groups of values that are stored together or not at all."""
     yield ["ids", "source_ids", "positions", "source_positions"]
-    yield [trace.graph.resolve("output")]
-    yield ["probabilities"]
+    for name in (trace.graph.resolve("output"), "probabilities"):
+        # The likeliest answers are listed anyway; a row of 50,000 can wait until the rest is in.
+        if name in trace and stored_bytes(trace, name) <= max_bytes * MAX_OUTPUT_FRACTION:
+            yield [name]
     yield [each.name("weights") for each in attentions if not is_pooled(trace, each)]
     for each in spread_out(attentions):
         yield [each.query, each.key, each.value, each.name("mixed")]
     for each in spread_out(attentions):
         yield [each.name(step) for step in ("scores", "scaled", "capped", "masked", "weights")]
-    for name in trace:
+    for name in sorted(trace, key=lambda name: not name.startswith(first_layer)):
         yield [name]
 
 

@@ -148,7 +148,7 @@ function linear(cell) {
   const [input, weight, bias] = cell.inputs;
   const output = outputFeature(cell);
   if (!isStored(weight)) {
-    return { lines: [`${x.length} products: each number of this row of ${input} × row ${output + 1} of ${weight}, added up`, "the model's parameters are left out of this file for their size"] };
+    return { lines: [`${x.length} products: each number of this row of ${input} × row ${output + 1} of ${weight}, added up`, "this matrix was left out to keep the file small; qkv explain … --full stores it"] };
   }
   const w = tensorRow(weight, output);
   const rows = Array.from(x, (each, d) => [`${d + 1}`, each, w[d], each * w[d]]);

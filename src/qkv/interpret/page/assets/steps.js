@@ -139,5 +139,5 @@ function withBadge(table) {
 
 function missingNote(name) {
   const layer = name.split(".").slice(0, 2).join(".");
-  return element("p", { class: "muted" }, `All ${nodeOf(name).shape.join(" × ")} numbers would make this file too large; trace this layer alone, keep=["${layer}.*"], to have them.`);
+  return element("p", { class: "muted" }, `These ${nodeOf(name).shape.join(" × ")} numbers were left out to keep this file small; qkv explain … --full stores all of them, and in Python keep=["${layer}.*"] traces this layer alone.`);
 }
