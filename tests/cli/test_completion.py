@@ -27,6 +27,8 @@ def completions(line: str) -> list[str]:
 
 COMPLETIONS = {
     "qkv tra": ["train", "translate"],
+    "qkv cha": ["chat"],
+    "qkv explain text --patch-sweep f": ["feed_forward"],
     "qkv train ": list(names.JOBS),
     "qkv train c": ["classify"],
     "qkv plan language --si": ["--size"],

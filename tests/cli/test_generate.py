@@ -245,3 +245,20 @@ def test_a_model_that_does_not_write_is_refused(qkv, tmp_path: Path) -> None:
     code, _, err = qkv("generate", tmp_path / "vectors", "cab", "--seed", 1)
     assert code == 2
     assert "is an encoder that embeds text; use qkv embed" in err
+
+
+def test_echo_prints_the_prompt_before_the_completion(qkv, models: Path) -> None:
+    arguments = ("generate", models / "large", "cab", "--temperature", 0, "--max-tokens", 6)
+    text = qkv(*arguments)[1]
+    assert qkv(*arguments, "--echo") == (0, f"cab{text}", "")
+    result = json.loads(qkv(*arguments, "--echo", "--json")[1])
+    assert list(result) == ["prompt", "text", "tokens", "logprobs", "stop_reason"]
+    assert result["prompt"] == "cab"
+    both = qkv("generate", models / "large", "cab", "abc", *arguments[3:], "--echo")[1]
+    assert both.startswith(f"cab{text}\nabc")
+
+
+def test_echo_puts_back_the_space_that_sentencepiece_drops(qkv, shared: Path) -> None:
+    model = shared / "models" / "stories260K"
+    arguments = ("generate", model, "Once upon", "--temperature", 0, "--max-tokens", 4, "--echo")
+    assert qkv(*arguments)[1].startswith("Once upon a time")

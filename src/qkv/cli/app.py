@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import qkv
+from qkv.cli.chat import chat
 from qkv.cli.check import check
 from qkv.cli.classify import classify
 from qkv.cli.cluster import cluster
@@ -95,6 +96,7 @@ app.command()(train)
 app.command()(plan)
 app.command()(evaluate)
 app.command()(generate)
+app.command()(chat)
 app.command()(classify)
 app.command()(translate)
 app.command()(embed)

@@ -66,6 +66,7 @@ Logprobs = Annotated[
 ]
 Chat = Annotated[bool, option("--chat", help="Prompts are a user's messages to a chat model.")]
 System = Annotated[str | None, option(help="With --chat: the system prompt.")]
+Echo = Annotated[bool, option("--echo", help="Print the prompt before its completion.")]
 Truncate = Annotated[
     str | None,
     option(
@@ -97,6 +98,7 @@ def generate(
     logprobs: Logprobs = False,
     chat: Chat = False,
     system: System = None,
+    echo: Echo = False,
     truncate: Truncate = None,
     draft: Draft = None,
     force: Force = False,
@@ -120,6 +122,7 @@ def generate(
       qkv generate runs/book "Once upon" --temperature 0 --max-tokens 50 --stop "."
       qkv generate runs/book --file prompts.txt --json --seed 7
       qkv generate runs/book --file prompts.csv --text prompt -o completions.csv
+      qkv generate runs/book "Once upon a time" --echo > story.txt
       qkv generate models/chat "Who are you?" --chat --system "Answer in one sentence."
       qkv generate runs/large "Once upon a time" --draft runs/small
     """
@@ -156,7 +159,7 @@ def generate(
     # Two prompts are enough to know whether there are several; the rest stays unread.
     first_prompts = list(islice(prompts, 2))
     several = len(first_prompts) > 1 or file is not None
-    printer = CompletionPrinter(engine.tokenizer, json, logprobs, several, random_seed)
+    printer = CompletionPrinter(engine.tokenizer, json, logprobs, several, random_seed, echo)
     one_by_one = len(first_prompts) == 1 and n == 1
     if _generate(engine, chain(first_prompts, prompts), n, options, printer, one_by_one):
         raise typer.Exit(2)
@@ -196,6 +199,13 @@ def _prompt(text: str, chat: bool, system: str | None) -> "Prompt":
     return messages
 
 
+def _prompt_text(prompt: "Prompt") -> str:
+    """The prompt as the user wrote it."""
+    if isinstance(prompt, str):
+        return prompt
+    return prompt[-1]["content"]
+
+
 class CompletionPrinter:
     """Prints completions as text, as tokens with log-probabilities, or as JSON."""
 
@@ -206,13 +216,15 @@ class CompletionPrinter:
         logprobs: bool,
         several: bool,
         seed: int | None,
+        echo: bool = False,
     ) -> None:
-        """`seed` is a random one, printed before the first completion."""
+        """`seed` is a random one, printed before the first completion; `echo` prints prompts."""
         self.tokenizer = tokenizer
         self.json = json
         self.logprobs = logprobs
         self.several = several
         self.seed = seed
+        self.echo = echo
         self.is_first = True
 
     def stream(self, prompt: "Prompt", completion: "CompletionStream") -> None:
@@ -221,7 +233,10 @@ class CompletionPrinter:
             self.print(prompt, completion.finish())
             return
         self._print_separator()
+        self._print_prompt(prompt)
         for token in completion:
+            if len(completion.tokens) == 1:
+                self._print_space(prompt, token.id)
             if token.text:
                 sys.stdout.write(token.text)
                 sys.stdout.flush()
@@ -233,10 +248,12 @@ class CompletionPrinter:
             self.print_json(prompt, {name: getattr(completion, name) for name in names})
             return
         self._print_separator()
+        self._print_prompt(prompt)
         if self.logprobs:
             for id, logprob in zip(completion.tokens, completion.logprobs, strict=True):
                 typer.echo(f"{logprob:9.4f}  {self.tokenizer.token(id)}")
         else:
+            self._print_space(prompt, completion.tokens[0])
             typer.echo(completion.text)
         sys.stdout.flush()
 
@@ -255,17 +272,31 @@ class CompletionPrinter:
         """All completions of a prompt are printed."""
 
     def print_json(self, prompt: "Prompt", fields: dict[str, Any]) -> None:
-        """One JSON object; with the prompt if there are several."""
+        """One JSON object; with the prompt if there are several, or with --echo."""
         from json import dumps
 
         self._print_separator()
-        if self.several:
-            text = prompt
-            if not isinstance(prompt, str):
-                text = prompt[-1]["content"]
-            fields = {"prompt": text, **fields}
+        if self.several or self.echo:
+            fields = {"prompt": _prompt_text(prompt), **fields}
         typer.echo(dumps(fields, ensure_ascii=False))
         sys.stdout.flush()
+
+    def _print_prompt(self, prompt: "Prompt") -> None:
+        """With --echo, the prompt; on a line of its own if it is a message, or before a table."""
+        if not self.echo:
+            return
+        sys.stdout.write(_prompt_text(prompt))
+        if self.logprobs or not isinstance(prompt, str):
+            sys.stdout.write("\n")
+        sys.stdout.flush()
+
+    def _print_space(self, prompt: "Prompt", first: int) -> None:
+        """With --echo, the space between a prompt and a completion that begins with this token."""
+        from qkv.engine.generate import encode_prompt, space_before
+
+        if self.echo and isinstance(prompt, str):
+            ids = encode_prompt(self.tokenizer, prompt)
+            sys.stdout.write(space_before(self.tokenizer, ids, first))
 
     def _print_separator(self) -> None:
         """An empty line between texts; before the first completion, a random seed."""

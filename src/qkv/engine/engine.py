@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from qkv.engine.cluster.clustering import Method
     from qkv.engine.embed import LongTextPolicy
     from qkv.engine.generate import (
+        Chat,
         Completion,
         CompletionStream,
         Drafter,
@@ -303,6 +304,43 @@ class Engine:
             truncate=truncate,
             draft=draft,
             sample_index=sample_index,
+        )
+
+    @suggest_arguments
+    def chat(
+        self,
+        system: str | None = None,
+        *,
+        max_tokens: int | None = None,
+        sampling: Sampling | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+    ) -> Chat:
+        """A conversation with the model, which reads only what is new in each turn.
+
+        system: the system prompt. The other arguments are those of `generate`, for every answer. A
+        model without a chat template continues the text.
+        """
+        from qkv.engine.generate import Chat
+
+        return Chat(
+            self.require(Decoder),
+            self.tokenizer,
+            system,
+            max_tokens=max_tokens,
+            sampling=sampling,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            stop=stop,
         )
 
     @suggest_arguments

@@ -4,7 +4,8 @@ One completion as a stream (`generate`), many prompts as a batch (`generate_many
 `generate_each`), or many callers at once (`Service`).
 """
 
-from qkv.engine.generate.decode import decode_one, last_token_logits, token_logits
+from qkv.engine.generate.chat import Chat, Turn
+from qkv.engine.generate.decode import SessionCache, decode_one, last_token_logits, token_logits
 from qkv.engine.generate.generation import (
     CompletionResult,
     CompletionStream,
@@ -44,13 +45,14 @@ from qkv.engine.generate.scheduler import Event, Scheduler
 from qkv.engine.generate.sequence import Completion, Sequence, StopReason, Token
 from qkv.engine.generate.service import CompletionFuture, Service
 from qkv.engine.generate.speculative import Acceptance, Drafter, DraftModel, NGram
-from qkv.engine.generate.streaming import Detokenizer
+from qkv.engine.generate.streaming import Detokenizer, space_before
 
 __all__ = [
     "DEFAULT_MAX_TOKENS",
     "DEFAULT_SAMPLING",
     "GREEDY",
     "Acceptance",
+    "Chat",
     "Completion",
     "CompletionFuture",
     "CompletionResult",
@@ -76,6 +78,7 @@ __all__ = [
     "Scheduler",
     "Sequence",
     "Service",
+    "SessionCache",
     "StopReason",
     "SuppressTokens",
     "Temperature",
@@ -83,6 +86,7 @@ __all__ = [
     "TopK",
     "TopP",
     "Truncate",
+    "Turn",
     "context_length",
     "decode_one",
     "encode_prompt",
@@ -92,5 +96,6 @@ __all__ = [
     "generate_many",
     "last_token_logits",
     "make_request",
+    "space_before",
     "token_logits",
 ]

@@ -25,16 +25,20 @@ PREFILL_CHUNK = 1024  # prompt tokens per forward pass
 NO_LENGTHS = torch.empty(0)
 
 
-def decode_one(model: Decoder, request: Request, vocab_size: int) -> Iterator[SampledToken]:
+def decode_one(
+    model: Decoder, request: Request, vocab_size: int, session: "SessionCache | None" = None
+) -> Iterator[SampledToken]:
     """The tokens of one completion, each computed when it is asked for.
 
-    vocab_size: how many tokens there are to sample from.
+    vocab_size: how many tokens there are to sample from. session: what earlier requests have left
+    in it is not read again.
     """
     sampler = Sampler(request)
     device = model.embedding.weight.device
+    if session is None:
+        session = SessionCache(model)
     with decoding(model):
-        cache = model.empty_cache(1, request.max_length)
-        states = forward_tokens(model, request.ids, cache)
+        states = session.read_prompt(request)
         token = sample_next(model, states, sampler, vocab_size)
     latest = torch.zeros(1, 1, dtype=torch.long, device=device)
     for _ in range(request.max_tokens - 1):
@@ -44,11 +48,51 @@ def decode_one(model: Decoder, request: Request, vocab_size: int) -> Iterator[Sa
         with decoding(model):
             sampler.append(token.id)
             latest.fill_(token.id)
-            (sample,) = decode_step(model, latest, [sampler], cache, vocab_size)
+            (sample,) = decode_step(model, latest, [sampler], session.cache, vocab_size)
+            session.ids.append(token.id)
         if isinstance(sample, Exception):
             raise sample
         token = sample
     yield token
+
+
+class SessionCache:
+    """The keys and values of one sequence after another: each prompt is read from where it differs.
+
+    ids: the tokens whose keys and values are in the cache. computed: how many prompt tokens were
+    read so far, without those that were in it already.
+    """
+
+    def __init__(self, model: Decoder) -> None:
+        self.model = model
+        self.ids: list[int] = []
+        self.computed = 0
+        self.cache = model.empty_cache(1, 0)
+
+    def read_prompt(self, request: Request) -> Tensor:
+        """Reads the tokens of the prompt that are not in the cache; their states, (1, T, D)."""
+        cached = 0
+        end = min(len(self.ids), len(request.ids) - 1)  # the last token is read for its state
+        while cached < end and self.ids[cached] == request.ids[cached]:
+            cached += 1
+        # An interrupted step may have left some layers longer than others: all are truncated.
+        self.ids = self.ids[:cached]
+        self.cache.truncate(cached)
+        self._reserve(request.max_length)
+        states = forward_tokens(self.model, request.ids[cached:], self.cache)
+        self.ids = list(request.ids)
+        self.computed += len(request.ids) - cached
+        return states
+
+    def _reserve(self, capacity: int) -> None:
+        """Makes the cache large enough."""
+        old = self.cache
+        if old.layers and old.layers[0].capacity >= capacity:
+            return
+        self.cache = self.model.empty_cache(1, capacity)
+        for layer, before in zip(self.cache.layers, old.layers, strict=True):
+            if before.length:
+                layer.append(before.k[:, :, : before.length], before.v[:, :, : before.length])
 
 
 def decode_step(

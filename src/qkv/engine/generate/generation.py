@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple, Unpack
 
-from qkv.engine.generate.decode import decode_one
+from qkv.engine.generate.decode import SessionCache, decode_one
 from qkv.engine.generate.request import Options, Prompt, Request, make_request
 from qkv.engine.generate.scheduler import DEFAULT_CACHE_TOKENS, Scheduler
 from qkv.engine.generate.sequence import Completion, Sequence, StopReason, Token
@@ -54,12 +54,13 @@ class CompletionStream(Iterator[Token]):
         tokenizer: Tokenizer,
         request: Request,
         draft: Drafter | None = None,
+        session: SessionCache | None = None,
     ) -> None:
         self.request = request
         self.acceptance = Acceptance()
         self._sequence = Sequence(request, tokenizer)
         if draft is None:
-            self._samples = decode_one(model, request, tokenizer.vocab_size)
+            self._samples = decode_one(model, request, tokenizer.vocab_size, session)
         else:
             self._samples = decode_speculative(
                 model, request, tokenizer.vocab_size, draft, self.acceptance

@@ -83,6 +83,20 @@ class Detokenizer:
             self._pending = self._pending[count:]
 
 
+def space_before(tokenizer: Tokenizer, prompt_ids: Sequence[int], first: int) -> str:
+    """What stands between a prompt and its completion, whose first token is `first`.
+
+    SentencePiece drops the space in front of a text's first word, and so in front of a completion.
+    """
+    last = prompt_ids[-1]
+    before = tokenizer.decode([last])
+    alone = tokenizer.decode([first])
+    after = tokenizer.decode([last, first]).removeprefix(before)
+    if before and after.endswith(alone) and after[: len(after) - len(alone)].isspace():
+        return after[: len(after) - len(alone)]
+    return ""
+
+
 class StopStrings:
     """Passes text on up to the first stop string, holding back what may be the start of one."""
 

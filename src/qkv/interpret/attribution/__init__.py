@@ -1,5 +1,6 @@
 """Why a model answered as it did, and how far each explanation is to be trusted."""
 
+from qkv.interpret.attribution.answer import AnswerAttribution, AnswerWord, why_answer
 from qkv.interpret.attribution.attribute import Attribution, SimilarityAttribution, why, why_similar
 from qkv.interpret.attribution.attribution_text import (
     attribution_lines,
@@ -17,6 +18,8 @@ from qkv.interpret.attribution.translation import (
 from qkv.interpret.attribution.vector import VectorAttribution, why_vector
 
 __all__ = [
+    "AnswerAttribution",
+    "AnswerWord",
     "Attribution",
     "Deletion",
     "Faithfulness",
@@ -32,6 +35,7 @@ __all__ = [
     "format_signed",
     "visible_word",
     "why",
+    "why_answer",
     "why_label",
     "why_similar",
     "why_token",

@@ -1,9 +1,11 @@
 """An attribution for the terminal: a table of its words, and sentences on how far to trust it."""
 
 from collections.abc import Iterable, Sequence
+from math import exp
 from textwrap import wrap
 
 from qkv.files import one_line
+from qkv.interpret.attribution.answer import AnswerAttribution
 from qkv.interpret.attribution.attribute import Attribution, SimilarityAttribution
 from qkv.interpret.attribution.faithfulness import Faithfulness
 from qkv.interpret.attribution.label import LabelAttribution
@@ -24,7 +26,9 @@ WordRow = tuple[WordSpan, float, list[str]]  # a word, its strength, and the cel
 
 
 def attribution_lines(
-    attribution: Attribution | SimilarityAttribution, width: int = 80, top: int = DEFAULT_TOP
+    attribution: Attribution | SimilarityAttribution | AnswerAttribution,
+    width: int = 80,
+    top: int = DEFAULT_TOP,
 ) -> list[str]:
     """The attribution in lines of at most `width` columns, with the `top` strongest words."""
     match attribution:
@@ -38,6 +42,8 @@ def attribution_lines(
             lines = _vector_lines(attribution, width, top)
         case SimilarityAttribution():
             lines = _similarity_lines(attribution, width, top)
+        case AnswerAttribution():
+            lines = _answer_lines(attribution, width, top)
     tests = attribution.faithfulness
     if isinstance(tests, Faithfulness):
         tests = {"this": tests}
@@ -192,6 +198,23 @@ def _similarity_lines(attribution: SimilarityAttribution, width: int, top: int) 
     if rest:
         total = sum(pair.contribution for pair in rest)
         lines.append(f"{len(rest)} other pairs add {_decimal(total)}")
+    return [*lines, ""]
+
+
+def _answer_lines(attribution: AnswerAttribution, width: int, top: int) -> list[str]:
+    """For the first `top` words of the answer, the prompt words whose removal lowers them most."""
+    names = [visible_word(word.text) for word in attribution.words]
+    rows = []
+    cells = []
+    for word in attribution.answer_words[:top]:
+        rows.append(visible_word(word.word.text))
+        strongest = word.depends_on[:MAX_ALTERNATIVES]
+        reasons = [f"{names[i]} {format_signed(-word.drops[i])}" for i in strongest]
+        cells.append([format_probability(exp(word.log_probability)), ", ".join(reasons)])
+    lines = table_lines(TextTable("", tuple(rows), ("likely", "less without"), cells), width)
+    rest = len(attribution.answer_words) - len(rows)
+    if rest > 0:
+        lines.append(f"and {rest} other words")
     return [*lines, ""]
 
 
