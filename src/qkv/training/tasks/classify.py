@@ -121,6 +121,7 @@ class ClassifyTask(Task):
     summary = "labels: a .csv, .tsv, .jsonl or .parquet with text and label"
     measures = "accuracy, macro-F1; TF-IDF and logistic regression on the same training split"
     usage = ("qkv evaluate {0} test.csv",)
+    usage_example = 'qkv classify {0} "a text"'
     columns = ("text", "label")
     synthetic_corpus = True
     architecture = "encoder_only"

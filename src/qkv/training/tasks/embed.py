@@ -108,6 +108,7 @@ class EmbedTask(Task):
     summary = "vectors: texts with labels, pairs, scored pairs, or texts alone"
     measures = "rank correlation, clusters or retrieval; cosines of TF-IDF vectors"
     usage = ("qkv evaluate {0} test.csv",)
+    usage_example = 'qkv similar {0} "a text" "another text"'
     columns = ("text", "label", "source", "target", "score")
     architecture = "encoder_only"
     presets = "embed"

@@ -47,6 +47,7 @@ class LanguageTask(RunningTextTask):
         "loss per token, character and byte, each document's end included; letter frequencies"
     )
     usage = ("qkv evaluate {0} other.txt",)
+    usage_example = 'qkv generate {0} "Once upon a time"'
     architecture = "decoder_only"
     presets = "language"
 

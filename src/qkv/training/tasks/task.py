@@ -166,6 +166,7 @@ class Task(PartConfig):
     summary: ClassVar[str]  # the line in `qkv train --help`
     measures: ClassVar[str]  # the line in `qkv evaluate --help`: metrics; baseline
     usage: ClassVar[tuple[str, ...]]  # commands to try with the model, {0} is its directory
+    usage_example: ClassVar[str] = "qkv inspect {0}"  # the one that needs no other file
     columns: ClassVar[tuple[str, ...]]  # that it reads from a table
     synthetic_corpus: ClassVar[bool] = False  # whether the built-in corpus is made by a grammar
 

@@ -90,6 +90,7 @@ class TranslateTask(Task):
     summary = "pairs: a table with source and target, or two parallel files"
     measures = "BLEU and chrF by sacreBLEU; copying the source"
     usage = ("qkv evaluate {0} test.tsv",)
+    usage_example = 'qkv translate {0} "a text"'
     columns = ("source", "target")
     synthetic_corpus = True
     architecture = "encoder_decoder"
