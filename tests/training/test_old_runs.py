@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save_file
 from tests.training.tiny_runs import CPU, args_for, data_for, fingerprint, start
 
 from qkv.bundle.manifest import BEST, publish
+from qkv.training.launch import reopen
 from qkv.training.recipe import read_recipe
-from qkv.training.run import Run, reopen
+from qkv.training.run import Run
 from qkv.training.run_directory import CHECKPOINTS, METRICS, RECIPE, read_summary
 
 RECIPE_OF_0_1 = """

@@ -23,8 +23,9 @@ from qkv.cli.progress import TrainingProgress
 from qkv.errors import QkvError
 from qkv.training import run as run_module
 from qkv.training.checkpoint import read_progress
+from qkv.training.launch import reopen
 from qkv.training.recipe import read_recipe
-from qkv.training.run import Evaluation, Run, reopen
+from qkv.training.run import Evaluation, Run
 from qkv.training.run_directory import CHECKPOINTS, METRICS, OLD_MANIFEST, RECIPE, unfinish
 
 STEPS, EVERY = 9, 4

@@ -1,6 +1,7 @@
 """`qkv train`: a model from your own text, in one command; and `qkv plan`: what it would cost."""
 
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,9 +59,11 @@ def train(
       qkv train -o runs/book --resume --minutes 5
       qkv train -o runs/book --finish
     """
+    start_time = time.perf_counter()
     from qkv.machine import reuse_freed_memory
     from qkv.training import train as start_training
 
+    import_seconds = time.perf_counter() - start_time
     reuse_freed_memory()
     if resume and finish:
         raise UsageError("--resume and --finish exclude each other; give one of them")
@@ -71,6 +74,8 @@ def train(
     if options["job"] is None and options["config"] is None and not (resume or finish):
         raise UsageError(f"name a job: {join_or(JOBS)}; as in: {EXAMPLE}")
     run = start_training(**train_keywords(options), output=output, resume=resume, finish=finish)
+    if run.limit is not None:
+        run.limit.started_earlier(import_seconds)
     for note in run.notes:
         print_stderr(note)
     if not (resume or finish):
@@ -139,8 +144,7 @@ def _print_stopped(run: "Run") -> None:
     """How far it is, and the commands that work now."""
     from qkv.bundle import MANIFEST, bundle_directory
 
-    directory = shlex.quote(str(run.directory))
-    resume = f"qkv train {run.task.kind} -o {directory} --resume"
+    resume = f"{_command(run)} --resume"
     saved = run.saved
     if saved is None or saved.step == 0:
         print_stderr(f"stopped before anything was saved; to go on: {resume}")
@@ -154,9 +158,14 @@ def _print_stopped(run: "Run") -> None:
         line += f"{saved.best:.4f}"
     print_stderr(line)
     if (bundle_directory(run.directory) / MANIFEST).exists():
-        print_stderr(f"  use it:             {run.task.usage_example.format(directory)}")
+        usage = run.task.usage_example.format(shlex.quote(str(run.directory)))
+        print_stderr(f"  use it:             {usage}")
     print_stderr(f"  train on:           {resume}")
-    print_stderr(f"  evaluate, report:   qkv train {run.task.kind} -o {directory} --finish")
+    print_stderr(f"  evaluate, report:   {_command(run)} --finish")
+
+
+def _command(run: "Run") -> str:
+    return f"qkv train {run.task.kind} -o {shlex.quote(str(run.directory))}"
 
 
 def _conclude(run: "Run", finished: "Finished") -> None:
@@ -170,6 +179,10 @@ def _conclude(run: "Run", finished: "Finished") -> None:
         line = f"{finished.directory}: validation {metric} {result.scores[metric]:.4f}"
     if metric in result.baseline:
         line += f" ({result.baseline_name}: {result.baseline[metric]:.4f})"
+    for remark in result.remarks:
+        print_stderr(f"note: {remark}")
+    if not result.complete:
+        print_stderr(f"for the complete evaluation: {_command(run)} --finish")
     typer.echo(line)
     print_stderr(f"read {finished.directory / 'report.html'}")
     if not quick_check(Engine.load(finished.directory)):

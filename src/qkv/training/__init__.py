@@ -8,11 +8,11 @@ is in its file in tasks/.
 
 from qkv.training.checkpoint import Progress, read_progress
 from qkv.training.forecast import Forecast, forecast
-from qkv.training.launch import train, train_args
+from qkv.training.launch import reopen, train, train_args
 from qkv.training.optimizer import Constant
 from qkv.training.prepare import TrainArgs, prepare
 from qkv.training.recipe import Recipe, read_recipe, read_settings
-from qkv.training.run import Evaluation, Event, Finished, Run, reopen
+from qkv.training.run import Evaluation, Event, Finished, Run
 from qkv.training.run_directory import (
     CHECKPOINTS,
     METRICS,

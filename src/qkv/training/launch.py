@@ -9,22 +9,24 @@ from typing import Any
 
 import torch
 
-from qkv.bundle import MANIFEST, recover
+from qkv.bundle import MANIFEST, TOKENIZER, recover
 from qkv.device import resolve_device
 from qkv.errors import TrainingError, UsageError, suggest_arguments
 from qkv.files import read_text, suggest_path
+from qkv.text import Tokenizer
 from qkv.training.checkpoint import read_progress
 from qkv.training.forecast import check_memory
-from qkv.training.prepare import TrainArgs, prepare, steps_for
+from qkv.training.prepare import TrainArgs, prepare, prepare_again, steps_for
 from qkv.training.recipe import (
     Recipe,
     Settings,
     overlay,
+    read_recipe,
     read_toml,
     renamed_settings,
     upgrade_settings,
 )
-from qkv.training.run import Run, reopen
+from qkv.training.run import Run
 from qkv.training.run_directory import CHECKPOINTS, RECIPE, begin, unfinish, write_recipe
 from qkv.training.tasks import DataConfig
 
@@ -195,6 +197,15 @@ def _fit_to_minutes(run: Run, minutes: float, start_time: float | None) -> None:
     run.notes.append(
         f"a step takes {1000 * seconds:.0f} ms here: {steps:,} steps in {minutes:g} minutes"
     )
+
+
+def reopen(directory: Path, device: torch.device, job: str | None = None) -> Run:
+    """The run in that directory, before `resume`; raises if it is for another job."""
+    recipe = read_recipe((directory / RECIPE).read_text("utf-8"))
+    if job not in (None, recipe.task.kind):
+        raise TrainingError(f"the run in {directory} is for {recipe.task.kind}, not for {job}")
+    tokenizer = Tokenizer.load(directory / TOKENIZER)
+    return Run(prepare_again(recipe, tokenizer), directory, device)
 
 
 def _reopen(

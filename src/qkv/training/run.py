@@ -20,11 +20,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from qkv.bundle import BEST, TOKENIZER, Bundle
-from qkv.errors import TrainingError
+from qkv.bundle import BEST, Bundle
 from qkv.model import Model
 from qkv.report import TrainingReport, write_report
-from qkv.text import Tokenizer
 from qkv.training.checkpoint import (
     PROGRESS,
     Progress,
@@ -34,8 +32,8 @@ from qkv.training.checkpoint import (
     save_checkpoint,
 )
 from qkv.training.fused_model import compile_for_training
-from qkv.training.prepare import Prepared, prepare_again
-from qkv.training.recipe import evaluation_interval, read_recipe
+from qkv.training.prepare import Prepared
+from qkv.training.recipe import evaluation_interval
 from qkv.training.run_directory import (
     CHECKPOINTS,
     METRICS,
@@ -53,7 +51,7 @@ from qkv.training.time_limit import (
     OutOfTimeError,
     StepTimer,
     TimeLimit,
-    interruptible,
+    evaluation_limit,
     time_steps,
 )
 from qkv.training.trainer import EMA, Step, Trainer, checkpoint_activations
@@ -234,7 +232,7 @@ class Run:
         """How long an evaluation takes; it is not measured for longer than `seconds`."""
         start = time.perf_counter()
         try:
-            with interruptible(seconds, self.should_stop):
+            with evaluation_limit(self.data_module, seconds, self.should_stop):
                 self.data_module.warm_up(self.model)
         except OutOfTimeError:
             pass
@@ -272,8 +270,8 @@ class Run:
         write_recipe(self.directory, self.recipe)
         if self.limit.is_much_slower(steps):
             self.note(
-                f"slower than measured at the start: {steps:,} steps instead of "
-                f"{self.limit.planned_steps:,}, to end within {self.limit.minutes:g} minutes"
+                f"slower than measured at the start: {steps:,} instead of "
+                f"{self.limit.planned_steps:,} steps, to end within {self.limit.minutes:g} minutes"
             )
 
     # The loop's parts
@@ -308,14 +306,18 @@ class Run:
     @property
     def _evaluation_is_due(self) -> bool:
         progress = self.progress
-        at_interval = progress.step % self.recipe.evaluate_every == 0
-        at_end = progress.step == self.recipe.steps
-        if (
-            self.limit is not None
-            and self.recipe.steps - progress.step < self.recipe.evaluate_every // 2
-        ):
-            at_interval = False  # the one at the end comes soon
-        return progress.step > progress.last_evaluation and (at_interval or at_end)
+        recipe = self.recipe
+        if progress.step <= progress.last_evaluation:
+            return False
+        at_interval = progress.step % recipe.evaluate_every == 0
+        at_end = progress.step == recipe.steps
+        if self.limit is not None:
+            # An evaluation shortly before another one is a waste of time.
+            soon = recipe.evaluate_every // 2
+            at_interval = at_interval and recipe.steps - progress.step >= soon
+            if progress.best_step is not None:
+                at_end = at_end and progress.step - progress.last_evaluation >= soon
+        return at_interval or at_end
 
     def _evaluate(self) -> Iterator[Evaluation]:
         """The evaluation that is due; none if it is given up, because it takes too long."""
@@ -328,14 +330,16 @@ class Run:
         evaluation: Evaluation | None = None
         with self._averaged_weights():
             try:
-                with interruptible(seconds, self.should_stop):
+                with evaluation_limit(self.data_module, seconds, self.should_stop):
                     scores = self.data_module.validate(self.model)
+                    value = scores[metric.name]
+                    best = metric.better(value, self.progress.best)
+                    evaluation = Evaluation(step, scores, value, best, sample="")
                     sample = self.data_module.sample(self.model)
-                value = scores[metric.name]
-                best = metric.better(value, self.progress.best)
-                evaluation = Evaluation(step, scores, value, best, sample)
+                    evaluation = replace(evaluation, sample=sample)
             except OutOfTimeError:
-                self.note(f"step {step:,}: the evaluation took too long and was given up")
+                if evaluation is None:  # else only the sample is missing
+                    self.note(f"step {step:,}: the evaluation took too long and was given up")
             self.progress = replace(self.progress, last_evaluation=step)
             if evaluation is not None:
                 # Before the checkpoint: a process killed in between would lose them.
@@ -383,18 +387,14 @@ class Run:
         if self.limit is not None:
             seconds = self.limit.seconds_for_final_evaluation()
         try:
-            with interruptible(seconds, self.should_stop):
+            with evaluation_limit(self.data_module, seconds, self.should_stop):
                 return self.data_module.evaluate(self.model)
         except OutOfTimeError:
-            remark = (
-                "the time was not enough for the final evaluation; the scores are those of the "
-                f"best evaluation during training. For all of it: qkv train -o {self.directory} "
-                "--finish"
-            )
-        self.note(remark)
-        self.data_module.remarks.append(remark)
+            remark = "there was no time for the final evaluation"
         scores = read_scores(self.directory / METRICS, self.progress.best_step)
-        return EvalResult(scores=scores, examples=0, remarks=(remark,))
+        if scores:
+            remark += "; the scores are those of the best one during training"
+        return EvalResult(scores=scores, examples=0, remarks=(remark,), complete=False)
 
     # What it writes
 
@@ -432,7 +432,7 @@ class Run:
             higher_is_better=metric.higher_is_better,
             log=log,
             data=self.data_module.facts,
-            remarks=self.data_module.remarks,
+            remarks=[*self.data_module.remarks, *result.remarks],
             scores=result.scores,
             baseline=baseline,
             labels=result.labels,
@@ -442,12 +442,3 @@ class Run:
             recipe=self.recipe.toml(),
         )
         write_report(report, staging)
-
-
-def reopen(directory: Path, device: torch.device, job: str | None = None) -> Run:
-    """The run in that directory, before `resume`; raises if it is for another job."""
-    recipe = read_recipe((directory / RECIPE).read_text("utf-8"))
-    if job not in (None, recipe.task.kind):
-        raise TrainingError(f"the run in {directory} is for {recipe.task.kind}, not for {job}")
-    tokenizer = Tokenizer.load(directory / TOKENIZER)
-    return Run(prepare_again(recipe, tokenizer), directory, device)

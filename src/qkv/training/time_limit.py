@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from qkv.training.recipe import EVALUATIONS_PER_RUN
+from qkv.training.tasks import DataModule
 from qkv.training.trainer import Step
 
 MAX_EVALUATION_FRACTION = 0.3  # of the time, for all evaluations
 FINAL_EVALUATION_COST = 2  # in evaluations: it looks at more examples, with a baseline
-REPORT_SECONDS = 4.0  # for the report, the bundle and its checks
-MAX_REPORT_FRACTION = 0.15
+REPORT_SECONDS = 3.0  # for the report, the bundle and its checks, on a machine that is quiet
+MAX_REPORT_FRACTION = 0.25  # of the time, on any
+MAX_SLOWDOWN = 6.0
 MAX_MEASURING_FRACTION = 0.05  # for each of the two measurements before the first step
 MAX_SINGLE_FRACTION = 0.1  # for one evaluation, unless they were measured to take longer
 SLOW_FACTOR = 3  # times the expected seconds: an evaluation is given up
@@ -27,6 +29,8 @@ WARM_UP_STEPS = 3  # not timed
 REPLAN_TOLERANCE = 0.05  # of the steps left, before their number is changed,
 MIN_REPLAN = 0.01  # and of all planned steps
 MUCH_SLOWER = 0.9  # of the planned steps: from here on a note is worth it
+LAST_FRACTION = 0.6  # of the time left, for the last evaluation before the final one
+SOFT_FRACTION = 0.8  # of an evaluation's time, after which it looks at no more examples
 MIN_FINAL_FRACTION = 0.03  # for the final evaluation, even if the time is up
 
 
@@ -44,6 +48,12 @@ class TimeLimit:
         self.per_evaluation = 0.0  # seconds, of the most recent one
         self.planned_steps = 0  # at the start; never more than that
         self._noted = False
+        self._wall_time = time.perf_counter()
+        self._cpu_time = time.thread_time()
+
+    def started_earlier(self, seconds: float) -> None:
+        """The clock started so many seconds before; a replanning corrects the number of steps."""
+        self.end -= seconds
 
     def left(self) -> float:
         return self.end - time.perf_counter()
@@ -54,7 +64,14 @@ class TimeLimit:
 
     @property
     def report_seconds(self) -> float:
-        return min(REPORT_SECONDS, MAX_REPORT_FRACTION * self.seconds)
+        return min(REPORT_SECONDS * self.slowdown, MAX_REPORT_FRACTION * self.seconds)
+
+    @property
+    def slowdown(self) -> float:
+        """By how much other work on the machine slows this thread down; 1 on a quiet one."""
+        wall = time.perf_counter() - self._wall_time
+        cpu = time.thread_time() - self._cpu_time
+        return min(MAX_SLOWDOWN, max(1.0, wall / max(1e-3, cpu)))
 
     def affordable_evaluations(self) -> int:
         """How many more evaluations there may be, the final one not counted."""
@@ -104,7 +121,7 @@ class TimeLimit:
         """After which an evaluation is given up."""
         left = self.left() - self.report_seconds
         if is_last:
-            return left
+            return LAST_FRACTION * left
         expected = max(SLOW_FACTOR * self.per_evaluation, MAX_SINGLE_FRACTION * self.seconds)
         return min(expected, left)
 
@@ -133,6 +150,20 @@ def interruptible(seconds: float | None, should_stop: Callable[[], bool]) -> Ite
         yield
     finally:
         handle.remove()
+
+
+@contextmanager
+def evaluation_limit(
+    data_module: DataModule, seconds: float | None, should_stop: Callable[[], bool]
+) -> Iterator[None]:
+    """Inside, an evaluation knows when it has to end, and is interrupted if it does not."""
+    if seconds is not None:
+        data_module.deadline = time.perf_counter() + SOFT_FRACTION * seconds
+    try:
+        with interruptible(seconds, should_stop):
+            yield
+    finally:
+        data_module.deadline = None
 
 
 class StepTimer:
