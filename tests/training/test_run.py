@@ -309,7 +309,7 @@ def test_the_time_a_step_takes_is_measured_without_a_trace(tmp_path: Path) -> No
     wished = args_for("language", data_for("language", tmp_path), settings=settings)
     plain, timed = (start(tmp_path / name, wished) for name in ("plain", "timed"))
     before = {name: t.clone() for name, t in timed.model.state_dict().items()}
-    assert timed.seconds_per_step(3) > 0
+    assert timed.measure_speed(3)[0] > 0
     assert timed.seconds_per_evaluation() > 0
     assert all(torch.equal(t, before[name]) for name, t in timed.model.state_dict().items())
     assert all(parameter.grad is None for parameter in timed.model.parameters())

@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -213,10 +216,7 @@ def test_a_finished_run_without_checkpoints_is_not_trained_from_the_beginning(
 ) -> None:
     run = begun(tmp_path)
     run.finish()
-    for checkpoint in (run.directory / CHECKPOINTS).iterdir():
-        for path in checkpoint.iterdir():
-            path.unlink()
-        checkpoint.rmdir()
+    shutil.rmtree(run.directory / CHECKPOINTS)
     with pytest.raises(QkvError, match="its checkpoints are gone"):
         qkv.train(output=run.directory, resume=True, steps=20)
     assert Bundle.load(run.directory).tokenizer is not None
@@ -233,6 +233,21 @@ def test_more_steps_go_on_where_early_stopping_ended_a_run(tmp_path: Path) -> No
     longer = qkv.train(output=run.directory, resume=True, steps=step + 1)
     assert any("it no longer does" in note for note in longer.notes)
     assert any(isinstance(event, qkv.Step) for event in longer.events())
+
+
+def test_one_process_at_a_time_trains_a_run(tmp_path: Path) -> None:
+    run = stopped(tmp_path, after=2)
+    command = [
+        *(sys.executable, "-m", "qkv", "train", "-o", str(run.directory), "--finish"),
+        *("--device", "cpu", "--threads", "1"),
+    ]
+    events = run.events()
+    next(events)
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "another process is training the run" in refused.stderr
+    events.close()  # type: ignore[attr-defined]
+    assert qkv.train(output=run.directory, finish=True).finish().scores
 
 
 def test_after_a_resume_the_speed_is_that_of_this_run(tmp_path: Path) -> None:

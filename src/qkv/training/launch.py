@@ -27,7 +27,7 @@ from qkv.training.recipe import (
     upgrade_settings,
 )
 from qkv.training.run import Run
-from qkv.training.run_directory import CHECKPOINTS, RECIPE, begin, unfinish, write_recipe
+from qkv.training.run_directory import CHECKPOINTS, RECIPE, begin, lock, unfinish, write_recipe
 from qkv.training.tasks import DataConfig
 
 PathLike = str | os.PathLike[str]
@@ -220,10 +220,11 @@ def _reopen(
     if finish and length.is_new:
         raise UsageError("finish=True takes no more steps; leave the length of the run out")
     run = reopen(directory, device, job)
-    if (directory / MANIFEST).exists():
-        _check_steps_left(run, finish or length.is_new)
-        unfinish(directory)
-    run.resume(run.notes.append)
+    with lock(directory):
+        if (directory / MANIFEST).exists():
+            _check_steps_left(run, finish or length.is_new)
+            unfinish(directory)
+        run.resume(run.notes.append)
     step = run.progress.step
     if finish:
         if step == 0:

@@ -41,6 +41,7 @@ from qkv.training.run_directory import (
     RUN_FILES,
     append_metrics,
     delete_leftovers,
+    lock,
     read_log,
     read_scores,
     write_log,
@@ -118,6 +119,10 @@ class Run:
         """The remaining steps, and evaluations with a checkpoint after each."""
         if self.finished:
             return
+        with lock(self.directory):
+            yield from self._train()
+
+    def _train(self) -> Iterator[Event]:
         if self._evaluation_is_due:  # it was stopped between a step and its evaluation
             yield from self._evaluate()
         if self.out_of_patience:
@@ -146,6 +151,10 @@ class Run:
         """Takes the remaining steps, evaluates the best weights and writes the bundle."""
         for _ in self.events():
             pass
+        with lock(self.directory):
+            return self._conclude()
+
+    def _conclude(self) -> EvalResult:
         self.save()
         best = self.progress.best_step
         # The bundle has the best weights, which need not be the last ones.
@@ -213,9 +222,6 @@ class Run:
 
     # Time
 
-    def seconds_per_step(self, seconds: float = 3.0) -> float:
-        return self.measure_speed(seconds)[0]
-
     def measure_speed(self, seconds: float) -> tuple[float, float]:
         """Seconds per step and tokens per second, measured on a copy that is thrown away.
 
@@ -246,7 +252,7 @@ class Run:
         """
         limit = TimeLimit(minutes, time.perf_counter() if start is None else start)
         limit.per_evaluation = self.seconds_per_evaluation(limit.measuring_seconds)
-        per_step = self.seconds_per_step(min(3.0, limit.measuring_seconds))
+        per_step, _ = self.measure_speed(min(3.0, limit.measuring_seconds))
         evaluations = limit.affordable_evaluations()
         steps = limit.plan_steps(self.progress.step, per_step, evaluations)
         every = self.recipe.evaluate_every

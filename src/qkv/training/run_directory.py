@@ -10,7 +10,8 @@ When the run is finished the directory itself is the bundle, with a report.
 import json
 import math
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,18 @@ from qkv.training.recipe import Recipe
 if TYPE_CHECKING:
     from qkv.training.run import Run
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 RECIPE = "recipe.toml"
 METRICS = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
 
 RUN_FILES = (RECIPE, METRICS, TOKENIZER, *TOKENIZER_COMPANIONS)  # also before it is finished
 
+LOCK = f"{CHECKPOINTS}/lock"  # held by the process that trains
 OLD_MANIFEST = f"{CHECKPOINTS}/finished.json"  # of a bundle whose files are being deleted
 
 
@@ -42,6 +49,34 @@ def begin(run: "Run") -> None:
         (path / RECIPE).write_text(run.recipe.toml(), encoding="utf-8")  # last: all is there
     except OSError as error:
         raise TrainingError(write_error_message(path, error)) from error
+
+
+@contextmanager
+def lock(directory: Path) -> Iterator[None]:
+    """Inside, no other process can train or finish the run in that directory.
+
+    The system releases it when this process ends, however that happens.
+    """
+    if fcntl is None:
+        yield
+        return
+    path = directory / LOCK
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise TrainingError(write_error_message(path, error)) from error
+    with file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise TrainingError(
+                f"another process is training the run in {directory}; stop that one first, or use "
+                "its best model so far"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
 
 
 def write_recipe(directory: Path, recipe: Recipe) -> None:
