@@ -28,8 +28,8 @@ from qkv.model import (
     build,
     cost,
 )
+from qkv.training.fused_model import compile_for_training
 from qkv.training.optimizer import AdamW, Constant
-from qkv.training.run import compile_for_training
 from qkv.training.tasks.language import LanguageTask
 from qkv.training.tasks.text_stream import Windows
 from qkv.training.trainer import Trainer

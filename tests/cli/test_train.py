@@ -82,21 +82,71 @@ def test_a_time_budget_becomes_a_number_of_steps(tmp_path: Path) -> None:
     assert f"step {steps:,}/{steps:,}" in ran.stderr
 
 
-def test_an_interrupted_run_is_saved_and_says_how_to_go_on(tmp_path: Path) -> None:
-    (tmp_path / "book.txt").write_text(TEXT, encoding="utf-8")
-    command = [QKV, "train", "language", "book.txt", "-o", "run", "--steps", "100000", *SMALL]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
-        metrics, patience = tmp_path / "run/metrics.jsonl", time.monotonic() + 60
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with the run `my run`, ended by a signal, and what the command printed."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    (folder / "book.txt").write_text(TEXT, encoding="utf-8")
+    command = [QKV, "train", "language", "book.txt", "-o", "my run", "--steps", "100000", *SMALL]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as running:
+        metrics, patience = folder / "my run/metrics.jsonl", time.monotonic() + 60
         while not metrics.exists() and time.monotonic() < patience:
             time.sleep(0.05)
         running.send_signal(signal.SIGTERM)
         _, errors = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert "to go on, add --resume" in errors
-    assert list((tmp_path / "run/checkpoints").glob("step-*"))
-    refused = run("train", "language", "book.txt", "-o", "run", *SMALL, cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "pass --resume to go on" in refused.stderr
+    return folder, errors
+
+
+def test_an_interrupted_run_is_saved_and_says_what_works_now(
+    interrupted: tuple[Path, str], qkv: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, errors = interrupted
+    assert "stopped; saved after step" in errors
+    assert "the model has not been evaluated yet" in errors
+    assert "qkv generate 'my run' \"Once upon a time\"" in errors
+    assert "qkv train language -o 'my run' --resume" in errors
+    assert "qkv train language -o 'my run' --finish" in errors
+    monkeypatch.chdir(folder)
+    refused = qkv("train", "language", "book.txt", "-o", "my run", *SMALL)
+    assert refused[0] == 2
+    assert "pass --resume to go on" in refused[2]
+    code, out, _ = qkv("generate", "my run", "In the", "--max-tokens", 3)
+    assert code == 0
+    assert out.strip()
+
+
+def test_inspect_says_how_far_an_interrupted_run_is(
+    interrupted: tuple[Path, str], qkv: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = interrupted
+    monkeypatch.chdir(folder)
+    facts = json.loads(qkv("inspect", "my run", "--json")[1])
+    assert facts["training"] == "not finished, not evaluated yet"
+    assert facts["steps"] == 100_000
+    steps = facts["steps_taken"]
+    assert 0 < steps < 100_000
+    code, out, errors = qkv("train", "-o", "my run", "--resume", "--steps", steps + 2)
+    assert code == 0, errors
+    assert out.startswith("my run: validation loss ")
+    assert f"going on after step {steps:,} of {steps + 2:,}" in errors
+    facts = json.loads(qkv("inspect", "my run", "--json")[1])
+    assert facts["steps"] == steps + 2
+    assert "training" not in facts
+
+
+@pytest.mark.usefixtures("book")
+def test_what_is_there_is_evaluated_without_training_on(qkv: Callable[..., Ran]) -> None:
+    place = unfinished(qkv)
+    Path(place, "metrics.jsonl").write_text("")
+    code, out, errors = qkv("train", "-o", "run", "--finish", "--device", "cpu")
+    assert code == 0, errors
+    assert out.startswith("run: validation loss ")
+    assert "step 5" not in errors
+    assert (place / "report.html").exists()
+    code, out, _ = qkv("train", "language", "-o", "run", "--finish", "--device", "cpu")
+    assert code == 0
+    assert out.startswith("run: validation loss ")
 
 
 MISTAKES = {
@@ -123,6 +173,10 @@ MISTAKES = {
     ("train", "language", "book.txt", "-o", "full"): "full is not empty",
     ("train", "language", "-o", "new", "--resume"): "there is no run in new to resume",
     ("train", "language", "-o", "run", "--resume"): "is finished; there is nothing to resume",
+    ("train", "-o", "new", "--finish"): "there is no run in new to finish",
+    ("train", "-o", "run", "--finish", "--resume"): "--resume and --finish exclude each other",
+    ("train", "-o", "run", "--finish", "--steps", "3"): "leave --steps out",
+    ("train", "-o", "new"): "name a job: language",
     ("train", "language", "book.txt", "-o", "run"): "run is not empty; choose another",
     ("evaluate", "nowhere", "book.txt"): "nowhere",
     ("evaluate", "run"): "name the files to measure with, as in: qkv evaluate run other.txt",
@@ -167,9 +221,7 @@ def unfinished(qkv: Callable[..., Ran]) -> Path:
 
 BESIDE = {
     "the files": ["book.txt"],
-    "--steps": ["--steps", "9"],
-    "--epochs": ["--epochs", "9"],
-    "--minutes": ["--minutes", "9"],
+    "--batch": ["--batch", "9"],
     "--context": ["--context", "32"],
     "--from": ["--from", "elsewhere"],
     "--set": ["--set", "seed=3"],

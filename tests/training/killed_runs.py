@@ -21,7 +21,7 @@ from tests.training.tiny_runs import args_for, data_for, trained
 
 from qkv.bundle.manifest import MANIFEST
 from qkv.cli.app import main as qkv_main
-from qkv.training.run import CHECKPOINTS, METRICS, RECIPE
+from qkv.training.run_directory import CHECKPOINTS, METRICS, RECIPE
 
 KILLS = 20
 OPTIONS = "--size tiny --steps 60 --context 16 --batch 64 --vocabulary 300 --seed 5 --device cpu"

@@ -10,9 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.training.tiny_runs import CPU, args_for, data_for, fingerprint, start
 
-from qkv.bundle.manifest import publish
+from qkv.bundle.manifest import BEST, publish
+from qkv.training.launch import reopen
 from qkv.training.recipe import read_recipe
-from qkv.training.run import CHECKPOINTS, METRICS, RECIPE, Run, read_summary, reopen
+from qkv.training.run import Run
+from qkv.training.run_directory import CHECKPOINTS, METRICS, RECIPE, read_summary
 
 RECIPE_OF_0_1 = """
 steps = 50
@@ -163,8 +165,9 @@ def as_0_1_wrote_it(run: Run) -> None:
     for new, old in OLD_KEYS.items():
         text = re.sub(rf"^(\[?){new}\b", rf"\g<1>{old}", text, flags=re.M)
     recipe.write_text(text, encoding="utf-8")
-    for checkpoint in [*(run.directory / CHECKPOINTS).iterdir()]:
+    for checkpoint in [*(run.directory / CHECKPOINTS).glob("step-*")]:
         rewrite_checkpoint(checkpoint)
+    shutil.rmtree(run.directory / BEST)  # it had none
     lines = []
     for line in (run.directory / METRICS).read_text("utf-8").splitlines():
         fields = json.loads(line)

@@ -23,7 +23,7 @@ from qkv.errors import QkvError
 from qkv.model import preset
 from qkv.training.prepare import TrainArgs, prepare
 from qkv.training.recipe import evaluation_interval, read_toml
-from qkv.training.run import METRICS, RECIPE
+from qkv.training.run_directory import METRICS, RECIPE
 from qkv.training.tasks.task import DataModule
 from qkv.training.tasks.text_stream import Corpus, TokenStreams
 

@@ -28,7 +28,8 @@ from qkv.text import Tokenizer
 from qkv.training.checkpoint import load_newest
 from qkv.training.prepare import TrainArgs, prepare_again
 from qkv.training.recipe import read_recipe
-from qkv.training.run import CHECKPOINTS, METRICS, RECIPE, Evaluation, Run
+from qkv.training.run import Evaluation, Run
+from qkv.training.run_directory import CHECKPOINTS, METRICS, RECIPE, append_metrics
 
 STEPS, EVERY = 9, 4
 CASES = [*((job, 0.0) for job in JOBS), ("classify", 0.4), ("translate", 0.4)]
@@ -275,7 +276,7 @@ def test_the_directory_becomes_a_bundle_with_all_that_led_to_it(job: str, tmp_pa
 def test_a_run_that_was_finished_twice_has_one_summary(tmp_path: Path) -> None:
     """Killed while its report was written, it is resumed and finished again."""
     run = to_the_end(begun(tmp_path))
-    run._record({"step": run.progress.step, "summary": {}})
+    append_metrics(run.directory, {"step": run.progress.step, "summary": {}})
     again(tmp_path).finish()
     assert sum("summary" in line for line in metrics(tmp_path / "run")) == 1
 
@@ -308,7 +309,7 @@ def test_the_time_a_step_takes_is_measured_without_a_trace(tmp_path: Path) -> No
     wished = args_for("language", data_for("language", tmp_path), settings=settings)
     plain, timed = (start(tmp_path / name, wished) for name in ("plain", "timed"))
     before = {name: t.clone() for name, t in timed.model.state_dict().items()}
-    assert timed.seconds_per_step(3) > 0
+    assert timed.measure_speed(3)[0] > 0
     assert timed.seconds_per_evaluation() > 0
     assert all(torch.equal(t, before[name]) for name, t in timed.model.state_dict().items())
     assert all(parameter.grad is None for parameter in timed.model.parameters())

@@ -11,7 +11,8 @@ import torch
 
 from qkv.bundle.bundle import TOKENIZER
 from qkv.training.prepare import TrainArgs, prepare
-from qkv.training.run import RECIPE, Run
+from qkv.training.run import Run
+from qkv.training.run_directory import RECIPE
 from qkv.training.tasks import DataConfig
 
 CPU = torch.device("cpu")

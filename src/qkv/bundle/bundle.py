@@ -17,7 +17,7 @@ import torch
 from pydantic import Field, ValidationError
 from safetensors.torch import save_file
 
-from qkv.bundle.manifest import MANIFEST, publish, read_stable, sha256_of, verify
+from qkv.bundle.manifest import MANIFEST, bundle_directory, publish, read_stable, sha256_of, verify
 from qkv.checkpoints import (
     ExportResult,
     ImportCard,
@@ -94,14 +94,16 @@ class Bundle:
     def load(cls, directory: str | os.PathLike[str], device: torch.device | str = "cpu") -> Bundle:
         """The bundle in that directory, every file verified against the manifest.
 
-        A public checkpoint (a directory or a .gguf file) is converted to a bundle in memory.
+        A public checkpoint (a directory or a .gguf file) is converted to a bundle in memory. The
+        directory of a training run that is not finished has the best weights so far.
         """
         path = Path(directory)
         torch_device = resolve_device(device)
         if not (path / MANIFEST).exists() and is_checkpoint(path):
             checkpoint = read_checkpoint(path)
             return cls(checkpoint.model.to(torch_device), checkpoint.tokenizer, checkpoint.card)
-        return read_stable(path, lambda: cls._read(path, torch_device))
+        # Looked up at each attempt: a run that trains meanwhile replaces its best, or finishes.
+        return read_stable(path, lambda: cls._read(bundle_directory(path), torch_device))
 
     @classmethod
     def _read(cls, directory: Path, device: torch.device) -> Bundle:
@@ -144,8 +146,9 @@ class Bundle:
 
 def fingerprint(directory: Path) -> str:
     """A hash that identifies the model: of a bundle, that of its manifest."""
-    if (directory / MANIFEST).is_file():
-        return sha256_of(directory / MANIFEST)
+    manifest = bundle_directory(directory) / MANIFEST
+    if manifest.is_file():
+        return sha256_of(manifest)
     if not is_checkpoint(directory):
         verify(directory)  # raises, with what is missing
     if directory.is_file():

@@ -34,6 +34,7 @@ from qkv.text import TOKENIZER_COMPANIONS
 MANIFEST = "MANIFEST.json"
 CONFIG = "config.json"
 RECIPE = "recipe.toml"  # of a training run
+BEST = "checkpoints/best"  # in a run that is not finished: the bundle of its best weights so far
 
 FORMAT = 1  # of the directory; readers reject newer ones
 MAX_ATTEMPTS = 8  # to read a directory that is replaced meanwhile
@@ -87,6 +88,17 @@ def read_stable(directory: Path, read: Callable[[], T]) -> T:
                 raise
             time.sleep(0.02)
     return read()
+
+
+def bundle_directory(directory: Path) -> Path:
+    """Where the bundle in that directory is: in a run that is not finished, its best so far."""
+    if (directory / MANIFEST).exists() or not (directory / RECIPE).is_file():
+        return directory
+    best = directory / BEST
+    for candidate in (best, _backup_path(best)):  # the backup: a save was interrupted
+        if (candidate / MANIFEST).is_file():
+            return candidate
+    return directory
 
 
 def verify(directory: Path) -> dict[str, Any]:
@@ -258,13 +270,14 @@ def _is_running(process: str) -> bool:
     return True
 
 
-def _version(directory: Path) -> tuple[int, int] | None:
-    """A value that changes whenever the directory is replaced."""
+def _version(directory: Path) -> tuple[Path, int, int] | None:
+    """A value that changes whenever the bundle in the directory is replaced."""
+    bundle = bundle_directory(directory)
     try:
-        status = directory.stat()
+        status = bundle.stat()
     except OSError:
         return None
-    return status.st_ino, status.st_mtime_ns
+    return bundle, status.st_ino, status.st_mtime_ns
 
 
 def sha256_of(path: Path) -> str:
@@ -345,8 +358,8 @@ def _directory_message(directory: Path) -> str:
         return f"{directory} is not a model: it is empty; give the directory of one"
     if RECIPE in names:
         return (
-            f"{directory} is not a model yet: its training has not ended; continue it with: qkv "
-            f"train {_job(directory)} -o {directory} --resume"
+            f"{directory} is not a model yet: its training was stopped before anything was saved; "
+            f"continue it with: qkv train {_job(directory)} -o {directory} --resume"
         )
     models = [name for name in names if _is_model(directory / name)]
     if models:

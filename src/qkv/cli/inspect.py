@@ -119,7 +119,8 @@ def _print_heads(model: Path, records: "Records | None", json: bool) -> None:
 
 def _training_facts(model: Path) -> dict[str, Any]:
     """Job, steps, seed, data, origin and validation metrics; empty if qkv did not train it."""
-    from qkv.training import METRICS, RECIPE, read_recipe, read_summary
+    from qkv.bundle import MANIFEST
+    from qkv.training import RECIPE, read_recipe
 
     if not (model / RECIPE).is_file():
         return {}
@@ -132,7 +133,35 @@ def _training_facts(model: Path) -> dict[str, Any]:
     }
     if recipe.origin is not None:
         facts["began_as"] = recipe.origin.path
-    scores = read_summary(model / METRICS).get("validation", {})
-    for name, value in dict(scores).items():
+    if (model / MANIFEST).exists():
+        return facts | _finished_facts(model, recipe.steps)
+    return facts | _unfinished_facts(model)
+
+
+def _finished_facts(model: Path, planned_steps: int) -> dict[str, Any]:
+    from qkv.training import METRICS, read_summary
+
+    facts: dict[str, Any] = {}
+    summary = read_summary(model / METRICS)
+    if summary.get("steps", planned_steps) != planned_steps:  # it ended early
+        facts["steps_taken"] = summary["steps"]
+    for name, value in dict(summary.get("validation", {})).items():
+        facts[f"held_out_{name}"] = value
+    return facts
+
+
+def _unfinished_facts(model: Path) -> dict[str, Any]:
+    """How far the training is, as of its newest checkpoint."""
+    from qkv.training import CHECKPOINTS, METRICS, read_progress, read_scores
+
+    progress = read_progress(model / CHECKPOINTS)
+    if progress is None:
+        return {"training": "not finished"}
+    facts: dict[str, Any] = {"training": "not finished", "steps_taken": progress.step}
+    if progress.best_step is None:
+        facts["training"] = "not finished, not evaluated yet"
+        return facts
+    facts["best_step"] = progress.best_step
+    for name, value in read_scores(model / METRICS, progress.best_step).items():
         facts[f"held_out_{name}"] = value
     return facts

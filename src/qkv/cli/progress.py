@@ -3,6 +3,7 @@
 On a terminal one line is overwritten; elsewhere (a log file, a pipe) plain lines are printed.
 """
 
+import os
 import signal
 import sys
 import time
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from qkv.training import Evaluation, Event, Run, Step
 
 CLEAR_LINE = "\r\033[K"  # back to column 1, then erase to the end of the line
-
-SLOWDOWN_FACTOR = 1.3  # times the requested minutes: from here on, warn
 
 # Seconds between two updates of TextProgress, on a terminal and elsewhere.
 TERMINAL_INTERVAL = 0.2
@@ -36,14 +35,12 @@ def print_rows(rows: list[tuple[str, str]]) -> None:
 
 
 class TrainingProgress:
-    """Prints the events of a training run; warns when it is much slower than requested."""
+    """Prints the events of a training run; times and speed are those since it was resumed."""
 
-    def __init__(self, run: "Run", minutes: float | None) -> None:
+    def __init__(self, run: "Run") -> None:
         self.run = run
-        self.minutes = minutes
         self.start_time = time.perf_counter()
-        self.start_step = run.progress.step
-        self.warned = False
+        self.start = run.progress
 
     def show(self, event: "Event") -> None:
         """Print an evaluation as a line; a step only updates the line of a terminal."""
@@ -51,7 +48,6 @@ class TrainingProgress:
 
         if isinstance(event, Evaluation):
             print_stderr(self._evaluation_line(event))
-            self._warn_if_slow(event.number)
         else:
             self._show_step(event)
 
@@ -76,7 +72,6 @@ class TrainingProgress:
 
     def _evaluation_line(self, event: "Evaluation") -> str:
         progress = self.run.progress
-        speed = progress.tokens / max(1e-9, progress.seconds)
         scores = "  ".join(f"{name} {value:.4f}" for name, value in event.scores.items())
         best = " (best)"
         if not event.best:
@@ -84,35 +79,25 @@ class TrainingProgress:
         sample = " ".join(event.sample.split())[:100]
         return (
             f"step {event.number:,}/{self.run.recipe.steps:,}  validation {scores}{best}  "
-            f"{speed:,.0f} tokens/s  {self._times(event.number)}  “{sample}”"
+            f"{self._speed()}{self._times(event.number)}  “{sample}”"
         )
 
+    def _speed(self) -> str:
+        progress = self.run.progress
+        tokens = progress.tokens - self.start.tokens
+        if tokens == 0:  # evaluated right after it was resumed
+            return ""
+        seconds = progress.seconds - self.start.seconds
+        return f"{tokens / max(1e-9, seconds):,.0f} tokens/s  "
+
     def _times(self, step: int) -> str:
-        elapsed = _minutes_and_seconds(self._elapsed())
-        remaining = _minutes_and_seconds(self._remaining(step))
-        return f"{elapsed} elapsed, {remaining} remaining"
-
-    def _elapsed(self) -> float:
-        return time.perf_counter() - self.start_time
-
-    def _remaining(self, step: int) -> float:
-        """Seconds to the last step, at the average speed since the start."""
-        seconds_per_step = self._elapsed() / max(1, step - self.start_step)
-        return seconds_per_step * (self.run.recipe.steps - step)
-
-    def _warn_if_slow(self, step: int) -> None:
-        if self.minutes is None or self.warned:
-            return
-        remaining = self._remaining(step)
-        total = self._elapsed() + remaining
-        if total > SLOWDOWN_FACTOR * self.minutes * 60 and remaining > 10:
-            self.warned = True
-            print_stderr(
-                f"note: slower than measured at the start: "
-                f"{_minutes_and_seconds(remaining)} remaining, so {total / 60:.1f} minutes in all "
-                f"instead of {self.minutes:g}. Let it run; or press Ctrl-C, which saves, and "
-                "continue later with --resume"
-            )
+        elapsed = f"{_minutes_and_seconds(time.perf_counter() - self.start_time)} elapsed"
+        steps = step - self.start.step
+        if steps == 0:
+            return elapsed
+        seconds_per_step = (time.perf_counter() - self.start_time) / steps
+        remaining = seconds_per_step * (self.run.recipe.steps - step)
+        return f"{elapsed}, {_minutes_and_seconds(remaining)} remaining"
 
 
 def _minutes_and_seconds(seconds: float) -> str:
@@ -124,12 +109,15 @@ class GracefulStop:
     """A context in which Ctrl-C and SIGTERM only set `requested`; a second one interrupts.
 
     The loop inside looks at `requested` between two steps, so that it can save before it stops.
+    `message` is printed at the first signal.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self) -> None:
+    def __init__(self, message: str = "") -> None:
+        self.message = message
         self.requested = False
+        self.at_once = False  # a second signal came
 
     def __enter__(self) -> "GracefulStop":
         self.previous_handlers = [signal.signal(number, self._handle) for number in self.SIGNALS]
@@ -141,8 +129,13 @@ class GracefulStop:
 
     def _handle(self, *_: object) -> None:
         if self.requested:
+            self.at_once = True
             raise KeyboardInterrupt
         self.requested = True
+        if self.message:
+            # Not print: a signal may arrive while the buffer of standard error is being written.
+            line = f"\n{self.message}\n"
+            os.write(2, line.encode())
 
 
 class TextProgress:

@@ -1,19 +1,24 @@
 """`qkv train`: a model from your own text, in one command; and `qkv plan`: what it would cost."""
 
+import shlex
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from qkv.cli.options import choose_threads
+from qkv.cli.options import JOBS, choose_threads, join_or
 from qkv.cli.progress import GracefulStop, TrainingProgress, print_stderr
 from qkv.cli.train_args import Options, train_keywords, with_train_options
-from qkv.errors import TrainingError
+from qkv.errors import TrainingError, UsageError
 
 if TYPE_CHECKING:
     from qkv.training import Finished, Forecast, Run
     from qkv.training.tasks import EvalResult
 
+EXAMPLE = "qkv train language book.txt -o runs/book"
+LENGTHS = ("steps", "epochs", "tokens", "minutes")  # that a run may be resumed with
 BAR_WIDTH = 30  # characters of the histogram's longest bar
 
 
@@ -22,7 +27,14 @@ def train(
     context: typer.Context,
     options: Options,
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory for the model.")],
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --output.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue the run in --output; a new length may be given."),
+    ] = False,
+    finish: Annotated[
+        bool,
+        typer.Option("--finish", help="Train no further: evaluate and report what is in --output."),
+    ] = False,
 ) -> None:
     """Train a model on your own text, or on a built-in corpus.
 
@@ -33,8 +45,11 @@ def train(
     translate   pairs: a table with source and target, or two parallel files
     embed       vectors: texts with labels, pairs, scored pairs, or texts alone
 
-    A tenth of the examples is split off for validation, unless --validation names files. Ctrl-C
-    saves; --resume continues exactly where it stopped.
+    A tenth of the examples is split off for validation, unless --validation names files.
+
+    Stop it whenever you like: after Ctrl-C the best model so far is in --output and can be used.
+    --resume continues exactly where it stopped, to the same end or to another --steps, --epochs,
+    --tokens or --minutes; --finish evaluates the model and writes its report.
 
     \b
     Examples:
@@ -42,29 +57,40 @@ def train(
       qkv train classify reviews.csv -o runs/reviews --epochs 10
       qkv train translate --source a.en --target a.de -o runs/en-de --minutes 20
       qkv train embed -o runs/vectors --minutes 1
-      qkv train language -o runs/book --resume
+      qkv train -o runs/book --resume --minutes 5
+      qkv train -o runs/book --finish
     """
+    start_time = time.perf_counter()
     from qkv.machine import reuse_freed_memory
     from qkv.training import train as start_training
 
+    import_seconds = time.perf_counter() - start_time
     reuse_freed_memory()
+    if resume and finish:
+        raise UsageError("--resume and --finish exclude each other; give one of them")
     if resume:
-        _refuse_other_options(context)
-    run = start_training(**train_keywords(options), output=output, resume=resume)
+        _refuse_other_options(context, "resume", LENGTHS)
+    if finish:
+        _refuse_other_options(context, "finish", ())
+    if options["job"] is None and options["config"] is None and not (resume or finish):
+        raise UsageError(f"name a job: {join_or(JOBS)}; as in: {EXAMPLE}")
+    run = start_training(**train_keywords(options), output=output, resume=resume, finish=finish)
+    if run.limit is not None:
+        run.limit.started_earlier(import_seconds)
     for note in run.notes:
         print_stderr(note)
-    if not resume:
+    if not (resume or finish):
         _introduce(run)
-    _follow(run, options["minutes"])
+    _follow(run)
 
 
-def _refuse_other_options(context: typer.Context) -> None:
-    """Everything is in the recipe; other options would have no effect."""
-    allowed = {"job", "output", "resume", "threads", "device"}
+def _refuse_other_options(context: typer.Context, flag: str, lengths: Sequence[str]) -> None:
+    """Everything else is in the recipe; other options would have no effect."""
+    allowed = {"job", "output", "threads", "device", flag, *lengths}
     for name in context.params.keys() - allowed:
         if context.get_parameter_source(name).name == "COMMANDLINE":  # type: ignore[union-attr]
             raise TrainingError(
-                f"--resume takes everything from the recipe; leave {_flag(context, name)} out, "
+                f"--{flag} takes everything from the recipe; leave {_flag(context, name)} out, "
                 "or start a new run elsewhere"
             )
 
@@ -86,24 +112,31 @@ def _introduce(run: "Run") -> None:
         print_stderr(f"note: {remark}")
 
 
-def _follow(run: "Run", minutes: float | None) -> None:
+def _follow(run: "Run") -> None:
     """Trains to the end and prints its progress; Ctrl-C finishes the step and saves."""
     from qkv.training import Finished
 
-    printer = TrainingProgress(run, minutes)
+    printer = TrainingProgress(run)
+    run.note = lambda note: print_stderr(f"note: {note}")
     finished: Finished | None = None
-    with GracefulStop() as stop:
-        for event in run:
-            if isinstance(event, Finished):
-                finished = event
-                break
-            printer.show(event)
-            if stop.requested and run.progress.step < run.recipe.steps:
+    with GracefulStop("stopping; press Ctrl-C again to end at once, without saving") as stop:
+        run.should_stop = lambda: stop.requested
+        try:
+            for event in run:
+                if isinstance(event, Finished):
+                    finished = event
+                    break
+                printer.show(event)
+                if stop.requested:
+                    raise KeyboardInterrupt
+                if run.out_of_patience:
+                    patience = run.recipe.patience
+                    print_stderr(f"no improvement for {patience} evaluations: stopping here")
+        except KeyboardInterrupt:
+            if not stop.at_once:
                 run.save()
-                print_stderr(f"saved after step {run.progress.step:,}; to go on, add --resume")
-                raise KeyboardInterrupt
-            if run.out_of_patience:
-                print_stderr(f"no improvement for {run.recipe.patience} evaluations: stopping here")
+            _print_stopped(run)
+            raise
     assert finished is not None
     _conclude(run, finished)
 
@@ -118,6 +151,33 @@ def _intervals(result: "EvalResult") -> str:
     return text
 
 
+def _print_stopped(run: "Run") -> None:
+    """How far it is, and the commands that work now."""
+    from qkv.bundle import MANIFEST, bundle_directory
+
+    resume = f"{_command(run)} --resume"
+    saved = run.saved
+    if saved is None or saved.step == 0:
+        print_stderr(f"stopped before anything was saved; to go on: {resume}")
+        return
+    line = f"stopped; saved after step {saved.step:,} of {run.recipe.steps:,}"
+    if saved.best is None:
+        line += "; the model has not been evaluated yet"
+    else:
+        metric = run.data_module.metric.name
+        line += f"; the best model so far is that of step {saved.best_step:,}, {metric} "
+        line += f"{saved.best:.4f}"
+    print_stderr(line)
+    if (bundle_directory(run.directory) / MANIFEST).exists():
+        print_stderr(f"  use it:             {run.next_steps()[0]}")
+    print_stderr(f"  train on:           {resume}")
+    print_stderr(f"  evaluate, report:   {_command(run)} --finish")
+
+
+def _command(run: "Run") -> str:
+    return f"qkv train {run.task.kind} -o {shlex.quote(str(run.directory))}"
+
+
 def _conclude(run: "Run", finished: "Finished") -> None:
     from qkv.cli.check import quick_check
     from qkv.engine import Engine
@@ -125,10 +185,16 @@ def _conclude(run: "Run", finished: "Finished") -> None:
 
     metric = run.data_module.metric.name
     result = finished.result
-    line = f"{finished.directory}: validation {_intervals(result)}{metric} "
-    line += f"{result.scores[metric]:.4f}"
+    line = f"{finished.directory}: not evaluated"
+    if metric in result.scores:
+        line = f"{finished.directory}: validation {_intervals(result)}{metric} "
+        line += f"{result.scores[metric]:.4f}"
     if metric in result.baseline:
         line += f" ({result.baseline_name}: {result.baseline[metric]:.4f})"
+    for remark in result.remarks:
+        print_stderr(f"note: {remark}")
+    if not result.complete:
+        print_stderr(f"for the complete evaluation: {_command(run)} --finish")
     typer.echo(line)
     print_stderr(optimism(run.evaluations()))
     print_stderr(f"read {finished.directory / 'report.html'}, or try:")

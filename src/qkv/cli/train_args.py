@@ -26,7 +26,10 @@ from qkv.errors import QkvError
 option = typer.Option
 Options = Mapping[str, Any]  # the value of each shared option, by the name of its parameter
 
-Job = Annotated[str, typer.Argument(help=f"{join_or(JOBS)}.", autocompletion=complete_from(JOBS))]
+Job = Annotated[
+    str | None,
+    typer.Argument(help=f"{join_or(JOBS)}.", autocompletion=complete_from(JOBS)),
+]
 Files = Annotated[
     list[Path] | None, typer.Argument(help="Files; none: a built-in corpus for the job.")
 ]
@@ -45,7 +48,9 @@ Set = Annotated[
 Steps = Annotated[int | None, option(min=1, help="How many steps.")]
 Epochs = Annotated[float | None, option(min=0.01, help="How many passes over the examples.")]
 Tokens = Annotated[int | None, option(min=1, help="How many tokens to read in all.")]
-Minutes = Annotated[float | None, option(min=0.01, help="About how long, measured at the start.")]
+Minutes = Annotated[
+    float | None, option(min=0.01, help="How long at most, evaluations and report included.")
+]
 From = Annotated[Path | None, option("--from", help="Fine-tune the model in this directory.")]
 Freeze = Annotated[
     bool, option("--freeze", help="With --from: train only a small network on its embeddings.")
@@ -96,7 +101,7 @@ Device = Annotated[str, option(help=f"{join_or(DEVICES)}.", autocompletion=compl
 
 
 def _shared(
-    job: Job,
+    job: Job = None,
     data: Files = None,
     size: Size = None,
     preset: Preset = None,
@@ -173,7 +178,7 @@ FLAGS = {
     "vocab_size": "--vocabulary",
 }
 SAME_NAME = (
-    "batch|epochs|freeze|label|minutes|optimizer|preset|resume|score|size|source|steps|target|text"
+    "batch|epochs|finish|freeze|label|minutes|optimizer|preset|resume|score|size|source|steps|target|text"
     "|tokenizer|tokens|validation"
 )
 NAMES = "|".join((*FLAGS, SAME_NAME))

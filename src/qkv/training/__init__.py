@@ -6,25 +6,25 @@ computes a loss, its gradient and an update (trainer.py, optimizer.py). What is 
 is in its file in tasks/.
 """
 
+from qkv.training.checkpoint import Progress, read_progress
 from qkv.training.forecast import Forecast, forecast
-from qkv.training.launch import train, train_args
+from qkv.training.launch import reopen, train, train_args
 from qkv.training.optimizer import Constant
 from qkv.training.prepare import TrainArgs, prepare
 from qkv.training.recipe import Recipe, read_recipe, read_settings
-from qkv.training.run import (
+from qkv.training.run import Evaluation, Event, Finished, Run
+from qkv.training.run_directory import (
+    CHECKPOINTS,
     METRICS,
     RECIPE,
-    Evaluation,
-    Event,
-    Finished,
-    Run,
     begin,
+    read_scores,
     read_summary,
-    reopen,
 )
 from qkv.training.trainer import Step, Trainer
 
 __all__ = [
+    "CHECKPOINTS",
     "METRICS",
     "RECIPE",
     "Constant",
@@ -32,6 +32,7 @@ __all__ = [
     "Event",
     "Finished",
     "Forecast",
+    "Progress",
     "Recipe",
     "Run",
     "Step",
@@ -40,7 +41,9 @@ __all__ = [
     "begin",
     "forecast",
     "prepare",
+    "read_progress",
     "read_recipe",
+    "read_scores",
     "read_settings",
     "read_summary",
     "reopen",

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from qkv.bundle import publish, verify
-from qkv.errors import BundleError, TrainingError
+from qkv.errors import BundleError, QkvError, TrainingError
 from qkv.files import read_json
 from qkv.legacy import upgrade
 from qkv.training.trainer import Trainer
@@ -87,6 +87,16 @@ def load_checkpoint(path: Path, trainer: Trainer) -> Progress:
     _load_state(trainer, tensors)
     trainer.step = progress.step
     return progress
+
+
+def read_progress(folder: Path) -> Progress | None:
+    """How far the newest checkpoint is; None if there is none. The tensors are not read."""
+    for path in _newest_first(folder):
+        try:
+            return Progress(**upgrade(PROGRESS, read_json(path / PROGRESS)))
+        except (QkvError, TypeError):  # a damaged one, which resuming reports
+            continue
+    return None
 
 
 def _weights(trainer: Trainer) -> dict[str, Tensor]:

@@ -26,7 +26,12 @@ from qkv.attention import (
     RopeRotation,
     scale_factor,
 )
-from qkv.engine.optimized import activation_code, copy_as, require_activation_code
+from qkv.engine.optimized import (
+    activation_code,
+    can_optimize,
+    copy_as,
+    require_activation_code,
+)
 from qkv.kernels import (
     LANES,
     NO_DROPOUT,
@@ -413,3 +418,17 @@ def fuse_muon(optimizers: Iterable[torch.optim.Optimizer]) -> None:
 def newton_schulz(matrices: Tensor, steps: int) -> Tensor:
     """Muon's orthogonalization; half of its products are symmetric, of which half is computed."""
     return training_kernels().newton_schulz(matrices.contiguous(), QUINTIC, steps)
+
+
+def compile_for_training(model: Model, optimizers: list[torch.optim.Optimizer]) -> Model:
+    """The same weights in a model of fused kernels; Muon gets its kernel too.
+
+    Off the CPU, or in another precision than float32, the model's layers are compiled by torch.
+    """
+    if can_optimize(model):
+        fuse_muon(optimizers)
+        return fuse(model)
+    for module in model.modules():
+        if isinstance(module, Layers):
+            module.compile()
+    return model

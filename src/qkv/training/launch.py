@@ -1,28 +1,34 @@
 """`qkv.train`: a model from your own text, the same from Python as from the command line."""
 
 import os
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from qkv.bundle import MANIFEST, recover
+from qkv.bundle import MANIFEST, TOKENIZER, recover
 from qkv.device import resolve_device
 from qkv.errors import TrainingError, UsageError, suggest_arguments
 from qkv.files import read_text, suggest_path
 from qkv.machine import set_threads, watch_load
+from qkv.text import Tokenizer
+from qkv.training.checkpoint import read_progress
 from qkv.training.forecast import check_memory
-from qkv.training.prepare import TrainArgs, prepare
+from qkv.training.prepare import TrainArgs, prepare, prepare_again, steps_for
 from qkv.training.recipe import (
     Recipe,
     Settings,
     overlay,
+    read_recipe,
     read_toml,
     renamed_settings,
     upgrade_settings,
 )
-from qkv.training.run import RECIPE, Run, begin, reopen
+from qkv.training.run import Run
+from qkv.training.run_directory import CHECKPOINTS, RECIPE, begin, lock, unfinish, write_recipe
 from qkv.training.tasks import DataConfig
 
 PathLike = str | os.PathLike[str]
@@ -35,6 +41,7 @@ def train(
     *,
     output: PathLike,
     resume: bool = False,
+    finish: bool = False,
     size: str | None = None,
     preset: str | None = None,
     config: "PathLike | Recipe | None" = None,
@@ -73,21 +80,27 @@ def train(
     data: files; none: a built-in corpus for the job. text, label, source, target and score name
     their columns. skip_bad: leave out rows that cannot be used, instead of an error.
     validation: files to measure with, instead of a tenth of the data.
-    output: the directory of the run, which becomes a bundle. resume: continue the run in it.
-    steps, epochs, tokens or minutes: how long, one of them; minutes are measured at the start.
+    output: the directory of the run, which becomes a bundle. The best weights so far can be loaded
+    from it while it trains, and when it was stopped.
+    resume: continue the run in it; steps, epochs, tokens or minutes may change its length.
+    finish: take no more steps; the run in it only evaluates and reports what there is.
+    steps, epochs, tokens or minutes: how long, one of them. minutes are a limit for everything;
+    how many steps fit is measured at the start.
     size (tiny, small, medium) or preset: the model, unless it is fine-tuned `from_` a directory.
     threads: a fixed number, for results that repeat bit for bit; by default it follows the load.
     config: a recipe.toml or a `Recipe`; keywords take precedence over it, and `settings`, such as
     {"model": {"width": 256}}, over both.
     """
+    start_time = time.perf_counter()
     where = resolve_device(device)
     watch_load()
     if threads is not None:
         set_threads(threads)
     directory = Path(output)
     recover(directory)  # a run killed at its very end may have been moved aside
-    if resume:
-        return _resume(directory, job, where)
+    if resume or finish:
+        length = RunLength(steps, epochs, tokens, minutes, start_time)
+        return _reopen(directory, job, where, finish, length)
     check_output(directory)
     args = train_args(
         job,
@@ -117,36 +130,137 @@ def train(
         compile=compile,
         settings=settings,
     )
-    return start(args, directory, where, minutes)
+    return start(args, directory, where, minutes, start_time)
 
 
-def start(args: TrainArgs, directory: Path, device: torch.device, minutes: float | None) -> Run:
-    """Prepares the run and writes what is needed to resume it."""
+def start(
+    args: TrainArgs,
+    directory: Path,
+    device: torch.device,
+    minutes: float | None,
+    start_time: float | None = None,
+) -> Run:
+    """Prepares the run and writes what is needed to resume it; minutes count from start_time."""
     prepared = prepare(args)
     check_memory(prepared.recipe)
     run = Run(prepared, directory, device)
     run.notes += args.notes
     if minutes is not None:
-        seconds = run.fit_to_minutes(minutes)
-        run.notes.append(
-            f"a step takes {1000 * seconds:.0f} ms here: {run.recipe.steps:,} steps in "
-            f"{minutes:g} minutes"
-        )
+        _fit_to_minutes(run, minutes, start_time)
     begin(run)
     return run
 
 
-def _resume(directory: Path, job: str | None, device: torch.device) -> Run:
-    if (directory / MANIFEST).exists():
-        raise TrainingError(f"the run in {directory} is finished; there is nothing to resume")
+@dataclass(frozen=True)
+class RunLength:
+    """How long a run that is resumed shall be: one of these, or as it was planned."""
+
+    steps: int | None
+    epochs: float | None
+    tokens: int | None
+    minutes: float | None
+    start_time: float  # from which the minutes count
+
+    def __post_init__(self) -> None:
+        _check_one_length(self.lengths())
+
+    def lengths(self) -> dict[str, float | None]:
+        return {
+            "minutes": self.minutes,
+            "steps": self.steps,
+            "epochs": self.epochs,
+            "tokens": self.tokens,
+        }
+
+    @property
+    def is_new(self) -> bool:
+        return any(value is not None for value in self.lengths().values())
+
+    def apply(self, run: Run) -> None:
+        """Sets the number of steps of the run, and writes its recipe."""
+        if self.minutes is not None:
+            _fit_to_minutes(run, self.minutes, self.start_time)
+        else:
+            steps = self.steps or steps_for(run.data_module, self.epochs, self.tokens)
+            if steps < run.progress.step:
+                run.notes.append(
+                    f"{run.progress.step:,} steps are done already, more than {steps:,}: no more "
+                    "are taken"
+                )
+            run.change_length(max(steps, run.progress.step))
+        if run.out_of_patience:
+            run.notes.append(
+                f"the run had stopped early, after {run.recipe.patience} evaluations without "
+                "improvement; it no longer does"
+            )
+            run.recipe = run.recipe.model_copy(update={"patience": 0})
+        write_recipe(run.directory, run.recipe)
+
+
+def _fit_to_minutes(run: Run, minutes: float, start_time: float | None) -> None:
+    seconds = run.fit_to_minutes(minutes, start_time)
+    steps = run.recipe.steps - run.progress.step
+    run.notes.append(
+        f"a step takes {1000 * seconds:.0f} ms here: {steps:,} steps in {minutes:g} minutes"
+    )
+
+
+def reopen(directory: Path, device: torch.device, job: str | None = None) -> Run:
+    """The run in that directory, before `resume`; raises if it is for another job."""
+    recipe = read_recipe((directory / RECIPE).read_text("utf-8"))
+    if job not in (None, recipe.task.kind):
+        raise TrainingError(f"the run in {directory} is for {recipe.task.kind}, not for {job}")
+    tokenizer = Tokenizer.load(directory / TOKENIZER)
+    return Run(prepare_again(recipe, tokenizer), directory, device)
+
+
+def _reopen(
+    directory: Path, job: str | None, device: torch.device, finish: bool, length: RunLength
+) -> Run:
+    """The run in the directory, to be resumed or only finished."""
+    purpose = "finish" if finish else "resume"
     if not (directory / RECIPE).exists():
         raise TrainingError(
-            f"there is no run in {directory} to resume; start one without resume=True"
+            f"there is no run in {directory} to {purpose}; start one without {purpose}=True"
         )
+    if finish and length.is_new:
+        raise UsageError("finish=True takes no more steps; leave the length of the run out")
     run = reopen(directory, device, job)
-    run.resume(run.notes.append)
-    run.notes.append(f"going on after step {run.progress.step:,} of {run.recipe.steps:,}")
+    with lock(directory):
+        if (directory / MANIFEST).exists():
+            _check_steps_left(run, finish or length.is_new)
+            unfinish(directory)
+        run.resume(run.notes.append)
+    step = run.progress.step
+    if finish:
+        if step == 0:
+            raise TrainingError(
+                f"the run in {directory} was stopped before anything was saved; continue it with "
+                "resume=True"
+            )
+        run.stop_here()
+        return run
+    if length.is_new:
+        length.apply(run)
+    run.notes.append(f"going on after step {step:,} of {run.recipe.steps:,}")
     return run
+
+
+def _check_steps_left(run: Run, has_purpose: bool) -> None:
+    """Raises a TrainingError if the run is finished, and there is nothing to do with it."""
+    directory = run.directory
+    progress = read_progress(directory / CHECKPOINTS)
+    if progress is None:
+        raise TrainingError(
+            f"the run in {directory} is finished and its checkpoints are gone; to train its model "
+            "further, start a new run with from_"
+        )
+    run.progress = progress
+    if not has_purpose and (progress.step >= run.recipe.steps or run.out_of_patience):
+        raise TrainingError(
+            f"the run in {directory} is finished; there is nothing to resume, unless you pass more "
+            f"steps, as in steps={2 * progress.step}, or minutes"
+        )
 
 
 def check_output(directory: Path) -> None:
@@ -185,9 +299,7 @@ def train_args(
     lengths = {"minutes": minutes}
     for name in ("steps", "epochs", "tokens"):
         lengths[name] = keywords.get(name)
-    names = [name for name, value in lengths.items() if value is not None]
-    if len(names) > 1:
-        raise UsageError(f"{' and '.join(names)} exclude each other; give one of them")
+    _check_one_length(lengths)
     columns = {"text": text, "label": label, "source": source, "target": target, "score": score}
     data_fields = _data_fields(_paths(data), _paths(validation), columns, skip_bad)
     base = _config_settings(config)
@@ -210,6 +322,12 @@ def train_args(
         notes=tuple(renamed_settings(old_settings, new_settings)),
         **keywords,
     )
+
+
+def _check_one_length(lengths: Mapping[str, float | None]) -> None:
+    names = [name for name, value in lengths.items() if value is not None]
+    if len(names) > 1:
+        raise UsageError(f"{' and '.join(names)} exclude each other; give one of them")
 
 
 def _paths(files: PathLike | Sequence[PathLike]) -> tuple[str, ...]:

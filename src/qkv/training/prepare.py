@@ -319,10 +319,8 @@ def _apply_budget(
     args: TrainArgs, recipe: Recipe, data_module: DataModule, default_epochs: float | None
 ) -> Recipe:
     """Epochs and tokens as steps, the only unit a recipe knows."""
-    if args.epochs is not None:
-        steps = max(1, round(args.epochs * len(data_module.batch_indices(0))))
-    elif args.tokens is not None:
-        steps = max(1, round(args.tokens / _tokens_per_step(data_module)))
+    if args.epochs is not None or args.tokens is not None:
+        steps = steps_for(data_module, args.epochs, args.tokens)
     elif args.steps is None and "steps" not in args.settings and default_epochs is not None:
         by_epochs = round(default_epochs * len(data_module.batch_indices(0)))
         steps = max(MIN_DEFAULT_STEPS, min(recipe.steps, by_epochs))
@@ -330,6 +328,14 @@ def _apply_budget(
         return recipe
     every = args.settings.get("evaluate_every", evaluation_interval(steps))
     return recipe.model_copy(update={"steps": steps, "evaluate_every": every})
+
+
+def steps_for(data_module: DataModule, epochs: float | None, tokens: int | None) -> int:
+    """The steps in which the model reads so many epochs, or tokens."""
+    if epochs is not None:
+        return max(1, round(epochs * len(data_module.batch_indices(0))))
+    assert tokens is not None
+    return max(1, round(tokens / _tokens_per_step(data_module)))
 
 
 def _tokens_per_step(data_module: DataModule, steps: int = 64) -> float:

@@ -3,8 +3,8 @@
     for event in qkv.train("classify", "reviews.csv", output="runs/reviews"):
         print(event)  # a Step, an Evaluation, and at the end a Finished
 
-The directory holds recipe.toml, tokenizer.json, metrics.jsonl and checkpoints while it trains, and
-becomes a bundle of the best weights when it is finished.
+A model is there from the first save on: at every best evaluation the weights are written as a
+bundle, which `qkv.load` opens. The directory becomes a bundle itself when the run is finished.
 """
 
 import copy
@@ -17,41 +17,48 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from qkv.bundle import TOKENIZER, Bundle
-from qkv.engine.optimized import can_optimize
-from qkv.errors import TrainingError
-from qkv.files import write_error_message
-from qkv.legacy import upgrade
-from qkv.model import Layers, Model
+from qkv.bundle import BEST, Bundle
+from qkv.model import Model
 from qkv.report import TrainingReport, write_report
-from qkv.text import TOKENIZER_COMPANIONS, Tokenizer
 from qkv.training.checkpoint import (
+    PROGRESS,
     Progress,
     checkpoint_path,
     load_checkpoint,
     load_newest,
     save_checkpoint,
 )
-from qkv.training.fused_model import fuse, fuse_muon
-from qkv.training.prepare import Prepared, prepare_again
-from qkv.training.recipe import EVALUATIONS_PER_RUN, evaluation_interval, read_recipe
+from qkv.training.fused_model import compile_for_training
+from qkv.training.prepare import Prepared
+from qkv.training.recipe import evaluation_interval
+from qkv.training.run_directory import (
+    CHECKPOINTS,
+    METRICS,
+    RECIPE,
+    RUN_FILES,
+    append_metrics,
+    delete_leftovers,
+    lock,
+    read_log,
+    read_scores,
+    write_log,
+    write_recipe,
+)
 from qkv.training.tasks import Batch, EvalResult
+from qkv.training.time_limit import (
+    OutOfTimeError,
+    StepTimer,
+    TimeLimit,
+    evaluation_limit,
+    time_steps,
+)
 from qkv.training.trainer import EMA, Step, Trainer, checkpoint_activations
 
-RECIPE = "recipe.toml"
-METRICS = "metrics.jsonl"
-CHECKPOINTS = "checkpoints"
-
-WARM_UP_STEPS = 3  # not timed
-MIN_TIMED_STEPS = 10  # of a run whose length is given in minutes
-MAX_EVALUATION_FRACTION = 0.3  # of a time budget
-FINAL_EVALUATION_COST = 2  # in evaluations: it looks at more examples, with a baseline
-SAFETY_MARGIN = 0.95  # of the time left for steps
+MAX_UNSAVED_SECONDS = 120.0  # of training that a killed process loses
 
 
 @dataclass(frozen=True)
@@ -91,11 +98,18 @@ class Run:
         self.device = device
         self.model: Model = prepared.model(device)
         self.notes: list[str] = []  # for people, such as how long a step takes
+        self.note: Callable[[str], None] = self.notes.append  # called while it trains
+        self.should_stop: Callable[[], bool] = lambda: False  # asked during an evaluation
         # After the weights: dropout starts from the seed, however they were initialized.
         torch.manual_seed(self.recipe.seed)
         self.data_module.prepare_model(self.model)
         self.trainer = self._make_trainer(self.model, self.recipe.steps)
         self.progress = Progress()
+        self.saved: Progress | None = None  # what the newest checkpoint holds
+        self.finished = False
+        self.limit: TimeLimit | None = None
+        self._save_time = time.perf_counter()
+        self._timer = StepTimer()
 
     def __iter__(self) -> Iterator[Event | Finished]:
         """Steps and evaluations to the end of the run, then one Finished."""
@@ -104,10 +118,18 @@ class Run:
 
     def events(self) -> Iterator[Event]:
         """The remaining steps, and evaluations with a checkpoint after each."""
+        if self.finished:
+            return
+        with lock(self.directory):
+            yield from self._train()
+
+    def _train(self) -> Iterator[Event]:
         if self._evaluation_is_due:  # it was stopped between a step and its evaluation
-            yield self._evaluate()
+            yield from self._evaluate()
         if self.out_of_patience:
             return
+        self._save_time = time.perf_counter()
+        self._timer = StepTimer()
         for step in self.trainer.steps(self._batches(self.trainer.step)):
             self.progress = replace(
                 self.progress,
@@ -115,51 +137,81 @@ class Run:
                 tokens=self.progress.tokens + step.tokens,
                 seconds=self.progress.seconds + step.seconds,
             )
-            self._record({"step": step.number, **asdict(step)})
+            append_metrics(self.directory, {"step": step.number, **asdict(step)})
+            self._timer.count_step()
+            self._keep_to_limit()
             yield step
             if self._evaluation_is_due:
-                yield self._evaluate()
+                yield from self._evaluate()
                 if self.out_of_patience:
                     return
+            elif time.perf_counter() - self._save_time > MAX_UNSAVED_SECONDS:
+                self.save()
 
     def finish(self) -> EvalResult:
         """Takes the remaining steps, evaluates the best weights and writes the bundle."""
         for _ in self.events():
             pass
+        with lock(self.directory):
+            return self._conclude()
+
+    def _conclude(self) -> EvalResult:
+        self.save()
         best = self.progress.best_step
         # The bundle has the best weights, which need not be the last ones.
         if best is not None and best != self.progress.step:
             load_checkpoint(checkpoint_path(self.directory / CHECKPOINTS, best), self.trainer)
+        self.finished = True
         with self._averaged_weights():
-            result = self.data_module.evaluate(self.model)
-            self._record({"step": self.progress.step, "summary": self._summary(result)})
+            result = self._final_evaluation()
             alignment = self.data_module.alignment(self.model)
             Bundle(self.model.eval(), self.tokenizer, alignment=alignment).save(
                 self.directory,
                 write_extras=lambda staging: self._write_report(staging, result),
-                may_replace=(RECIPE, METRICS, TOKENIZER, *TOKENIZER_COMPANIONS),
+                may_replace=RUN_FILES,
                 carry_over=(CHECKPOINTS,),
             )
+        shutil.rmtree(self.directory / BEST, ignore_errors=True)  # now a second copy
         return result
 
+    def stop_here(self) -> None:
+        """Leaves out the remaining steps: `finish()` evaluates and reports what there is."""
+        self.trainer.total = self.progress.step
+
     def save(self) -> Path:
-        """Writes a checkpoint of the run as it is now."""
-        return save_checkpoint(self.directory / CHECKPOINTS, self.trainer, self.progress)
+        """Writes a checkpoint of the run as it is now.
+
+        Before the first evaluation its weights are the best so far, and become the bundle.
+        """
+        if self.progress != self.saved:
+            if self.progress.best_step is None and self.progress.step > 0:
+                with self._averaged_weights():
+                    self._save_best()
+            save_checkpoint(self.directory / CHECKPOINTS, self.trainer, self.progress)
+            self.saved = self.progress
+        self._save_time = time.perf_counter()
+        return checkpoint_path(self.directory / CHECKPOINTS, self.progress.step)
 
     def resume(self, warn: Callable[[str], None]) -> None:
         """Continues from the newest undamaged checkpoint, and forgets what was logged after it."""
+        delete_leftovers(self.directory)
         checkpoints = self.directory / CHECKPOINTS
         if any(checkpoints.glob("step-*")):  # else it was stopped before the first one
             self.progress = load_newest(checkpoints, self.trainer, warn)
+            self.saved = self.progress
         path = self.directory / METRICS
-        lines: list[str] = []
-        if path.exists():
-            # After the last line break may be a line that was cut short.
-            for line in path.read_text("utf-8").split("\n")[:-1]:
-                fields = upgrade(METRICS, json.loads(line))
-                if fields["step"] <= self.progress.step and "summary" not in fields:
-                    lines.append(json.dumps(fields))
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        lines = [line for line in read_log(path) if line["step"] <= self.progress.step]
+        write_log(path, lines)
+
+    def change_length(self, steps: int, evaluate_every: int | None = None) -> None:
+        """From now on the run has so many steps, and the learning rate of a run of that length."""
+        if evaluate_every is None:
+            evaluate_every = self.recipe.evaluate_every
+            if evaluate_every == evaluation_interval(self.recipe.steps):  # not a setting
+                evaluate_every = evaluation_interval(steps)
+        changes = {"steps": steps, "evaluate_every": evaluate_every}
+        self.recipe = self.recipe.model_copy(update=changes)
+        self.trainer.total = steps
 
     @property
     def out_of_patience(self) -> bool:
@@ -172,9 +224,6 @@ class Run:
 
     # Time
 
-    def seconds_per_step(self, seconds: float = 3.0) -> float:
-        return self.measure_speed(seconds)[0]
-
     def measure_speed(self, seconds: float) -> tuple[float, float]:
         """Seconds per step and tokens per second, measured on a copy that is thrown away.
 
@@ -183,43 +232,36 @@ class Run:
         # The copy keeps the weights, and the saved state the dropout, as if nothing had happened.
         trial = self._make_trainer(copy.deepcopy(self.model), 10**9)
         rng_state = torch.get_rng_state()
-        start = time.perf_counter()
-        tokens = 0
-        for step in trial.steps(self._batches(0)):
-            if step.number <= WARM_UP_STEPS:
-                start = time.perf_counter()
-                continue
-            tokens += step.tokens
-            if time.perf_counter() - start > seconds:
-                break
+        result = time_steps(trial.steps(self._batches(0)), seconds)
         torch.set_rng_state(rng_state)
-        elapsed = time.perf_counter() - start
-        return elapsed / (step.number - WARM_UP_STEPS), tokens / elapsed
+        return result
 
-    def seconds_per_evaluation(self) -> float:
+    def seconds_per_evaluation(self, seconds: float | None = None) -> float:
+        """How long an evaluation takes; it is not measured for longer than `seconds`."""
         start = time.perf_counter()
-        self.data_module.warm_up(self.model)
+        try:
+            with evaluation_limit(self.data_module, seconds, self.should_stop):
+                self.data_module.warm_up(self.model)
+        except OutOfTimeError:
+            pass
         return time.perf_counter() - start
 
-    def fit_to_minutes(self, minutes: float) -> float:
+    def fit_to_minutes(self, minutes: float, start: float | None = None) -> float:
         """Plans as many steps as fit, by a short measurement; returns the seconds per step.
 
-        Only before the first step. Where evaluations take long, there are fewer of them.
+        The minutes are a limit for all that is left, the report included; they count from `start`,
+        a value of `time.perf_counter`, or from now. Where evaluations take long, there are fewer.
         """
-        per_evaluation = self.seconds_per_evaluation()
-        budget = minutes * 60 * MAX_EVALUATION_FRACTION
-        affordable = max(1, int(budget / per_evaluation) - FINAL_EVALUATION_COST)
-        evaluations = min(EVALUATIONS_PER_RUN, affordable)
-        per_step = self.seconds_per_step()
-        evaluating = min(budget, (evaluations + FINAL_EVALUATION_COST) * per_evaluation)
-        stepping = minutes * 60 - evaluating
-        steps = max(MIN_TIMED_STEPS, int(stepping / per_step * SAFETY_MARGIN))
+        limit = TimeLimit(minutes, time.perf_counter() if start is None else start)
+        limit.per_evaluation = self.seconds_per_evaluation(limit.measuring_seconds)
+        per_step, _ = self.measure_speed(min(3.0, limit.measuring_seconds))
+        evaluations = limit.affordable_evaluations()
+        steps = limit.plan_steps(self.progress.step, per_step, evaluations)
         every = self.recipe.evaluate_every
         if every == evaluation_interval(self.recipe.steps):  # the default, not a setting
-            every = math.ceil(steps / evaluations)
-        changes = {"steps": steps, "evaluate_every": every}
-        self.recipe = self.recipe.model_copy(update=changes)
-        self.trainer.total = steps
+            every = math.ceil((steps - self.progress.step) / evaluations)
+        self.limit = limit
+        self.change_length(steps, every)
         return per_step
 
     def next_steps(self) -> tuple[str, ...]:
@@ -232,6 +274,24 @@ class Run:
         """How often the validation split was evaluated so far, before a resume too."""
         lines = (self.directory / METRICS).read_text("utf-8").split("\n")[:-1]
         return sum("validation" in json.loads(line) for line in lines)
+
+    def _keep_to_limit(self) -> None:
+        """Changes the number of steps if the time is not enough for them, or is again."""
+        if self.limit is None:
+            return
+        recipe = self.recipe
+        steps = self.limit.replan_steps(
+            self.progress.step, recipe.steps, recipe.evaluate_every, self._timer
+        )
+        if steps == recipe.steps:
+            return
+        self.change_length(steps, recipe.evaluate_every)
+        write_recipe(self.directory, self.recipe)
+        if self.limit.is_much_slower(steps):
+            self.note(
+                f"slower than measured at the start: {steps:,} instead of "
+                f"{self.limit.planned_steps:,} steps, to end within {self.limit.minutes:g} minutes"
+            )
 
     # The loop's parts
 
@@ -265,41 +325,106 @@ class Run:
     @property
     def _evaluation_is_due(self) -> bool:
         progress = self.progress
-        at_interval = progress.step % self.recipe.evaluate_every == 0
-        at_end = progress.step == self.recipe.steps
-        return progress.step > progress.last_evaluation and (at_interval or at_end)
+        recipe = self.recipe
+        if progress.step <= progress.last_evaluation:
+            return False
+        at_interval = progress.step % recipe.evaluate_every == 0
+        at_end = progress.step == recipe.steps
+        if self.limit is not None:
+            # An evaluation shortly before another one is a waste of time.
+            soon = recipe.evaluate_every // 2
+            at_interval = at_interval and recipe.steps - progress.step >= soon
+            if progress.best_step is not None:
+                at_end = at_end and progress.step - progress.last_evaluation >= soon
+        return at_interval or at_end
 
-    def _evaluate(self) -> Evaluation:
-        with self._averaged_weights():
-            scores = self.data_module.validate(self.model)
-            sample = self.data_module.sample(self.model)
+    def _evaluate(self) -> Iterator[Evaluation]:
+        """The evaluation that is due; none if it is given up, because it takes too long."""
         step = self.progress.step
         metric = self.data_module.metric
-        value = scores[metric.name]
-        best = metric.better(value, self.progress.best)
-        self.progress = replace(self.progress, last_evaluation=step)
-        if best:
-            self.progress = replace(self.progress, best=value, best_step=step)
-        tokens = self.progress.tokens
-        # Before the checkpoint: a process killed in between would lose it.
-        self._record({"step": step, "validation": scores, "best": best, "tokens_seen": tokens})
+        start = time.perf_counter()
+        seconds = None
+        if self.limit is not None:
+            seconds = self.limit.seconds_for_evaluation(is_last=step >= self.recipe.steps)
+        evaluation: Evaluation | None = None
+        with self._averaged_weights():
+            try:
+                with evaluation_limit(self.data_module, seconds, self.should_stop):
+                    scores = self.data_module.validate(self.model)
+                    value = scores[metric.name]
+                    best = metric.better(value, self.progress.best)
+                    evaluation = Evaluation(step, scores, value, best, sample="")
+                    sample = self.data_module.sample(self.model)
+                    evaluation = replace(evaluation, sample=sample)
+            except OutOfTimeError:
+                if evaluation is None:  # else only the sample is missing
+                    self.note(f"step {step:,}: the evaluation took too long and was given up")
+            self.progress = replace(self.progress, last_evaluation=step)
+            if evaluation is not None:
+                # Before the checkpoint: a process killed in between would lose them.
+                self._record_evaluation(evaluation)
         self.save()
-        return Evaluation(step, scores, value, best, sample)
+        self._plan_evaluations(time.perf_counter() - start)
+        if evaluation is not None:
+            yield evaluation
+
+    def _record_evaluation(self, evaluation: Evaluation) -> None:
+        """Into the metrics; the best so far also as a bundle."""
+        step = evaluation.number
+        best = evaluation.best
+        if best:
+            self.progress = replace(self.progress, best=evaluation.value, best_step=step)
+        tokens = self.progress.tokens
+        scores = evaluation.scores
+        append_metrics(
+            self.directory,
+            {"step": step, "validation": scores, "best": best, "tokens_seen": tokens},
+        )
+        if best:
+            self._save_best()
+
+    def _plan_evaluations(self, seconds: float) -> None:
+        """After one of so many seconds: fewer, if the time limit does not allow as many."""
+        self._timer.leave_out(seconds)
+        remaining = self.recipe.steps - self.progress.step
+        if self.limit is None or remaining <= 0:
+            return
+        self.limit.per_evaluation = seconds
+        every = math.ceil(remaining / self.limit.affordable_evaluations())
+        if every > self.recipe.evaluate_every:
+            self.change_length(self.recipe.steps, every)
+            write_recipe(self.directory, self.recipe)
 
     def _averaged_weights(self) -> AbstractContextManager[None]:
         if self.trainer.ema is None:
             return nullcontext()
         return self.trainer.ema.applied_to(self.model)
 
+    def _final_evaluation(self) -> EvalResult:
+        """All validation examples with a baseline; if the time is up, the best evaluation."""
+        seconds = None
+        if self.limit is not None:
+            seconds = self.limit.seconds_for_final_evaluation()
+        try:
+            with evaluation_limit(self.data_module, seconds, self.should_stop):
+                return self.data_module.evaluate(self.model)
+        except OutOfTimeError:
+            remark = "there was no time for the final evaluation"
+        scores = read_scores(self.directory / METRICS, self.progress.best_step)
+        if scores:
+            remark += "; the scores are those of the best one during training"
+        return EvalResult(scores=scores, examples=0, remarks=(remark,), complete=False)
+
     # What it writes
 
-    def _record(self, line: dict[str, object]) -> None:
-        path = self.directory / METRICS
-        try:
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(_without_nan(line), allow_nan=False) + "\n")
-        except OSError as error:
-            raise TrainingError(f"cannot write {path}: {error.strerror or error}") from error
+    def _save_best(self) -> None:
+        """Writes the model's weights as the bundle of the best so far."""
+
+        def write_extras(staging: Path) -> None:
+            (staging / RECIPE).write_text(self.recipe.toml(), encoding="utf-8")
+            (staging / PROGRESS).write_text(json.dumps(asdict(self.progress)), encoding="utf-8")
+
+        Bundle(self.model, self.tokenizer).save(self.directory / BEST, write_extras)
 
     def _summary(self, result: EvalResult) -> dict[str, object]:
         return {
@@ -313,9 +438,10 @@ class Run:
 
     def _write_report(self, staging: Path, result: EvalResult) -> None:
         """Recipe and metrics for machines, a report for people."""
-        for name in (RECIPE, METRICS):
-            shutil.copyfile(self.directory / name, staging / name)
-        lines = (staging / METRICS).read_text("utf-8").split("\n")[:-1]
+        log = read_log(self.directory / METRICS)
+        log.append({"step": self.progress.step, "summary": self._summary(result)})
+        write_log(staging / METRICS, log)
+        (staging / RECIPE).write_text(self.recipe.toml(), encoding="utf-8")
         metric = self.data_module.metric
         baseline = (result.baseline_name, result.baseline) if result.baseline else None
         report = TrainingReport(
@@ -323,9 +449,9 @@ class Run:
             job=self.task.kind,
             metric=metric.name,
             higher_is_better=metric.higher_is_better,
-            log=[json.loads(line) for line in lines],
+            log=log,
             data=self.data_module.facts,
-            remarks=self.data_module.remarks,
+            remarks=[*self.data_module.remarks, *result.remarks],
             scores=result.scores,
             baseline=baseline,
             labels=result.labels,
@@ -336,61 +462,3 @@ class Run:
             recipe=self.recipe.toml(),
         )
         write_report(report, staging)
-
-
-def begin(run: Run) -> None:
-    """Makes the directory, with all that another process needs to resume the run."""
-    path = run.directory
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        run.tokenizer.save(path / TOKENIZER)
-        (path / RECIPE).write_text(run.recipe.toml(), encoding="utf-8")  # last: all is there
-    except OSError as error:
-        raise TrainingError(write_error_message(path, error)) from error
-
-
-def reopen(directory: Path, device: torch.device, job: str | None = None) -> Run:
-    """The run in that directory, before `resume`; raises if it is for another job."""
-    recipe = read_recipe((directory / RECIPE).read_text("utf-8"))
-    if job not in (None, recipe.task.kind):
-        raise TrainingError(f"the run in {directory} is for {recipe.task.kind}, not for {job}")
-    tokenizer = Tokenizer.load(directory / TOKENIZER)
-    return Run(prepare_again(recipe, tokenizer), directory, device)
-
-
-def read_summary(metrics: Path) -> dict[str, Any]:
-    """The summary in the last line of a finished run's metrics.jsonl; empty if there is none."""
-    if not metrics.is_file():
-        return {}
-    lines = metrics.read_text("utf-8").split("\n")
-    last = lines[-2] if len(lines) > 1 else lines[0]
-    try:
-        summary = json.loads(last).get("summary", {})
-    except (ValueError, AttributeError, RecursionError):
-        raise TrainingError(f"{metrics} does not end with a line of JSON; it is damaged") from None
-    if not isinstance(summary, dict):
-        return {}
-    return upgrade(METRICS, summary)
-
-
-def compile_for_training(model: Model, optimizers: list[torch.optim.Optimizer]) -> Model:
-    """The same weights in a model of fused kernels; Muon gets its kernel too.
-
-    Off the CPU, or in another precision than float32, the model's layers are compiled by torch.
-    """
-    if can_optimize(model):
-        fuse_muon(optimizers)
-        return fuse(model)
-    for module in model.modules():
-        if isinstance(module, Layers):
-            module.compile()
-    return model
-
-
-def _without_nan(value: Any) -> Any:
-    """JSON has no NaN and no infinity; they are written as strings, as in "nan"."""
-    if isinstance(value, dict):
-        return {name: _without_nan(inner) for name, inner in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

@@ -8,8 +8,9 @@ import torch
 from tests.training.tiny_runs import CPU, args_for, data_for, fingerprint, start, trained, whole
 
 from qkv.errors import ConfigError
+from qkv.training.launch import reopen
 from qkv.training.prepare import TrainArgs, prepare
-from qkv.training.run import Evaluation, reopen
+from qkv.training.run import Evaluation
 from qkv.training.tasks.classify_data import ClassifyData
 
 TAUGHT = {"task": {"distillation_weight": 0.5, "cutmix": 1.5}}

@@ -2,6 +2,7 @@
 
 import math
 import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ from qkv.training.tasks.task import (
 
 if TYPE_CHECKING:
     from qkv.training.recipe import Recipe
+
+BASELINE_PART = 10  # one of so many texts is enough to estimate how long all of them take
 
 
 @dataclass(frozen=True)
@@ -240,8 +243,12 @@ def evaluate_labels(
     tokenizer: Tokenizer,
     examples: Sequence[LabelledText],
     train: Sequence[LabelledText] | None,
+    deadline: float | None = None,
 ) -> EvalResult:
-    """Accuracy, macro-F1 and loss; with the training examples, a TF-IDF baseline as well."""
+    """Accuracy, macro-F1 and loss; with the training examples, a TF-IDF baseline as well.
+
+    The baseline is left out if it would not be ready before the deadline.
+    """
     texts = [e.text for e in examples]
     truth = [e.label for e in examples]
     labels = labels_of(model)
@@ -253,6 +260,11 @@ def evaluate_labels(
     truth_log_probs = log_probs.gather(1, targets[:, None])[:, 0]
     baseline: dict[str, float] = {}
     baseline_name = ""
+    remarks = encoded.remarks("measured")
+    complete = train is None or deadline is None or _fits(train, texts, deadline)
+    if not complete:
+        remarks.append("there was no time for the baseline, TF-IDF and logistic regression")
+        train = None
     if train is not None:
         baseline_name = "TF-IDF and logistic regression"
         others = bag_of_words([e.text for e in train], [e.label for e in train], texts)
@@ -273,7 +285,8 @@ def evaluate_labels(
         labels=labels,
         confusion=scores.confusion,
         samples=(predictions.table(),) if predictions.mistakes else (),
-        remarks=tuple(encoded.remarks("measured")),
+        remarks=tuple(remarks),
+        complete=complete,
         predictions=predictions,
         intervals={"accuracy": wilson_interval(correct, len(examples))},
     )
@@ -303,6 +316,16 @@ def _rank(
     return Predictions(
         "Most confident mistakes", columns, mistakes + right, columns[:4], len(mistakes)
     )
+
+
+def _fits(train: Sequence[LabelledText], texts: Sequence[str], deadline: float) -> bool:
+    """Whether the baseline can be computed before the deadline, by the time a part of it takes."""
+    bag_of_words(["a b", "b c"], ["a", "b"], ["a"])  # imports scikit-learn, which takes a while
+    start = time.perf_counter()
+    part = train[::BASELINE_PART]
+    bag_of_words([e.text for e in part], [e.label for e in part], texts[::BASELINE_PART])
+    end = time.perf_counter()
+    return end + BASELINE_PART * (end - start) < deadline
 
 
 def label_log_probs(model: Encoder, texts: Sequence[Ids]) -> Tensor:

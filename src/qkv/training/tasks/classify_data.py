@@ -119,7 +119,9 @@ class ClassifyData(DataModule):
         return f"{' '.join(example.text.split())[:60]} → {self.label_names[best]}"
 
     def evaluate(self, model: Encoder) -> EvalResult:
-        return evaluate_labels(model, self.tokenizer, self.split.validation, self.split.train)
+        return evaluate_labels(
+            model, self.tokenizer, self.split.validation, self.split.train, self.deadline
+        )
 
     def _facts(self) -> list[tuple[str, str]]:
         facts = data_facts(

@@ -176,6 +176,7 @@ class EvalResult:
     signatures: Mapping[str, str] = field(default_factory=dict)
     samples: tuple[Table, ...] = ()
     remarks: tuple[str, ...] = ()  # such as texts that were truncated
+    complete: bool = True  # nothing was left out for lack of time
     predictions: Predictions | None = None  # None: not measured example by example
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -191,6 +192,7 @@ class DataModule(ABC):
     lengths: Ids  # tokens of each training example, or of each document
     facts: list[tuple[str, str]]  # about the data, for the report
     remarks: list[str]  # worth knowing: texts truncated or left out, duplicates in validation
+    deadline: float | None = None  # of an evaluation, by `time.perf_counter`; none: no limit
 
     def prepare_model(self, model: Any) -> None:  # noqa: B027
         """Called once before the first step, for example to freeze some of the weights."""
@@ -205,7 +207,11 @@ class DataModule(ABC):
 
     @abstractmethod
     def validate(self, model: Any) -> dict[str, float]:
-        """The validation metrics, computed fast; `metric.name` is one of them."""
+        """The validation metrics, computed fast; `metric.name` is one of them.
+
+        Where it takes long it looks at fewer examples, to end before the `deadline`; some time
+        after that it is interrupted, and there are no metrics.
+        """
 
     def warm_up(self, model: Any) -> None:
         """About as much work as `validate` will be on a trained model, to time it."""
@@ -217,7 +223,10 @@ class DataModule(ABC):
 
     @abstractmethod
     def evaluate(self, model: Any) -> EvalResult:
-        """All validation examples, with the baseline and samples, for the report."""
+        """All validation examples, with the baseline and samples, for the report.
+
+        What the `deadline` leaves no time for is left out, with a remark.
+        """
 
     def alignment(self, model: Any) -> AlignmentHeads | None:
         """Of a translator, the cross attention that aligns words best; else None."""

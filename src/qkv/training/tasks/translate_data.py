@@ -1,6 +1,7 @@
 """Batches of sentence pairs, and translations scored with BLEU and chrF."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 MAX_VALIDATION_PAIRS = 256  # translated at each evaluation
 MAX_SAMPLES = 8  # translations in the report
 MAX_ALIGNED_PAIRS = 64  # to choose the alignment from
+FIRST_CHUNK = 4  # sentences translated before the first look at the clock
 
 
 class TruncatingLayout:
@@ -164,7 +166,9 @@ class TranslateData(DataModule):
 
     def validate(self, model: Translator) -> dict[str, float]:
         loss = self._loss(model)
-        result = evaluate_translations(model, self.tokenizer, self.validation, beams=1)
+        result = evaluate_translations(
+            model, self.tokenizer, self.validation, beams=1, deadline=self.deadline
+        )
         return {**result.scores, "loss": loss}
 
     def warm_up(self, model: Translator) -> None:
@@ -182,7 +186,9 @@ class TranslateData(DataModule):
         return f"{source} → {translation}"
 
     def evaluate(self, model: Translator) -> EvalResult:
-        return evaluate_translations(model, self.tokenizer, self.split.validation, EVAL_BEAMS)
+        return evaluate_translations(
+            model, self.tokenizer, self.split.validation, EVAL_BEAMS, self.deadline
+        )
 
     def alignment(self, model: Translator) -> AlignmentHeads:
         template = TranslationTemplate.of(self.tokenizer, model.config)
@@ -191,7 +197,10 @@ class TranslateData(DataModule):
         return choose_alignment(model, template, sentences)
 
     def _loss(self, model: Translator) -> float:
-        """Nats per target token, without label smoothing."""
+        """Nats per target token, without label smoothing; of some batches if time is short."""
+        half_time = None
+        if self.deadline is not None:
+            half_time = (time.perf_counter() + self.deadline) / 2
         device = model.embedding.weight.device
         task = TranslateTask(label_smoothing=0.0)
         sizes = [[len(source), len(target)] for source, target in self.validation_ids]
@@ -204,16 +213,34 @@ class TranslateData(DataModule):
                 batch = self._collate(sources, targets).to(device)
                 total += float(task.loss(model, batch))
                 count += batch.num_targets
+                if half_time is not None and time.perf_counter() > half_time:
+                    break
         return total / max(1, count)
 
 
 def evaluate_translations(
-    model: Translator, tokenizer: Tokenizer, pairs: Sequence[Pair], beams: int
+    model: Translator,
+    tokenizer: Tokenizer,
+    pairs: Sequence[Pair],
+    beams: int,
+    deadline: float | None = None,
 ) -> EvalResult:
-    """BLEU and chrF, next to those of the untranslated source."""
+    """BLEU and chrF, next to those of the untranslated source.
+
+    With a deadline, by `time.perf_counter`, as many of the pairs as can be translated until then.
+    """
+    translations: list[str] = []
+    for chunk in _chunks([pair.source for pair in pairs], deadline):
+        translations += translate_texts(model, tokenizer, chunk, beams)
+    remarks = []
+    complete = len(translations) == len(pairs)
+    if not complete:
+        remarks.append(
+            f"measured on {len(translations):,} of {len(pairs):,} pairs: there was no time for more"
+        )
+    pairs = pairs[: len(translations)]
     sources = [pair.source for pair in pairs]
     references = [pair.target for pair in pairs]
-    translations = translate_texts(model, tokenizer, sources, beams)
     scores = score_translations(translations, references)
     baseline = score_translations(sources, references)
     predictions = _rank(sources, references, translations)
@@ -224,12 +251,13 @@ def evaluate_translations(
         baseline={"bleu": baseline.bleu, "chrf": baseline.chrf},
         baseline_name="copying the source",
         signatures={"bleu": scores.bleu_signature, "chrf": scores.chrf_signature},
-        remarks=tuple(TruncatingLayout(tokenizer, model.config).remarks(sources)),
+        remarks=(*remarks, *TruncatingLayout(tokenizer, model.config).remarks(sources)),
         samples=(
             Table("Translations", ("source", "translation", "reference"), rows),
             predictions.table(),
         ),
         predictions=predictions,
+        complete=complete,
     )
 
 
@@ -241,6 +269,23 @@ def _rank(
     rows = sorted(zip(sources, references, translations, chrf, strict=True), key=lambda row: row[3])
     columns = ("source", "reference", "translation", "chrf")
     return Predictions("Translations with the lowest chrF", columns, rows, columns)
+
+
+def _chunks(texts: Sequence[str], deadline: float | None) -> Iterator[Sequence[str]]:
+    """All texts at once, which is fastest; with a deadline, growing chunks until it is near."""
+    if deadline is None:
+        yield texts
+        return
+    size = FIRST_CHUNK
+    first = 0
+    while first < len(texts):
+        start = time.perf_counter()
+        yield texts[first : first + size]
+        end = time.perf_counter()
+        first += size
+        size *= 2
+        if end + 2 * (end - start) > deadline:
+            break
 
 
 def translate_texts(
