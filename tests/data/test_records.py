@@ -111,6 +111,12 @@ def test_a_bad_table_is_refused_before_any_row_is_read(tmp_path: Path) -> None:
         open_table(put(tmp_path, "c.csv", "id,text\n"))
 
 
+def test_half_a_character_in_any_column_is_refused(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.jsonl", '{"text": "a"}\n{"text": "b", "note": ["\\ud800"]}\n')
+    with pytest.raises(DataError, match="line 2: 'note' holds a lone surrogate"):
+        open_table(path)
+
+
 def test_objects_with_other_fields_fill_the_columns_they_have(tmp_path: Path) -> None:
     content = '{"text": "a", "n": 1}\n{"text": "b", "tags": ["x", {"y": 2}], "n": 0.5}\n'
     records = open_table(put(tmp_path, "a.jsonl", content))
@@ -224,6 +230,14 @@ def test_an_excel_sheet_keeps_numbers_dates_and_odd_texts(tmp_path: Path) -> Non
     assert first[3].data_type == "s"
     assert first[3].value == "=l_x0007_"
     assert [cell.value for cell in second][:3] == [12, 0.5, None]
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"text,label\na,b\n"])
+def test_a_file_that_is_no_workbook_is_one_clear_line(tmp_path: Path, content: bytes) -> None:
+    pytest.importorskip("openpyxl", reason="needs the extra excel")
+    (tmp_path / "a.xlsx").write_bytes(content)
+    with pytest.raises(DataError, match=r"it is damaged or not an \.xlsx file .*; save its sheet"):
+        open_table(tmp_path / "a.xlsx")
 
 
 def test_a_cell_that_excel_would_cut_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from qkv.data.files import (
     decode_lines,
     is_table,
     join_or,
-    no_such_file,
     strip_newline,
     text_lines,
 )
@@ -86,7 +85,6 @@ __all__ = [
     "json_value",
     "label_remarks",
     "length_batches",
-    "no_such_file",
     "open_table",
     "overlap",
     "padding_fraction",

@@ -211,7 +211,8 @@ def _open_grid(path: Path, request: ColumnRequest) -> Records:
         if header:
             next(rows)
         for row in rows:
-            assert not isinstance(row, BadRow), f"{path} was changed while it was in use"
+            if isinstance(row, BadRow):
+                raise DataError(f"{path} was changed while it was in use; start again")
             yield dict(zip(names, row[1], strict=True))
 
     return Records(columns.columns(), text, read, count, separator, _sheet_remarks(path))
@@ -252,6 +253,7 @@ def _open_json_lines(path: Path, request: ColumnRequest) -> Records:
             (text,) = field_names(path, number, record, request)
         try:
             field_text(record, text)
+            _check_surrogates(record)
         except DataError as error:
             bad_rows.add(path, BadRow(number, str(error)))
             continue
@@ -261,10 +263,21 @@ def _open_json_lines(path: Path, request: ColumnRequest) -> Records:
 
     def read() -> Iterator[Record]:
         for row in read_objects(path):
-            assert not isinstance(row, BadRow), f"{path} was changed while it was in use"
+            if isinstance(row, BadRow):
+                raise DataError(f"{path} was changed while it was in use; start again")
             yield row[1]
 
     return Records(columns.columns(), text or "", read, count)
+
+
+def _check_surrogates(record: Record) -> None:
+    """Raise a DataError if a field cannot be written as UTF-8."""
+    for name, value in record.items():
+        try:
+            name.encode("utf-8")
+            cell_text(value).encode("utf-8")
+        except UnicodeEncodeError:
+            raise DataError(f"{name!a} holds a lone surrogate") from None
 
 
 def _open_parquet(path: Path, request: ColumnRequest) -> Records:

@@ -6,6 +6,7 @@ openpyxl, its first sheet; both packages are optional.
 
 import json
 import math
+import warnings
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -149,8 +150,7 @@ def read_sheet(path: Path) -> Iterator[NumberedCells | BadRow]:
     """The rows of the first sheet of an Excel file, as numbers, texts, dates and None."""
     with closing(open_workbook(path)) as workbook:
         width = 0
-        for number, cells in enumerate(workbook.worksheets[0].iter_rows(values_only=True), start=1):
-            row = list(cells)
+        for number, row in enumerate(_sheet_rows(path, workbook), start=1):
             while row and row[-1] in (None, ""):
                 row.pop()
             if not row:
@@ -167,9 +167,32 @@ def open_workbook(path: Path) -> Any:
     if not path.is_file():
         raise no_such_file(path)
     openpyxl = require_openpyxl(f"reading {path}")
-    try:
+    with _excel_errors(path):
         return openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except Exception as error:  # openpyxl lets errors of zipfile and of XML parsers through
+
+
+def _sheet_rows(path: Path, workbook: Any) -> Iterator[list[Any]]:
+    with _excel_errors(path):
+        rows = workbook.worksheets[0].iter_rows(values_only=True)
+    while True:
+        with _excel_errors(path):
+            row = next(rows, None)
+        if row is None:
+            return
+        yield list(row)
+
+
+@contextmanager
+def _excel_errors(path: Path) -> Iterator[None]:
+    """Errors as one line: openpyxl lets those of zipfile and of XML parsers through.
+
+    It also warns of what it does not read, such as the rules of drop-down lists.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except Exception as error:
         reason = " ".join(str(error).split())
         raise DataError(
             f"cannot read {path}: it is damaged or not an .xlsx file ({reason}); save its sheet "
