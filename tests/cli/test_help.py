@@ -8,6 +8,7 @@ import typer.main
 
 from qkv.cli.app import app
 from qkv.cli.doctor import doctor
+from qkv.training.tasks import Task
 
 ALONE = typer.Typer()
 ALONE.command()(doctor)
@@ -40,3 +41,12 @@ def test_every_example_can_be_understood(name: str) -> None:
 def test_every_option_is_explained(name: str) -> None:
     for param in COMMANDS[name].params:
         assert getattr(param, "help", None) or "--help" in param.opts, param.name
+
+
+def test_what_a_report_says_to_do_next_can_be_understood() -> None:
+    for task in Task.variants().values():
+        assert task.next_steps
+        for line in (*task.next_steps, *task.usage):
+            _, command, *arguments = shlex.split(line.format("'runs/my model'"))
+            with COMMANDS[command].make_context(command, arguments) as context:
+                assert "runs/my model" in map(str, context.params.values()), line

@@ -113,7 +113,7 @@ class EmbedTask(Task):
     next_steps = (
         "qkv embed {0} --file texts.txt -o vectors.npy",
         'qkv similar {0} "one text" "another text"',
-        "qkv cluster {0} --file texts.txt -o clusters.html",
+        "qkv cluster {0} texts.txt -o clusters.html",
         'qkv explain "your text" --model {0} --why',
     )
     columns = ("text", "label", "source", "target", "score")
