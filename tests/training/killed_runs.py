@@ -3,8 +3,8 @@
     python killed_runs.py DIRECTORY
 
 Each run is a child that was forked once everything was imported, so that a kill costs no time. It
-prints one JSON object: how far each killed run was, how many were finished in spite of it, and
-what of theirs is not what the run that nobody killed has left.
+prints one JSON object: how far each killed run was, how many were finished in spite of it, what of
+theirs is not what the run that nobody killed has left, and which left a model that does not load.
 """
 
 import json
@@ -19,8 +19,9 @@ from pathlib import Path
 import torch
 from tests.training.tiny_runs import args_for, data_for, trained
 
-from qkv.bundle.manifest import MANIFEST
+from qkv.bundle import MANIFEST, Bundle
 from qkv.cli.app import main as qkv_main
+from qkv.errors import QkvError
 from qkv.training.run_directory import CHECKPOINTS, METRICS, RECIPE
 
 KILLS = 20
@@ -37,16 +38,18 @@ def main(place: Path) -> None:
     begin = time.monotonic()
     train(book, place / "whole", after=None)
     lasts = time.monotonic() - begin
-    chance, kills, finished, different = random.Random(1), [], 0, []
+    chance, kills, finished, different, unusable = random.Random(1), [], 0, [], []
     while len(kills) < KILLS or finished == 0:
         target = place / f"broken-{finished}"
         after = chance.uniform(0.0, 0.6 * lasts) if len(kills) < KILLS else None
         if train(book, target, after):
             kills.append(reached(target))
+            unusable += damaged(target)
         if (target / MANIFEST).exists():  # also if it was killed after its last deed
             finished += 1
             different += compare(target, place / "whole")
-    print(json.dumps({"kills": kills, "finished": finished, "different": different}))
+    result = {"kills": kills, "finished": finished, "different": different, "unusable": unusable}
+    print(json.dumps(result))
 
 
 def train(book: str, target: Path, after: float | None) -> bool:
@@ -90,6 +93,17 @@ def work(arguments: list[str]) -> None:
 def reached(target: Path) -> str:
     """The newest checkpoint of a run that was killed."""
     return max((path.name for path in (target / CHECKPOINTS).glob("step-*")), default="none")
+
+
+def damaged(target: Path) -> list[str]:
+    """Why the model of a killed run cannot be loaded, if it had saved anything."""
+    if reached(target) == "none":
+        return []
+    try:
+        Bundle.load(target)
+    except QkvError as error:
+        return [str(error)]
+    return []
 
 
 def compare(one: Path, other: Path) -> list[str]:

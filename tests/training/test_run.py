@@ -332,3 +332,4 @@ def test_killed_without_warning_it_goes_on_and_ends_with_the_same_bits(tmp_path:
     assert len(set(told["kills"])) > 2, "no kill hit a run that had got anywhere"
     assert told["finished"] > 0
     assert told["different"] == []
+    assert told["unusable"] == []
