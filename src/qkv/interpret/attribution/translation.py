@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qkv.engine.translate import TranslationTemplate, alignment_layer, cross_attention
+from qkv.interpret.attribution.display import Displayed
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_SEED,
     Faithfulness,
@@ -92,8 +93,8 @@ class SourceWord:
         }
 
 
-@dataclass(frozen=True)
-class TranslationAttribution:
+@dataclass(frozen=True, repr=False)
+class TranslationAttribution(Displayed):
     """The words of source and target in text order, and how far each alignment can be trusted.
 
     layer: whose cross-attention is shown. agreement: the fraction of target words, hallucinated
