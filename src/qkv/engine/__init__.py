@@ -13,7 +13,8 @@ if TYPE_CHECKING:
         pooled_states,
     )
     from qkv.engine.classify import Classification, Classifier, labels_of
-    from qkv.engine.engine import Engine, purpose_of
+    from qkv.engine.engine import Engine
+    from qkv.engine.purpose import purpose_of
     from qkv.engine.similarity import Similarity, similar
 
 __all__ = [
@@ -41,10 +42,8 @@ __getattr__ = lazy_attributes(
             "inference",
             "pooled_states",
         ),
-        "qkv.engine.engine": (
-            "Engine",
-            "purpose_of",
-        ),
+        "qkv.engine.engine": ("Engine",),
+        "qkv.engine.purpose": ("purpose_of",),
         "qkv.engine.classify": (
             "Classification",
             "Classifier",

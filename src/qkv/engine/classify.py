@@ -14,7 +14,7 @@ from qkv.engine.embed.embedder import (
     text_batches,
     tokenize_windows,
 )
-from qkv.engine.engine import purpose_of
+from qkv.engine.purpose import purpose_of
 from qkv.errors import QkvError, UsageError
 from qkv.model import Classify, Encoder, Model
 from qkv.text import Tokenizer

@@ -12,7 +12,8 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 import torch
@@ -21,9 +22,11 @@ from numpy.typing import NDArray
 from qkv.bundle import AlignmentHeads, Bundle
 from qkv.checkpoints import ImportCard
 from qkv.engine.optimized import can_optimize, int8_supported, optimize
+from qkv.engine.purpose import methods_of, purpose_of, summary_lines
 from qkv.errors import UsageError, suggest_arguments
 from qkv.kernels import inference_kernels
-from qkv.model import Classify, Decoder, Encoder, Model, TextVector, Translator
+from qkv.model import Decoder, Encoder, Model, Translator
+from qkv.report import escape
 from qkv.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -43,28 +46,6 @@ if TYPE_CHECKING:
     from qkv.engine.similarity import Similarity
     from qkv.engine.translate import Translation
     from qkv.engine.translate.segments import Long as LongSource
-
-
-class Purpose(NamedTuple):
-    """What a model is for: said where it is asked for something else."""
-
-    description: str
-    command: str  # the command that suits it
-
-
-def purpose_of(model: Model) -> Purpose:
-    """What the model is for, by its family and, for an encoder, by its output."""
-    if isinstance(model, Decoder):
-        return Purpose("a decoder, which generates text", "qkv generate")
-    if not isinstance(model, Encoder):
-        return Purpose("an encoder–decoder, which translates text", "qkv translate")
-    match model.config.output:
-        case Classify():
-            return Purpose("a classifier", "qkv classify")
-        case TextVector():
-            return Purpose("an encoder that embeds text", "qkv embed")
-        case _:
-            return Purpose("a masked-language-model encoder", "qkv embed")
 
 
 Family = TypeVar("Family", Encoder, Decoder, Translator)
@@ -403,6 +384,26 @@ class Engine:
         from qkv.engine.cluster import cluster
 
         return cluster(texts, self.embed(texts, long="average"), k=k, method=method, seed=seed)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The names of the methods that suit this model."""
+        return methods_of(self.model)
+
+    def __repr__(self) -> str:
+        name, *lines = self._summary()
+        return "\n ".join([f"<{name}", *lines]) + ">"
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        name, *lines = map(escape, self._summary())
+        return f"<div><b>{name}</b><br>{'<br>'.join(lines)}</div>"
+
+    def _summary(self) -> list[str]:
+        """What it is, how large, and what one can do with it."""
+        head = f"{PurePath(self.name).name}: {purpose_of(self.model).description}"
+        methods = ", ".join(f".{name}()" for name in self.methods)
+        return [head, *summary_lines(self.model, self.bundle.tokenizer), methods]
 
     def require(self, family: type[Family]) -> Family:
         """The optimized model; raises a UsageError unless it is of that family."""

@@ -178,6 +178,10 @@ class GlassBox(Engine):
             seed=seed,
         )
 
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return (*super().methods, "trace", "why", "what_if", "patch_sweep")
+
     @cached_property
     def graph(self) -> Graph:
         """Every value of a forward pass of this model, by name; built once."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from qkv.engine.batching import batched_outputs
-from qkv.engine.engine import purpose_of
+from qkv.engine.purpose import purpose_of
 from qkv.errors import DataError, QkvError, UsageError, unknown
 from qkv.model import Classify, Encoder, Mean, Model, PooledOutput, TextVector
 from qkv.text import Tokenizer, check_no_surrogates

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-from qkv.engine.engine import purpose_of
 from qkv.engine.generate.sampling import (
     DEFAULT_SAMPLING,
     DEFAULT_TEMPERATURE,
     DEFAULT_TOP_P,
     Sampling,
 )
+from qkv.engine.purpose import purpose_of
 from qkv.errors import UsageError
 from qkv.model import Decoder, Model, NextToken
 from qkv.text import DEFAULT_SPECIAL_TOKENS, Tokenizer

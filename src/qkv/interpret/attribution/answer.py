@@ -15,6 +15,7 @@ from qkv.engine import inference
 from qkv.engine.generate import context_length, token_logits
 from qkv.engine.translate import decoded_spans
 from qkv.errors import DataError
+from qkv.interpret.attribution.display import Displayed
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_DRAWS,
     DEFAULT_SEED,
@@ -58,8 +59,8 @@ class AnswerWord:
         }
 
 
-@dataclass(frozen=True)
-class AnswerAttribution:
+@dataclass(frozen=True, repr=False)
+class AnswerAttribution(Displayed):
     """Which words of the prompt the words of the answer come from.
 
     words: the tested words of the prompt; effects: how far the log-probability of the whole answer

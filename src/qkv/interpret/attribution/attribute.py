@@ -11,6 +11,7 @@ from qkv.bundle import AlignmentHeads
 from qkv.engine import Similarity, purpose_of, similar
 from qkv.engine.embed import embedding_model, pooling_note
 from qkv.errors import UsageError
+from qkv.interpret.attribution.display import Displayed
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_DRAWS,
     DEFAULT_SEED,
@@ -75,8 +76,8 @@ def _expect_only(model: Model, arguments: dict[str, str | int | None], *allowed:
             )
 
 
-@dataclass(frozen=True)
-class SimilarityAttribution(Similarity):
+@dataclass(frozen=True, repr=False)
+class SimilarityAttribution(Displayed, Similarity):
     """A similarity with its deletion test.
 
     faithfulness: None where the pairs do not rank the words of both texts.

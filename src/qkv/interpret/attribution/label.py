@@ -12,6 +12,7 @@ import torch
 
 from qkv.engine import Classifier
 from qkv.errors import UsageError, unknown
+from qkv.interpret.attribution.display import Displayed
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_DRAWS,
     DEFAULT_SEED,
@@ -69,8 +70,8 @@ class LabelWord:
         }
 
 
-@dataclass(frozen=True)
-class LabelAttribution:
+@dataclass(frozen=True, repr=False)
+class LabelAttribution(Displayed):
     """Why a classifier predicts a label: its words in text order, then the special tokens.
 
     probabilities: most probable label first. faithfulness: by method; empty without words.

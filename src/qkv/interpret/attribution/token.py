@@ -22,6 +22,7 @@ from qkv.engine.generate import (
     last_token_logits,
 )
 from qkv.errors import UsageError
+from qkv.interpret.attribution.display import Displayed
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_DRAWS,
     DEFAULT_SEED,
@@ -124,8 +125,8 @@ class TokenWord:
         return {**self.word.json(), "occlusion": self.occlusion, "gradient": self.gradient}
 
 
-@dataclass(frozen=True)
-class TokenAttribution:
+@dataclass(frozen=True, repr=False)
+class TokenAttribution(Displayed):
     """Why `token` follows the prompt rather than `against`.
 
     difference: of their logits, the log-odds. layers: the logit lens. faithfulness: by method.

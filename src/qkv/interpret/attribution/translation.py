@@ -13,6 +13,7 @@ from qkv.engine.translate import (
     cross_attention,
     heads_of_layer,
 )
+from qkv.interpret.attribution.display import Displayed
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_SEED,
     Faithfulness,
@@ -103,8 +104,8 @@ class SourceWord:
         }
 
 
-@dataclass(frozen=True)
-class TranslationAttribution:
+@dataclass(frozen=True, repr=False)
+class TranslationAttribution(Displayed):
     """The words of source and target in text order, and how far each alignment can be trusted.
 
     layer, heads: whose cross-attention is shown. agreement: the fraction of target words,

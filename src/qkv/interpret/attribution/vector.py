@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qkv.engine.embed import embedding_model, pooling_note
+from qkv.interpret.attribution.display import Displayed
 from qkv.interpret.attribution.faithfulness import (
     DEFAULT_DRAWS,
     DEFAULT_SEED,
@@ -34,8 +35,8 @@ class VectorWord:
         return {**self.word.json(), "turned": self.cosine_distance}
 
 
-@dataclass(frozen=True)
-class VectorAttribution:
+@dataclass(frozen=True, repr=False)
+class VectorAttribution(Displayed):
     """The effect of each word on the embedding, in text order.
 
     faithfulness: None for a text without words.

@@ -29,6 +29,7 @@ from qkv.legacy import upgrade
 FORMAT = "qkv-trace-1"
 PARAMETER_PREFIX = "parameter:"  # no value's name begins with it
 UNKNOWN_TOKEN = "…"
+MAX_TEXT_LENGTH = 80  # characters of a text in the short form of a trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,19 @@ class Trace(Mapping[str, Tensor]):
 
     def __repr__(self) -> str:
         text = " · ".join(" ".join(tokens) for tokens in self.tokens.values())
-        return f"<Trace of {text!r}: {len(self):,} values>"
+        if len(text) > MAX_TEXT_LENGTH:
+            text = f"{text[:MAX_TEXT_LENGTH]}…"
+        tokens = " and ".join(f"{len(tokens):,}" for tokens in self.tokens.values())
+        size = sum(tensor.nbytes for tensor in self.values()) / 1e6
+        parts = [f"{tokens} tokens", f"{len(self):,} values, {size:,.1f} MB"]
+        if self.edits:
+            parts.append(f"edited: {'; '.join(self.edits)}")
+        lines = [f"<Trace of {text!r}: {', '.join(parts)}"]
+        names = [name for name in self if name.endswith("weights")] or list(self)
+        if names:
+            shape = tuple(self.tensors[names[-1]].shape)
+            lines.append(f" list(trace) has all names; trace[{names[-1]!r}] is {shape}")
+        return "\n".join(lines) + ">"
 
     def node(self, name: str) -> Node:
         """The operation that computed a value, and its inputs."""
