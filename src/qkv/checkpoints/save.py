@@ -67,9 +67,8 @@ def choose_format(config: ModelConfig, preferred: str | None = None) -> FormatCh
 
     A config that none represents as it is is tried in each of its equivalent forms.
     """
-    first_mismatches: list[Mismatch] = []
+    mismatches: list[Mismatch] = []
     for rewrite in rewrites(config):
-        mismatches = []
         # sorted() is stable: the preferred format first, the others in the order of the registry.
         for fmt in sorted(FORMATS, key=lambda fmt: fmt.model_types[0] != preferred):
             try:
@@ -79,8 +78,7 @@ def choose_format(config: ModelConfig, preferred: str | None = None) -> FormatCh
             if mismatch is None:
                 return FormatChoice(fmt, rewrite)
             mismatches.append(mismatch)
-        first_mismatches = first_mismatches or mismatches
-    nearest = min(first_mismatches, key=lambda mismatch: mismatch.distance)
+    nearest = min(mismatches, key=lambda mismatch: mismatch.distance)
     if math.isinf(nearest.distance):
         example = f"for example {nearest.model_type}: {nearest.reason}"
     else:
