@@ -147,9 +147,13 @@ def write_checkpoint(
 
 
 def write_gguf_file(
-    model: Model, tokenizer: Tokenizer | None, path: Path, weight_type: str = "f32"
+    model: Model,
+    tokenizer: Tokenizer | None,
+    path: Path,
+    weight_type: str = "f32",
+    name: str = "model",
 ) -> ExportResult:
-    """Writes a decoder with its tokenizer as one file for llama.cpp."""
+    """Writes a decoder with its tokenizer as one file for llama.cpp; `name` is for people."""
     if not isinstance(model.config, DecoderOnly):
         raise ConfigError(
             f"a GGUF file holds a decoder, but this model is {_family(model.config)}; export it "
@@ -159,7 +163,7 @@ def write_gguf_file(
         raise ConfigError("a GGUF file holds a tokenizer, but this model has none; export it to=hf")
     fmt, model, notes = _fit_to_format(model, "llama")
     fields = fmt.hf_config(model.config)
-    notes += write_gguf(path, fields, _tensors(fmt, model), tokenizer, weight_type)
+    notes += write_gguf(path, fields, _tensors(fmt, model), tokenizer, weight_type, name)
     return ExportResult(fmt, fields["model_type"], notes)
 
 
