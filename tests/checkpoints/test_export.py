@@ -116,7 +116,7 @@ REASONS = {
     "language": "nearest is gpt2, where decoder.attention is multi_head, not block_diagonal",
     "masked": "nearest is modernbert, where encoder.attention.qk_norm is None, not rms_norm",
     "classify": "nearest is modernbert, where encoder.attention.qk_norm is None, not rms_norm",
-    "translate": "nearest is pegasus, where encoder.attention.bias is True, not False",
+    "translate": "nearest is t5gemma, where encoder.attention.qk_norm is None, not rms_norm",
     "embed": "nearest is modernbert, where encoder.attention.qk_norm is None, not rms_norm",
 }
 

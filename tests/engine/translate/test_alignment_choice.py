@@ -14,9 +14,19 @@ from qkv.engine.translate import Sentence, TranslationTemplate, choose_alignment
 from qkv.engine.translate.alignment import cross_attentions
 from qkv.engine.translate.alignment_choice import MIN_EFFECT, occlusion_effects
 from qkv.errors import BundleError
-from qkv.model import Rope
+from qkv.model import Rope, Translator
 
 TEXTS = ["abc de", "gfe dcb", "ABCD"]
+
+
+def opinionated(seed: int) -> Translator:
+    """A translator that depends on its source, and does not end before it has written."""
+    model = speller(seed=seed, ending=-5.0, position=Rope())
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if not name.startswith("output"):
+                parameter.mul_(2.0)
+    return model
 
 
 def sentences() -> list[Sentence]:
@@ -40,10 +50,7 @@ def test_the_effect_of_a_source_token_is_what_is_lost_without_it() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_other_layer_agrees_better_with_occlusion(seed: int) -> None:
-    model = speller(seed=seed, position=Rope())
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(2.0)  # stronger opinions
+    model = opinionated(seed)
     template = TranslationTemplate.of(letters(), model.config)
     choice = choose_alignment(model, template, sentences())
     hits = torch.zeros(2, 4)  # by layer: each head, and all of them
@@ -65,7 +72,7 @@ def test_no_other_layer_agrees_better_with_occlusion(seed: int) -> None:
 
 
 def test_a_model_without_a_measurement_is_measured_once_and_says_so() -> None:
-    engine = Engine(Bundle(speller(seed=3, position=Rope()), letters()))
+    engine = Engine(Bundle(opinionated(3), letters()))
     engine.translate(TEXTS, alignment=True)
     heads = engine.bundle.alignment
     assert heads is not None
