@@ -55,6 +55,11 @@ CASES = {
         SIZES | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
     ),
     "qwen3": Peer("Qwen3ForCausalLM", "Qwen3Config", SIZES | {"head_dim": 10}),
+    "apertus": Peer(
+        "ApertusForCausalLM",
+        "ApertusConfig",
+        SIZES | {"hidden_act": "relu2", "head_dim": 10, "rope_parameters": LLAMA3},
+    ),
     "qwen3, biases": Peer(
         "Qwen3ForCausalLM", "Qwen3Config", SIZES | {"head_dim": 8, "attention_bias": True}
     ),

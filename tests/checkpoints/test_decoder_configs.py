@@ -58,8 +58,9 @@ def test_an_old_config_means_what_the_peer_makes_of_it(name: str) -> None:
 def test_a_public_config_survives_a_round_trip(name: str) -> None:
     config = decoder_config(OLD[name][0])
     expected = find_format(OLD[name][0], "config.json")
-    fmt = choose_format(config, expected.model_types[0])
+    fmt, rewrite = choose_format(config, expected.model_types[0])
     assert fmt is expected
+    assert rewrite.config == config
     assert config == decoder_config(fmt.hf_config(config))
 
 

@@ -19,7 +19,7 @@ from qkv.model import SIZES, preset
 from qkv.text import Tokenizer
 
 TEXTS = ["The old cat sleeps here.", "a dog — and TWO birds", "it is new, and good"]
-TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}
+TOLERANCE: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-4}
 
 
 @pytest.fixture(scope="module")

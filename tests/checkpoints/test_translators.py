@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.checkpoints import cases_bart, cases_marian, cases_t5
+from tests.checkpoints import cases_bart, cases_marian, cases_t5, cases_t5gemma
 from tests.checkpoints.peers import Peer, attention_mask, load, quietly, texts, transformers
 
 from qkv.checkpoints import read_checkpoint
@@ -25,7 +25,12 @@ from qkv.model import (
     Translator,
 )
 
-CASES: dict[str, Peer] = {**cases_t5.CASES, **cases_bart.CASES, **cases_marian.CASES}
+CASES: dict[str, Peer] = {
+    **cases_t5.CASES,
+    **cases_t5gemma.CASES,
+    **cases_bart.CASES,
+    **cases_marian.CASES,
+}
 SOURCES, TARGETS = [19, 7, 1, 12], [5, 1, 17, 11]
 EVERY = pytest.mark.parametrize("name", CASES)
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -251,8 +256,8 @@ def test_obsolete_tensors_are_listed_and_unknown_ones_are_errors(tmp_path: Path)
         ("t5", {"dense_act_fn": "gelu_10"}, 'unknown dense_act_fn "gelu_10"'),
         (
             "t5",
-            {"feed_forward_proj": "gated-relu", "is_gated_act": None, "dense_act_fn": None},
-            'unknown dense_act_fn "relu"',
+            {"feed_forward_proj": "gated-tanh", "is_gated_act": None, "dense_act_fn": None},
+            'unknown dense_act_fn "tanh"',
         ),
         ("t5", {"relative_attention_max_distance": 2}, "max_distance=2 must be more than 2"),
         (
@@ -296,5 +301,5 @@ def test_a_translator_that_no_format_can_represent_is_an_error() -> None:
     config = EncoderDecoder(
         length=23, embedding=Embedding(vocabulary=97), encoder=stack, decoder=stack
     )
-    with pytest.raises(ConfigError, match="this model; nearest is bart, where"):
+    with pytest.raises(ConfigError, match="this model; nearest is pegasus, where"):
         choose_format(config)

@@ -226,7 +226,7 @@ def export_gguf(bundle: Bundle, path: Path, weight_type: str = "f32") -> ExportR
     staging = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        result = write_gguf_file(bundle.model, bundle.tokenizer, staging, weight_type)
+        result = write_gguf_file(bundle.model, bundle.tokenizer, staging, weight_type, path.stem)
         staging.rename(path)
     except OSError as error:
         raise BundleError(write_error_message(path, error)) from error

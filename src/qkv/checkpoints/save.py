@@ -67,9 +67,8 @@ def choose_format(config: ModelConfig, preferred: str | None = None) -> FormatCh
 
     A config that none represents as it is is tried in each of its equivalent forms.
     """
-    first_mismatches: list[Mismatch] = []
+    mismatches: list[Mismatch] = []
     for rewrite in rewrites(config):
-        mismatches = []
         # sorted() is stable: the preferred format first, the others in the order of the registry.
         for fmt in sorted(FORMATS, key=lambda fmt: fmt.model_types[0] != preferred):
             try:
@@ -79,8 +78,7 @@ def choose_format(config: ModelConfig, preferred: str | None = None) -> FormatCh
             if mismatch is None:
                 return FormatChoice(fmt, rewrite)
             mismatches.append(mismatch)
-        first_mismatches = first_mismatches or mismatches
-    nearest = min(first_mismatches, key=lambda mismatch: mismatch.distance)
+    nearest = min(mismatches, key=lambda mismatch: mismatch.distance)
     if math.isinf(nearest.distance):
         example = f"for example {nearest.model_type}: {nearest.reason}"
     else:
@@ -149,9 +147,13 @@ def write_checkpoint(
 
 
 def write_gguf_file(
-    model: Model, tokenizer: Tokenizer | None, path: Path, weight_type: str = "f32"
+    model: Model,
+    tokenizer: Tokenizer | None,
+    path: Path,
+    weight_type: str = "f32",
+    name: str = "model",
 ) -> ExportResult:
-    """Writes a decoder with its tokenizer as one file for llama.cpp."""
+    """Writes a decoder with its tokenizer as one file for llama.cpp; `name` is for people."""
     if not isinstance(model.config, DecoderOnly):
         raise ConfigError(
             f"a GGUF file holds a decoder, but this model is {_family(model.config)}; export it "
@@ -161,7 +163,7 @@ def write_gguf_file(
         raise ConfigError("a GGUF file holds a tokenizer, but this model has none; export it to=hf")
     fmt, model, notes = _fit_to_format(model, "llama")
     fields = fmt.hf_config(model.config)
-    notes += write_gguf(path, fields, _tensors(fmt, model), tokenizer, weight_type)
+    notes += write_gguf(path, fields, _tensors(fmt, model), tokenizer, weight_type, name)
     return ExportResult(fmt, fields["model_type"], notes)
 
 

@@ -7,14 +7,13 @@ not divided by √head_width, which is folded into the initialization instead.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from qkv.checkpoints.config_fields import activation_name, read_feed_forward
+from qkv.checkpoints.config_fields import activation_name, is_gated, read_feed_forward
 from qkv.checkpoints.config_reader import ConfigReader
 from qkv.checkpoints.families import embedding_aliases, embedding_map, has_tied_output
 from qkv.checkpoints.format import CheckpointFormat, attention_dropout_note, require_encoder_decoder
 from qkv.checkpoints.tensor_names import TensorMap
 from qkv.errors import ConfigError
 from qkv.model import (
-    GEGLU,
     Embedding,
     EncoderDecoder,
     ModelConfig,
@@ -24,7 +23,6 @@ from qkv.model import (
     RelativeBuckets,
     RMSNorm,
     Stack,
-    SwiGLU,
 )
 
 # The number of each part within a block, and the name of its module.
@@ -79,7 +77,7 @@ class T5(CheckpointFormat):
         position = stack.position
         if not isinstance(position, RelativeBuckets):
             raise ConfigError(f"this format needs relative buckets, not {position.kind} positions")
-        gated = _is_gated(stack)
+        gated = is_gated(stack.feed_forward)
         activation = activation_name(stack.feed_forward, gated)
         projection = activation
         if gated:
@@ -108,7 +106,7 @@ class T5(CheckpointFormat):
         }
 
     def tensor_map(self, config: ModelConfig) -> TensorMap:
-        if _is_gated(require_encoder_decoder(config).encoder):
+        if is_gated(require_encoder_decoder(config).encoder.feed_forward):
             return embedding_map(config) | _block_map(GATED_FEED_FORWARD)
         return embedding_map(config) | _block_map(FEED_FORWARD)
 
@@ -161,10 +159,6 @@ def _read_feed_forward(reader: ConfigReader) -> Any:
         bias=False,
         gated=gated,
     )
-
-
-def _is_gated(stack: Stack) -> bool:
-    return isinstance(stack.feed_forward, GEGLU | SwiGLU)
 
 
 def _scales_output(reader: ConfigReader) -> bool:

@@ -66,7 +66,6 @@ class T5Gemma(CheckpointFormat):
     def read_config(self, reader: ConfigReader, tensors: Collection[str]) -> ModelConfig:
         sides = {side: reader.section(side) for side in SIDES}
         dropout = reader.fraction("dropout_rate", 0.0)
-        stacks = {side: _read_stack(sides[side], dropout) for side in SIDES}
         decoder = sides["decoder"]
         cap = None
         if decoder.has("final_logit_softcapping"):
@@ -75,8 +74,8 @@ class T5Gemma(CheckpointFormat):
             length=decoder.size("max_position_embeddings", 8192),
             embedding=Embedding(vocabulary=decoder.size("vocab_size"), scaled=True),
             source=Embedding(vocabulary=sides["encoder"].size("vocab_size"), scaled=True),
-            encoder=stacks["encoder"],
-            decoder=stacks["decoder"],
+            encoder=_read_stack(sides["encoder"], dropout),
+            decoder=_read_stack(decoder, dropout),
             output=NextToken(tied=reader.flag("tie_word_embeddings", True), cap=cap),
         )
 

@@ -194,16 +194,13 @@ class Engine:
         or, by default, of the heads measured to align best: see `alignment_heads`.
         batch_tokens: source tokens times beams that are decoded together.
         """
-        from qkv.engine.translate import heads_of_layer, translate
+        from qkv.engine.translate import translate
 
-        model = self.require(Translator)
         heads = None
-        if alignment and layer is not None:
-            heads = heads_of_layer(model, layer)
-        elif alignment:
+        if alignment and layer is None:
             heads = self.alignment_heads(texts)
         return translate(
-            model,
+            self.require(Translator),
             self.tokenizer,
             texts,
             beams=beams,
@@ -212,6 +209,7 @@ class Engine:
             max_length=max_length,
             long=long,
             alignment=alignment,
+            layer=layer,
             heads=heads,
             batch_tokens=batch_tokens,
         )

@@ -60,10 +60,12 @@ def write_gguf(
     tensors: Mapping[str, Tensor],
     tokenizer: Tokenizer,
     weight_type: str = "f32",
+    name: str = "model",
 ) -> list[str]:
     """Writes the file; returns notes for the user.
 
     fields: of config.json. tensors: under their Hugging Face names. weight_type: of matrices.
+    name: of the model, for people.
     """
     if weight_type not in FILE_TYPES:
         raise UsageError(unknown("weight type", weight_type, FILE_TYPES))
@@ -71,14 +73,14 @@ def write_gguf(
     vocabulary, notes = tokenizer_metadata(tokenizer, fields["vocab_size"])
     metadata = {
         "general.architecture": architecture,
-        "general.name": path.stem,
+        "general.name": name,
         "general.file_type": FILE_TYPES[weight_type],
         **_model_metadata(fields, architecture),
         **vocabulary,
     }
     arrays = {}
-    for name, tensor in tensors.items():
-        arrays[_gguf_name(name, architecture)] = _array(name, tensor, fields, weight_type)
+    for public, tensor in tensors.items():
+        arrays[_gguf_name(public, architecture)] = _array(public, tensor, fields, weight_type)
     with path.open("wb") as file:
         _write(file, metadata, arrays)
     return notes

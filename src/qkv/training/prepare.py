@@ -36,6 +36,7 @@ from qkv.training.recipe import (
     TokenizerConfig,
     check_names,
     evaluation_interval,
+    follow_sizes,
     make_recipe,
     overlay,
     spread_to_stacks,
@@ -144,6 +145,8 @@ def _apply_settings(defaults: Settings, settings: Settings, model: ModelConfig) 
     settings["model"] = spread_to_stacks(defaults["model"], settings.get("model", {}))
     if _is_complete(settings["model"]):
         del defaults["model"]  # a complete one, of a recipe: what it does not name, it lacks
+    else:
+        settings["model"] = follow_sizes(defaults["model"], settings["model"])
     fields = overlay(defaults, settings)
     # A recipe used again has the vocabulary of its old tokenizer; the new one decides.
     fields["model"]["embedding"]["vocabulary"] = model.embedding.vocabulary

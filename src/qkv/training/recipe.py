@@ -161,8 +161,13 @@ def overlay(base: Mapping[str, Any], settings: Mapping[str, Any]) -> Settings:
 def spread_to_stacks(model: Mapping[str, Any], settings: Mapping[str, Any]) -> Settings:
     """Settings of the model that belong to its stacks, such as width and layers, set in each.
 
-    The last one counts: `model.width=256` after a complete recipe is for all of its stacks.
+    They are named by themselves, `model.width`, or in full, `model.stack.width`. The last one
+    counts: `model.width=256` after a complete recipe is for all of its stacks.
     """
+    settings = dict(settings)
+    of_stacks = settings.pop("stack", {})
+    if isinstance(of_stacks, Mapping):
+        settings |= of_stacks
     result: Settings = {}
     for name, value in settings.items():
         if name in Stack.model_fields and name not in model:
@@ -174,6 +179,71 @@ def spread_to_stacks(model: Mapping[str, Any], settings: Mapping[str, Any]) -> S
         else:
             result[name] = value
     return result
+
+
+def follow_sizes(model: Mapping[str, Any], settings: Mapping[str, Any]) -> Settings:
+    """The settings, and next to a new width or norm what has to follow it.
+
+    The feed-forward has the same ratio to the width, and heads divide it. A head that is as wide as
+    the model, T5's scale of the logits and norms that are equal to that of the layers stay so. What
+    the settings name themselves is left alone.
+    """
+    result = dict(settings)
+    for side in STACKS:
+        stack = model.get(side)
+        changes = settings.get(side)
+        if stack is None or changes is None:
+            continue
+        derived: Settings = {}
+        if "width" in changes:
+            derived = _sizes_for_width(stack, changes)
+        norm = overlay(stack["norm"], changes.get("norm", {}))
+        if stack["input_norm"] == stack["norm"]:
+            derived["input_norm"] = norm
+        result[side] = overlay(derived, changes)
+        old_width = stack["width"]
+        output = _output_for(model["output"], old_width, changes.get("width", old_width))
+        if model["output"].get("norm") == stack["norm"]:
+            output["norm"] = norm
+        result["output"] = overlay(output, settings.get("output", {}))
+    return result
+
+
+def _sizes_for_width(stack: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
+    width = changes["width"]
+    sizes: Settings = {}
+    if not isinstance(width, int):
+        return sizes  # an error, which is reported later
+    feed_forward = stack["feed_forward"]
+    if "kind" not in changes.get("feed_forward", {}):
+        inner = round(feed_forward["width"] * width / stack["width"])
+        sizes["feed_forward"] = {"width": max(1, inner)}
+    attention = stack["attention"]
+    heads = attention["heads"]
+    given = changes.get("attention", {})
+    if given or attention.get("head_width") is not None:
+        return sizes
+    # Pairs of features are rotated, so the width of a head is even.
+    while heads > 1 and width % (2 * heads):
+        heads -= 1
+    if heads != attention["heads"]:
+        sizes["attention"] = {"heads": heads}
+        if attention.get("kv_heads") is not None:
+            kv_heads = min(attention["kv_heads"], heads)
+            while heads % kv_heads:
+                kv_heads -= 1
+            sizes["attention"]["kv_heads"] = kv_heads
+    return sizes
+
+
+def _output_for(output: Mapping[str, Any], old_width: int, width: Any) -> Settings:
+    """The settings of an output that follow from the width."""
+    derived: Settings = {}
+    if output.get("hidden") == old_width:
+        derived["hidden"] = width
+    if output.get("multiplier") == old_width**-0.5 and isinstance(width, int):
+        derived["multiplier"] = width**-0.5
+    return derived
 
 
 def check_names(settings: Mapping[str, Any]) -> None:

@@ -149,3 +149,15 @@ def test_a_trace_without_weights_cannot_be_drawn(tmp_path: Path) -> None:
         draw_heads(decoder_trace(keep=["output"]), tmp_path / "x.png")
     with pytest.raises(UsageError, match=r"no weights of layers \[7\] were kept, only of \[0, 1\]"):
         draw_heads(decoder_trace(keep=WEIGHTS), tmp_path / "x.png", layers=[7])
+
+
+def test_rows_of_cross_attention_are_named_by_the_token_written_there(tmp_path: Path) -> None:
+    trace = translator_trace()
+    read = trace.tokens["target"]
+    (first, *_) = [each for each in all_attention_weights(trace) if each.kind == "cross attention"]
+    assert first.query_tokens[:-1] == read[1:]
+    written_last = int(trace["output"][0, -1].argmax())
+    assert first.query_tokens[-1] == trace.output_name(written_last)
+    assert trace.query_tokens("decoder.0.attention.weights") == read
+    draw_head(trace, 0, 1, tmp_path / "cross.svg")
+    assert "word written" in (tmp_path / "cross.svg").read_text("utf-8")

@@ -140,7 +140,7 @@ def cross_attentions(
             device = model.embedding.weight.device
             source_ids = torch.tensor([template.wrap_source(source)], device=device)
             # The last token of the target chooses nothing.
-            decoder_input = [*template.target_prefix, *target][: rows.stop]
+            decoder_input = [*template.target_prefix, *target][: max(1, rows.stop)]
             target_ids = torch.tensor([decoder_input], device=device)
             model.states(target_ids, model.encode(source_ids))
     finally:

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from qkv.bundle import AlignmentHeads
 from qkv.engine.beam.search import beam_search
-from qkv.engine.translate.alignment import Aligner, Link
+from qkv.engine.translate.alignment import Aligner, Link, heads_of_layer
 from qkv.engine.translate.alignment_choice import choose_alignment_on_texts
 from qkv.engine.translate.segments import (
     CombinedHypothesis,
@@ -60,6 +60,7 @@ def translate(
     max_length: int | None = None,
     long: Long = "error",
     alignment: bool = False,
+    layer: int | None = None,
     heads: AlignmentHeads | None = None,
     batch_tokens: int = 8192,
     template: TranslationTemplate | None = None,
@@ -68,8 +69,8 @@ def translate(
 
     Lines of a text are translated one by one. long: what to do with a line of more tokens than the
     model reads: raise an error, or translate it sentence by sentence. max_length: tokens of a
-    target, EOS included; by default it depends on the length of the source. heads: whose cross
-    attention the alignment is read from; by default those that align these texts best.
+    target, EOS included; by default it depends on the length of the source. layer, heads: whose
+    cross attention the alignment is read from; by default those that align these texts best.
     batch_tokens: source tokens times beams that are searched together. template: for a model
     trained with other special tokens than its tokenizer's.
     """
@@ -79,6 +80,8 @@ def translate(
         template = TranslationTemplate.of(tokenizer, model.config)
     aligner = None
     if alignment:
+        if layer is not None:
+            heads = heads_of_layer(model, layer)
         if heads is None:
             heads = choose_alignment_on_texts(model, tokenizer, texts, template)
         aligner = Aligner(model, tokenizer, template, heads)

@@ -151,7 +151,7 @@ class TranslateTask(Task):
 
     @classmethod
     def default_optimizer(cls) -> MuonAdamW:
-        return MuonAdamW(matrix_lr=0.03, lr=6e-3, beta2=0.98)
+        return MuonAdamW(matrix_lr=0.02, lr=6e-3, beta2=0.98)
 
     @classmethod
     def default_schedule(cls) -> Schedule:
