@@ -4,14 +4,19 @@ For a head of a model the text goes on with the model's prediction, the effect o
 checks of the trace.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from qkv.interpret.glass_box import Prediction, prediction_of
 from qkv.interpret.render.sections import StepSection, TextTable, WalkView, sections
 from qkv.interpret.step import Sentence, UserWord
-from qkv.interpret.trace import Trace, TraceCheck, TraceDifference
+
+if TYPE_CHECKING:  # these need torch, and a worksheet does without
+    from qkv.interpret.glass_box import Prediction
+    from qkv.interpret.trace import Trace, TraceCheck, TraceDifference
 
 INDENT = "   "
 MAX_VECTOR_NUMBERS = 6  # of a vector that a model answers with
@@ -37,8 +42,9 @@ def _section_lines(section: StepSection, width: int) -> list[str]:
     heading = f"{section.number}. {step.title}   {step.equation}   [{step.name}]"
     lines = [*_wrap(heading, width), ""]
     lines += _indent(table_lines(section.table, inner))
-    lines += ["", *_indent(_wrap(plain_text(step.sentence), inner))]
-    for note in section.footnotes:
+    notes = [plain_text(section.sentence), *section.footnotes]
+    lines.append("")
+    for note in filter(None, notes):
         lines += _indent(_wrap(note, inner))
     return lines
 
@@ -108,6 +114,8 @@ def render_model_text(
     view: WalkView, trace: Trace, difference: TraceDifference | None, width: int
 ) -> str:
     """The walk, the prediction, the effect of edits and the checks."""
+    from qkv.interpret.glass_box import prediction_of
+
     lines = [render_text(view, width), "", *_prediction_lines(prediction_of(trace), width)]
     if difference is not None:
         lines += ["", *_difference_lines(difference, width)]
