@@ -251,7 +251,8 @@ def _check_worksheet_options(options: Mapping[str, Any]) -> None:
     if options["text"] is not None:
         raise UsageError("a text is explained with a model; name one, as in --model runs/book")
     for name in MODEL_OPTIONS:
-        if options[name] not in (None, False):
+        # Layer 0 is a value, though 0 equals False.
+        if options[name] is not None and options[name] is not False:
             raise UsageError(f"{_flag(name)} is for a model; name one, as in --model runs/book")
     sources = ("example", "worksheet", "worksheet_template", "notes")
     mutually_exclusive({_flag(name): options[name] for name in sources})

@@ -289,12 +289,19 @@ class Mistake:
 
 
 def check_answers(walk: Walk, answers: Mapping[str, AnswerMatrix]) -> list[Mistake]:
-    """Every wrong cell, in the order of the steps. Unreadable cells (NaN) are skipped."""
+    """Every wrong cell, in the order of the steps. Blank and unreadable cells (NaN) are skipped.
+
+    A number is right if it is the exact value rounded to the decimals it is written with, or what
+    a calculator gives for the earlier steps rounded to as many.
+    """
     names = [step.name for step in walk]
     for name, answer in answers.items():
         # Which steps there are depends on mask, heads and scale, so the parser cannot check this.
         if name not in names:
-            raise WorksheetError(unknown("step in answers", name, names))
+            message = unknown("step in answers", name, names)
+            if "known: " not in message:
+                message += f" The tables of this worksheet: {', '.join(names)}"
+            raise WorksheetError(message)
         if answer.value.shape != walk[name].value.shape:
             raise WorksheetError(
                 f"answers.{name} is {format_shape(answer.value)} "
@@ -303,19 +310,36 @@ def check_answers(walk: Walk, answers: Mapping[str, AnswerMatrix]) -> list[Mista
     mistakes = []
     for step in walk:
         if step.name in answers:
-            mistakes += _mistakes(step, answers[step.name])
+            mistakes += _mistakes(walk, step, answers[step.name])
     return mistakes
 
 
-def _mistakes(step: WalkStep, answer: AnswerMatrix) -> list[Mistake]:
-    decimals = max(answer.decimals, MIN_ANSWER_DECIMALS)
-    # Half a unit of the last digit, and a little more so that an exact half is accepted.
-    tolerance = 0.5 * 10.0**-decimals * (1 + 1e-9)
-    with np.errstate(invalid="ignore"):
-        wrong = ~(np.abs(answer.value - step.value) <= tolerance)
-    wrong &= answer.value != step.value  # −∞ − −∞ is NaN, but −∞ is the right answer
-    wrong &= ~np.isnan(answer.value)
+def _mistakes(walk: Walk, step: WalkStep, answer: AnswerMatrix) -> list[Mistake]:
+    written = np.broadcast_to(answer.decimals, answer.value.shape)
+    decimals = np.maximum(written, MIN_ANSWER_DECIMALS)
+    right = np.isnan(answer.value)
+    for count in np.unique(decimals):
+        # Half a unit of the last digit, and a little more so that an exact half is accepted.
+        tolerance = 0.5 * 10.0**-count * (1 + 1e-9)
+        for value in (step.value, _value_from_rounded(walk, step, int(count))):
+            with np.errstate(invalid="ignore"):
+                near = np.abs(answer.value - value) <= tolerance
+            near |= answer.value == value  # −∞ − −∞ is NaN, but −∞ is the right answer
+            right |= near & (decimals == count)
     return [
-        Mistake(step, int(i), int(j), float(answer.value[i, j]), decimals)
-        for i, j in np.argwhere(wrong)
+        Mistake(step, int(i), int(j), float(answer.value[i, j]), int(decimals[i, j]))
+        for i, j in np.argwhere(~right)
     ]
+
+
+def _value_from_rounded(walk: Walk, step: WalkStep, decimals: int) -> Matrix:
+    """The step as a calculator gets it from earlier steps with so many decimals."""
+    if step.is_input:
+        return step.value
+    inputs = []
+    for name in step.inputs:
+        value = walk[name].value
+        if not walk[name].is_input:
+            value = round_matrix(value, decimals)
+        inputs.append(value)
+    return step.operation.compute(*inputs)

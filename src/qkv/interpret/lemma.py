@@ -19,6 +19,7 @@ from torch import Tensor
 
 from qkv.attention import softmax
 from qkv.errors import UsageError
+from qkv.files import check_output_path
 from qkv.interpret.matrix import format_number
 from qkv.interpret.step import Walk, WalkStep
 from qkv.interpret.trace.operations import InputValue
@@ -353,13 +354,7 @@ def _bar(weight: float) -> str:
 
 def check_image_path(path: Path) -> None:
     """A UsageError unless the path ends in an image format and its folder exists."""
-    if path.suffix.lower() not in IMAGE_FORMATS:
-        endings = ", ".join(IMAGE_FORMATS)
-        raise UsageError(f'cannot draw "{path.name}"; end it with one of {endings}')
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise UsageError(f"{path.parent} is not a folder; make it first")
+    check_output_path(path, IMAGE_FORMATS)
 
 
 def plot_lemma(lemma: Lemma, path: Path) -> None:

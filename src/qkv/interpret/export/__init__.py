@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from qkv.interpret.export.tables import caption, comment_lines, provenance
     from qkv.interpret.export.tensor_files import TENSOR_EXTENSIONS, write_tensor
     from qkv.interpret.export.walk_files import (
+        HANDOUT_EXTENSIONS,
         WALK_EXTENSIONS,
         check_walk_path,
         write_lemma,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "HANDOUT_EXTENSIONS",
     "TENSOR_EXTENSIONS",
     "WALK_EXTENSIONS",
     "AttentionWeights",
@@ -51,6 +53,7 @@ __getattr__ = lazy_attributes(
         "qkv.interpret.export.tables": ("caption", "comment_lines", "provenance"),
         "qkv.interpret.export.tensor_files": ("TENSOR_EXTENSIONS", "write_tensor"),
         "qkv.interpret.export.walk_files": (
+            "HANDOUT_EXTENSIONS",
             "WALK_EXTENSIONS",
             "check_walk_path",
             "write_lemma",

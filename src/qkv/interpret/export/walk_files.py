@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qkv.errors import UsageError
-from qkv.files import atomic_write, write_error_message
+from qkv.files import atomic_write, check_output_path, write_error_message
 from qkv.interpret.render import (
     WalkView,
     render_json,
@@ -20,24 +20,20 @@ if TYPE_CHECKING:
     from qkv.interpret.lemma import Lemma
 
 PICTURE_EXTENSIONS = (".png", ".svg", ".pdf")
-WALK_EXTENSIONS = (".html", *PICTURE_EXTENSIONS, ".tex", ".md", ".json")
+HANDOUT_EXTENSIONS = (".html", *PICTURE_EXTENSIONS, ".tex", ".md")  # to be read by people
+WALK_EXTENSIONS = (*HANDOUT_EXTENSIONS, ".json")
 
 
-def check_walk_path(path: Path, standalone: bool = False) -> None:
+def check_walk_path(
+    path: Path, standalone: bool = False, extensions: tuple[str, ...] = WALK_EXTENSIONS
+) -> None:
     """Raise a UsageError unless a walk can be written to the path.
 
     standalone: a whole LaTeX document is asked for, which only .tex can be.
     """
-    suffix = path.suffix.lower()
-    if suffix not in WALK_EXTENSIONS:
-        extensions = ", ".join(WALK_EXTENSIONS)
-        raise UsageError(f'cannot write "{path.name}"; end it with one of {extensions}')
-    if standalone and suffix != ".tex":
+    check_output_path(path, extensions)
+    if standalone and path.suffix.lower() != ".tex":
         raise UsageError(f"standalone=True is for LaTeX; end {path.name} with .tex")
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise UsageError(f"{path.parent} is not a folder; make it first")
 
 
 def write_walk(

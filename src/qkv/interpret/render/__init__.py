@@ -9,6 +9,7 @@ from qkv.interpret.render.formats import (
     render_model_json,
     standalone_latex,
 )
+from qkv.interpret.render.marked_answers import render_marks
 from qkv.interpret.render.sections import (
     BLANK,
     Crop,
@@ -33,6 +34,7 @@ __all__ = [
     "render_json",
     "render_latex",
     "render_markdown",
+    "render_marks",
     "render_model_json",
     "render_model_text",
     "render_text",

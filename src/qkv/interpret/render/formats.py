@@ -273,13 +273,20 @@ def _markdown_sentence(sentence: Sentence) -> str:
 
 def answers_summary(view: WalkView, sheet: Worksheet) -> str:
     """How many answers are right, and a line for each mistake in a step that is not shown."""
-    # NaN stands for a cell that cannot be read; it is not equal to itself.
-    total = sum(int((answer.value == answer.value).sum()) for answer in sheet.answers.values())
-    right = total - len(view.mistakes)
-    lines = [f"{right} of {total} written cells are right ({', '.join(sheet.answers)})."]
+    # NaN is not equal to itself.
+    blank = sum(int((answer.value != answer.value).sum()) for answer in sheet.answers.values())
+    counts = _count_right(view, sheet)
+    if blank:
+        counts += f", {blank} {'is' if blank == 1 else 'are'} blank"
+    lines = [f"{counts} ({', '.join(sheet.answers)})."]
     steps = view.walk.select(view.steps)
     lines += [_mistake_line(view, each) for each in view.mistakes if each.step not in steps]
     return "\n".join(lines)
+
+
+def _count_right(view: WalkView, sheet: Worksheet) -> str:
+    total = sum(int((answer.value == answer.value).sum()) for answer in sheet.answers.values())
+    return f"{total - len(view.mistakes)} of {total} written cells are right"
 
 
 def notes_summary(view: WalkView, sheet: Worksheet) -> str:
@@ -287,7 +294,7 @@ def notes_summary(view: WalkView, sheet: Worksheet) -> str:
     percent = 100 * float(view.walk["weights"].value[0, 0])
     verdict = "holds" if round(percent) == NOTES_PERCENT else "does not hold"
     claim = f'"write is {NOTES_PERCENT} % similar to itself" {verdict}'
-    lines = [answers_summary(view, sheet)]
+    lines = [f"{_count_right(view, sheet)} ({', '.join(sheet.answers)})."]
     lines += [_mistake_line(view, mistake) for mistake in view.mistakes]
     lines.append(f"{claim}: weights(write, write) = {percent:.2f} %.")
     return "\n".join(lines)

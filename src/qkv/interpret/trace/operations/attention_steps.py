@@ -331,7 +331,7 @@ class ConcatHeads(ConstantFormula):
             width = head.value.shape[1]
             if column < width:
                 # The worksheet's steps are called head1.output, head2.output, …
-                text = f"column {column + 1} of head{number}.output, {head.number(row, column)}"
+                text = f"column {column + 1} of head{number}.output"
                 return Arithmetic(text, head.value[row, column])
             column -= width
         raise IndexError(column)
