@@ -47,6 +47,7 @@ def test_torch_is_not_imported_before_it_is_needed(code: str) -> None:
         ["explain", "--example", "heads", "--json"],
         ["explain", "-o", "poem.html"],
         ["explain", "-o", "poem.png"],
+        ["worksheet", "--quiz"],
     ],
     ids=" ".join,
 )

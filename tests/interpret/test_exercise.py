@@ -33,7 +33,8 @@ def test_a_quiz_is_spread_over_the_steps_and_asks_for_nothing_hidden(seed: int) 
     assert {name for name, _, _ in blanks} == {
         "q", "k", "v", "scores", "scaled", "masked", "weights", "output",
     }  # fmt: skip
-    assert all(np.isfinite(MASKED[name].value[i, j]) for name, i, j in blanks)
+    for name, i, j in choose_blanks(MASKED, 18, seed, ["masked", "weights", "output"]):
+        assert name == "output" or i >= j
 
 
 def test_blanks_can_be_kept_to_some_steps() -> None:

@@ -31,7 +31,7 @@ option = typer.Option
 Source = Annotated[
     str | None,
     typer.Argument(
-        metavar="[EXAMPLE|FILE]",
+        metavar="EXAMPLE|FILE",
         help=f"{join_or(EXAMPLES)}, or a worksheet of your own; default poem.",
         autocompletion=complete_from(EXAMPLES),
         show_default=False,
@@ -46,7 +46,7 @@ Words = Annotated[
 ]
 Width = Annotated[
     int | None,
-    option(min=1, max=8, help=f"With --words: numbers a word, {DEFAULT_WIDTH} by default."),
+    option(min=1, max=8, help=f"With --words: numbers per word, {DEFAULT_WIDTH} by default."),
 ]
 Seed = Annotated[int, option(min=0, help="Chooses the blank cells and the numbers of --words.")]
 Steps = Annotated[str | None, option(help="Blank cells in these steps only, as in q,scores.")]
@@ -54,7 +54,9 @@ Check = Annotated[Path | None, option(help="Mark the answers in this file.")]
 Output = Annotated[
     Path | None,
     option(
-        "--output", "-o", help="A file to fill in .toml; to print .pdf .html .tex .md .png .svg."
+        "--output",
+        "-o",
+        help="A file to fill in .toml, a page .html, or a handout .pdf .png .svg .tex .md.",
     ),
 ]
 

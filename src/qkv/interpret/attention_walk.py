@@ -294,7 +294,7 @@ def check_answers(walk: Walk, answers: Mapping[str, AnswerMatrix]) -> list[Mista
     A number is right if it is the exact value rounded to the decimals it is written with, or what
     a calculator gives for the earlier steps rounded to as many.
     """
-    names = [step.name for step in walk]
+    names = walk.names
     for name, answer in answers.items():
         # Which steps there are depends on mask, heads and scale, so the parser cannot check this.
         if name not in names:

@@ -44,7 +44,7 @@ def choose_blanks(walk: Walk, count: int, seed: int, names: Sequence[str] = ()) 
     generator = random.Random(seed)
     columns = []
     for step in exercise_steps(walk, names):
-        cells = [cell for cell in _cells(step) if np.isfinite(step.value[cell[1:]])]
+        cells = [cell for cell in _cells(step) if not _is_hidden(walk, step, *cell[1:])]
         columns.append(generator.sample(cells, len(cells)))
     total = sum(map(len, columns))
     if not 1 <= count <= total:
@@ -55,6 +55,13 @@ def choose_blanks(walk: Walk, count: int, seed: int, names: Sequence[str] = ()) 
     for turn in range(max(map(len, columns))):
         deals += [column[turn] for column in columns if turn < len(column)]
     return frozenset(deals[:count])
+
+
+def _is_hidden(walk: Walk, step: WalkStep, row: int, column: int) -> bool:
+    """Whether the mask alone decides the cell: its score is −∞ and its weight 0."""
+    if not step.name.endswith(("masked", "weights")) or "mask" not in walk.names:
+        return False
+    return bool(np.isneginf(walk["mask"].value[row, column]))
 
 
 def _cells(step: WalkStep) -> list[tuple[str, int, int]]:
