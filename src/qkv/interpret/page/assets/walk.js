@@ -28,7 +28,7 @@ function stepMatrix({ name, corner, rows, columns, cells, values, blanks, wrong,
     masked: (i, j) => numbers[i][j] === -Infinity && !isBlank(i, j),
     wrong: (i, j) => wrong.some(([row, column]) => row === i && column === j),
     shade: (value) => (Number.isFinite(value) && largest ? Math.sign(value) * Math.sqrt(Math.min(1, Math.abs(value) / largest)) : 0),
-    widest: Math.max(...cells.flat().map((text) => text.length), ...columns.map((label) => Math.min(12, label.length))),
+    widest: Math.max(...cells.flat().map((text) => text.length), ...columns.map((label) => Math.min(14, label.length))),
   };
 }
 
