@@ -149,7 +149,7 @@ def test_the_worksheet_template_is_a_worksheet(qkv, tmp_path: Path) -> None:
     path.write_text(qkv("explain", "--worksheet-template").out, encoding="utf-8")
     result = qkv("explain", "--worksheet", str(path))
     assert result.code == 0
-    assert "6 of 6 written cells are right (q)." in result.out
+    assert "6 of 6 written cells are right, 6 are blank (q, k)." in result.out
 
 
 def test_lemma_json_has_the_fields_of_the_contract(qkv) -> None:

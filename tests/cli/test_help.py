@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 from qkv.cli.app import app
 from qkv.cli.doctor import doctor
@@ -50,3 +51,28 @@ def test_what_a_report_says_to_do_next_can_be_understood() -> None:
             _, command, *arguments = shlex.split(line.format("'runs/my model'"))
             with COMMANDS[command].make_context(command, arguments) as context:
                 assert "runs/my model" in map(str, context.params.values()), line
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_the_list_of_commands_has_whole_sentences_at_any_width(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    page = CliRunner().invoke(app, ["--help"]).output
+    assert "..." not in page.replace("[ARGS]...", "")
+    words = page.split()
+    for command in COMMANDS.values():
+        sentence = (command.help or "").split("\n\n")[0].split()
+        assert " ".join(sentence) in " ".join(words)
+    assert max(map(len, page.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_options_of_a_command_fit_the_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    page = CliRunner().invoke(app, ["lemma", "--help"]).output
+    _, _, options = page.partition("Options:")
+    assert options
+    assert max(map(len, options.splitlines())) <= width

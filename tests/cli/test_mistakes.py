@@ -305,7 +305,7 @@ INVALID_ARGUMENTS = {
     ("import", "hollow", "-o", "new"): "has no config.json with a model_type",
     ("train", "language", "-o", "hollow", "--resume"): "start one without --resume",
     ("train", "language", "good.txt", "-o", "runs/writer"): "is not empty",
-    ("lemma", "-o", "a.gif"): "end it with one of .png, .svg, .pdf",
+    ("lemma", "-o", "a.gif"): "end it with one of .html, .png, .svg, .pdf, .tex, .md, .json",
     ("lemma", "-o", "no/a.png"): "make it first",
     ("tour", "--device", "gpu"): "use auto, cpu, cuda or mps",
     ("explain", "--worksheet", "hollow"): "cannot read hollow",

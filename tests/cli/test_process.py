@@ -39,6 +39,31 @@ def test_torch_is_not_imported_before_it_is_needed(code: str) -> None:
     assert process.stdout.strip() == "set()"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain"],
+        ["explain", "--mask", "causal", "--cell", "poem,write"],
+        ["explain", "--example", "heads", "--json"],
+        ["explain", "-o", "poem.html"],
+        ["explain", "-o", "poem.png"],
+        ["worksheet", "--quiz"],
+    ],
+    ids=" ".join,
+)
+def test_the_worked_example_needs_no_torch(arguments: list[str], tmp_path: Path) -> None:
+    script = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print('torch' in sys.modules, file=sys.stderr))\n"
+        "from qkv.cli import main\nmain()\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", script, *arguments], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert process.returncode == 0
+    assert process.stderr.splitlines()[-1] == "False"
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"'{QKV}' explain | head -n 1"
     process = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 from qkv.interpret.attention_walk import check_answers, walk
 from qkv.interpret.examples import EXAMPLES, POEM, notes_worksheet
 from qkv.interpret.render.formats import render_json, render_latex, render_markdown
-from qkv.interpret.render.sections import WalkView
+from qkv.interpret.render.sections import WalkView, cell_lines
 from qkv.interpret.render.terminal_text import render_text
 
 MASKED = replace(POEM, causal=True)
@@ -93,3 +93,10 @@ def test_wide_characters_stay_in_their_columns() -> None:
     )
     table = page.split("\n\n")[2].split("\n")
     assert len({cell_len(line.rstrip("~")) for line in table[1:] if not line.endswith("~")}) == 1
+
+
+def test_a_cell_of_joined_heads_is_copied_from_the_head_it_names() -> None:
+    view = WalkView(walk(EXAMPLES["heads"]), steps=("output",))
+    assert cell_lines(view, "write", "o4") == [
+        "output(write, o4) = column 2 of head2.output = 0.7209"
+    ]

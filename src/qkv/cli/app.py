@@ -7,11 +7,13 @@ import gc
 import io
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 import qkv
 from qkv.cli.chat import chat
@@ -32,6 +34,7 @@ from qkv.cli.similar import similar
 from qkv.cli.tour import tour
 from qkv.cli.train import plan, train
 from qkv.cli.translate import translate
+from qkv.cli.worksheet import worksheet
 from qkv.errors import QkvError, unknown
 
 # How typer, and the click inside it, word a value that does not fit, and how we do. Their wording
@@ -60,8 +63,35 @@ ClickException: type[Exception] = next(
 
 INTERRUPTED = 130  # exit code after Ctrl-C: 128 + SIGINT, as shells have it
 
+MIN_HELP_WIDTH = 30
+MAX_HELP_WIDTH = 78
+
+
+class Program(TyperGroup):
+    """The list of commands, each with its whole first sentence, as wide as the terminal."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        columns = shutil.get_terminal_size().columns
+        # The default is never narrower than 50, and a narrow terminal breaks its lines anywhere.
+        extra.setdefault("terminal_width", min(max(columns - 2, MIN_HELP_WIDTH), MAX_HELP_WIDTH))
+        return super().make_context(info_name, args, parent, **extra)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            # The limit is in characters; by default a sentence is cut to fit on one line.
+            if command is not None and not command.hidden:
+                rows.append((name, command.get_short_help_str(limit=sys.maxsize)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="qkv",
+    cls=Program,
     help="The glass-box Transformer toolkit: build, train and look inside all three families.",
     epilog="Start with: qkv tour · qkv explain · qkv lemma. Each command has --help with examples.",
     invoke_without_command=True,
@@ -91,6 +121,7 @@ def _root(
 
 app.command()(tour)
 app.command()(explain)
+app.command()(worksheet)
 app.command()(lemma)
 app.command()(train)
 app.command()(plan)

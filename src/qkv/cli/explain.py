@@ -20,6 +20,7 @@ from qkv.cli.options import (
     mutually_exclusive,
     refuse_file_names,
 )
+from qkv.cli.progress import print_stderr
 from qkv.errors import UsageError, WorksheetError
 
 if TYPE_CHECKING:
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
     from qkv.interpret.render import WalkView
 
 MIN_WIDTH = 40  # columns; a narrower terminal wraps
+DEFAULT_TOP = 8
+
+# Without a model these have nothing to act on.
+MODEL_OPTIONS = (
+    "layer", "head", "cross", "side", "target", "top", "why", "label", "token", "against",
+    "no_mask", "no_position", "head_off", "replace", "patch", "patch_from", "ablate", "steer",
+    "patch_sweep", "tensor", "full",
+)  # fmt: skip
 
 
 class Format(StrEnum):
@@ -63,7 +72,10 @@ SideOption = Annotated[
     Side | None, option(help="Of an encoder–decoder: encoder, or decoder (the default).")
 ]
 Target = Annotated[str | None, option(help="Of an encoder–decoder: the target text so far.")]
-Top = Annotated[int, option(min=0, help="Number of queries, keys and features; 0 for all.")]
+Top = Annotated[
+    int | None,
+    option(min=0, help="Number of queries, keys and features; 0 for all, 8 by default."),
+]
 Why = Annotated[
     bool, option("--why", help="Attribute the output to words, and test how faithful that is.")
 ]
@@ -107,9 +119,12 @@ Output = Annotated[
     option(
         "--output",
         "-o",
-        help="A page .html, a picture .png .svg .pdf, a trace .safetensors, or one value "
-        ".csv .npy .md .tex.",
+        help="A page .html or a picture .png .svg .pdf; of an example or worksheet also .tex .md "
+        ".json; of a model also a trace .safetensors or one value .csv .npy .md .tex.",
     ),
+]
+Standalone = Annotated[
+    bool, option("--standalone", help="With LaTeX: a document that compiles as it is.")
 ]
 Tensor = Annotated[
     str | None, option(help="With -o: which value, as in decoder.0.attention.weights.")
@@ -148,7 +163,7 @@ def explain(
     cross: Cross = False,
     side: SideOption = None,
     target: Target = None,
-    top: Top = 8,
+    top: Top = None,
     why: Why = False,
     label: Label = None,
     token: Token = None,
@@ -163,6 +178,7 @@ def explain(
     steer: Steer = None,
     patch_sweep: PatchSweep = None,
     output: Output = None,
+    standalone: Standalone = False,
     tensor: Tensor = None,
     full: Full = False,
     example: Example = None,
@@ -190,6 +206,8 @@ def explain(
       qkv explain
       qkv explain --mask causal --cell poem,write
       qkv explain --example cross --format markdown
+      qkv explain -o poem.html
+      qkv explain --example heads -o heads.tex --standalone
       qkv explain --worksheet-template > mine.toml
       qkv explain --worksheet mine.toml
       qkv explain "Once upon a time" --model runs/book --layer 1 --head 2
@@ -218,7 +236,8 @@ def _explain_model(options: Mapping[str, Any], format: Format | None) -> int:
     """Explain a model's own numbers instead of an example's."""
     from qkv.cli.explain_model import ExplainArgs, explain_model
 
-    for name in ("example", "worksheet", "worksheet_template", "notes", "mask", "heads"):
+    sources = ("example", "worksheet", "worksheet_template", "notes", "mask", "heads")
+    for name in (*sources, "standalone"):
         mutually_exclusive({"--model": options["model"], _flag(name): options[name]})
     if options["why"]:
         _check_options_of_why(options, format)
@@ -232,11 +251,13 @@ def _explain_model(options: Mapping[str, Any], format: Format | None) -> int:
     names = [field.name for field in dataclasses.fields(ExplainArgs)]
     args: dict[str, Any] = {name: options.get(name) for name in names}
     args["side"] = options["side"] or ""
-    args["steps"] = _step_names(options["steps"])
+    if options["top"] is None:
+        args["top"] = DEFAULT_TOP
+    args["steps"] = step_names(options["steps"])
     args["cell"] = _parse_cell(options["cell"])
     for name in ("head_off", "replace", "patch", "ablate", "steer"):
         args[name] = tuple(options[name] or ())
-    args["width"] = _terminal_width()
+    args["width"] = terminal_width()
     return explain_model(ExplainArgs(**args))
 
 
@@ -257,24 +278,59 @@ def _flag(name: str) -> str:
 
 def _explain_worksheet(options: Mapping[str, Any]) -> int:
     """Explain an example or the user's own worksheet; returns 1 if an answer in it is wrong."""
-    from qkv.interpret import TEMPLATE, check_answers, walk
-    from qkv.interpret.render import WalkView, answers_summary, notes_summary
+    from qkv.interpret import TEMPLATE
 
-    if options["full"]:
-        raise UsageError("--full is for the page of a model; add --model DIR -o page.html")
-    if options["text"] is not None:
-        raise UsageError("a text is explained with a model; name one, as in --model runs/book")
-    sources = ("example", "worksheet", "worksheet_template", "notes")
-    mutually_exclusive({_flag(name): options[name] for name in sources})
-    notes = options["notes"]
-    for name in ("mask", "no_scale", "heads"):
-        mutually_exclusive({"--notes": notes, _flag(name): options[name]})
+    _check_worksheet_options(options)
     if options["worksheet_template"]:
         typer.echo(TEMPLATE, nl=False)
         return 0
+    sheet, view = _walk_sheet(options)
+    if options["output"] is not None:
+        return _write_walk(view, sheet, options)
+    notes = options["notes"]
+    cell = _parse_cell(options["cell"])
+    typer.echo(_render(view, sheet, options["format"], cell, notes, options["standalone"]))
+    if view.mistakes and (cell or options["format"] in (Format.markdown, Format.latex)):
+        # This output may not show where the mistakes are.
+        typer.echo(_summary(view, sheet, notes), err=True)
+    if view.mistakes and not notes:
+        return 1
+    return 0
+
+
+def _check_worksheet_options(options: Mapping[str, Any]) -> None:
+    """Raise a UsageError about options that contradict each other, or that need a model."""
+    if options["text"] is not None:
+        raise UsageError("a text is explained with a model; name one, as in --model runs/book")
+    for name in MODEL_OPTIONS:
+        # Layer 0 is a value, though 0 equals False.
+        if options[name] is not None and options[name] is not False:
+            raise UsageError(f"{_flag(name)} is for a model; name one, as in --model runs/book")
+    sources = ("example", "worksheet", "worksheet_template", "notes")
+    mutually_exclusive({_flag(name): options[name] for name in sources})
+    for name in ("mask", "no_scale", "heads"):
+        mutually_exclusive({"--notes": options["notes"], _flag(name): options[name]})
+    output = options["output"]
+    if output is not None:
+        from qkv.interpret.export import check_walk_path
+
+        for name in ("worksheet_template", "cell", "json"):
+            mutually_exclusive({"--output": output, _flag(name): options[name]})
+        if options["format"] is not Format.text:
+            raise UsageError("the file's suffix decides its format; leave --format out")
+        check_walk_path(output, options["standalone"])
+    elif options["standalone"] and (options["format"] is not Format.latex or options["cell"]):
+        raise UsageError("--standalone is for LaTeX; add --format latex or -o FILE.tex")
+
+
+def _walk_sheet(options: Mapping[str, Any]) -> tuple["Worksheet", "WalkView"]:
+    """The worksheet that the options name, and the walk through it with its mistakes."""
+    from qkv.interpret import check_answers, walk
+    from qkv.interpret.render import WalkView
+
     path = options["worksheet"]
-    sheet = _read_sheet(options["example"], path, notes)
-    sheet = _override(sheet, options["mask"], options["no_scale"], options["heads"])
+    sheet = _read_sheet(options["example"], path, options["notes"])
+    sheet = override_sheet(sheet, options["mask"], options["no_scale"], options["heads"])
     try:
         steps = walk(sheet)
         mistakes = tuple(check_answers(steps, sheet.answers))
@@ -282,19 +338,30 @@ def _explain_worksheet(options: Mapping[str, Any]) -> int:
         if path is None:
             raise
         raise WorksheetError(f"{path}: {error}") from None
-    view = WalkView(steps, options["precision"], _step_names(options["steps"]), mistakes)
-    format = options["format"]
-    cell = _parse_cell(options["cell"])
-    typer.echo(_render(view, sheet, format, cell, notes))
-    if mistakes and (cell or format in (Format.markdown, Format.latex)):
-        # This output may not show where the mistakes are.
-        summary = answers_summary
-        if notes:
-            summary = notes_summary
-        typer.echo(summary(view, sheet), err=True)
-    if mistakes and not notes:
+    return sheet, WalkView(steps, options["precision"], step_names(options["steps"]), mistakes)
+
+
+def _write_walk(view: "WalkView", sheet: "Worksheet", options: Mapping[str, Any]) -> int:
+    """Write the file; the result of checking answers goes to standard error."""
+    from qkv.interpret.export import write_walk
+
+    output = options["output"]
+    write_walk(view, output, standalone=options["standalone"], with_mistakes=bool(sheet.answers))
+    if sheet.answers:
+        print_stderr(_summary(view, sheet, options["notes"]))
+    print_stderr(f"wrote {output}")
+    if view.mistakes and not options["notes"]:
         return 1
     return 0
+
+
+def _summary(view: "WalkView", sheet: "Worksheet", notes: bool) -> str:
+    """How many answers are right."""
+    from qkv.interpret.render import answers_summary, notes_summary
+
+    if notes:
+        return notes_summary(view, sheet)
+    return answers_summary(view, sheet)
 
 
 def _read_sheet(example: str | None, path: Path | None, notes: bool) -> "Worksheet":
@@ -308,7 +375,7 @@ def _read_sheet(example: str | None, path: Path | None, notes: bool) -> "Workshe
     return example_worksheet(example or "poem")
 
 
-def _override(
+def override_sheet(
     sheet: "Worksheet", mask: MaskName | None, no_scale: bool, heads: int | None
 ) -> "Worksheet":
     """The worksheet with the settings of the command line instead of its own."""
@@ -323,7 +390,7 @@ def _override(
     return sheet
 
 
-def _step_names(steps: str | None) -> tuple[str, ...]:
+def step_names(steps: str | None) -> tuple[str, ...]:
     names = [name.strip() for name in (steps or "").split(",")]
     return tuple(filter(None, names))
 
@@ -337,21 +404,25 @@ def _parse_cell(cell: str | None) -> tuple[str, str] | None:
     return row.strip(), column.strip()
 
 
-def _terminal_width() -> int:
+def terminal_width() -> int:
     return max(shutil.get_terminal_size((80, 24)).columns, MIN_WIDTH)
 
 
 def _render(
-    view: "WalkView", sheet: "Worksheet", format: Format, cell: tuple[str, str] | None, notes: bool
+    view: "WalkView",
+    sheet: "Worksheet",
+    format: Format,
+    cell: tuple[str, str] | None,
+    notes: bool,
+    standalone: bool,
 ) -> str:
     from qkv.interpret.render import (
-        answers_summary,
         cell_lines,
-        notes_summary,
         render_json,
         render_latex,
         render_markdown,
         render_text,
+        standalone_latex,
     )
 
     if format is Format.json:
@@ -361,10 +432,11 @@ def _render(
     if format is Format.markdown:
         return render_markdown(view)
     if format is Format.latex:
-        return render_latex(view)
+        fragment = render_latex(view)
+        return standalone_latex(fragment) if standalone else fragment
     if notes:
-        return notes_summary(view, sheet)
-    page = render_text(view, _terminal_width())
+        return _summary(view, sheet, notes)
+    page = render_text(view, terminal_width())
     if sheet.answers:
-        return f"{page}\n\n{answers_summary(view, sheet)}"
+        return f"{page}\n\n{_summary(view, sheet, notes)}"
     return page

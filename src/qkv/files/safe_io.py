@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
-from qkv.errors import BundleError, QkvError
+from qkv.errors import BundleError, QkvError, UsageError
 
 MAX_REPR_CHARACTERS = 80
 MAX_MESSAGE_CHARACTERS = 240  # of another program's message
@@ -59,6 +59,17 @@ def summarize_names(names: Sequence[str]) -> str:
     if len(names) > 3:
         text += f" and {len(names) - 3} more"
     return text
+
+
+def check_output_path(path: Path, extensions: tuple[str, ...]) -> None:
+    """Raise a UsageError unless the path has one of these extensions and its folder exists."""
+    if path.suffix.lower() not in extensions:
+        known = ", ".join(extensions)
+        raise UsageError(f'cannot write "{path.name}"; end it with one of {known}')
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent} is not a folder; make it first")
 
 
 def write_error_message(path: Path, error: Exception) -> str:

@@ -151,7 +151,8 @@ class _HeadWalk:
         if self._has("seen"):
             attends = to_numpy(self.trace[f"{self.location.name}.seen"])
             mask = np.where(attends.reshape(len(self.queries), -1), 0.0, -np.inf)
-            self._add("mask", self.queries, mask, InputValue(), columns=self.keys)
+            origin = InputValue("by definition")
+            self._add("mask", self.queries, mask, origin, columns=self.keys)
             masked = self._value_of_head("masked")
             inputs = (last, "mask")
             self._add("masked", self.queries, masked, MaskScores(mask=True), inputs, self.keys)

@@ -6,6 +6,7 @@ softmax of wide vectors is close to one-hot and passes on almost no gradient (Va
 footnote 4).
 """
 
+import io
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +19,10 @@ from torch import Tensor
 
 from qkv.attention import softmax
 from qkv.errors import UsageError
+from qkv.files import check_output_path
 from qkv.interpret.matrix import format_number
+from qkv.interpret.step import Walk, WalkStep
+from qkv.interpret.trace.operations import InputValue
 
 WIDTHS = tuple(2**i for i in range(11))  # 1 … 1024
 
@@ -40,6 +44,22 @@ Mean      E[q·k] = E[Σ qᵢkᵢ] = Σ E[qᵢkᵢ]    linearity of expectation:
 Variance  var[q·k] = Σ var[qᵢkᵢ]            the terms are independent
           var[qᵢkᵢ] = E[qᵢ²]·E[kᵢ²] = 1     so d_k terms have variance d_k
 Scaled    var[q·k ÷ √d_k] = d_k ÷ d_k = 1   a factor enters a variance squared"""
+
+
+DERIVATION_LATEX = r"""\subsection*{Why}
+
+\begin{align*}
+\mathbb{E}[q \cdot k] &= \mathbb{E}\Bigl[\sum_i q_i k_i\Bigr] = \sum_i \mathbb{E}[q_i k_i]
+  && \text{linearity of expectation} \\
+  &= \sum_i \mathbb{E}[q_i]\,\mathbb{E}[k_i] = 0
+  && \text{independent, each with mean 0} \\
+\operatorname{var}[q \cdot k] &= \sum_i \operatorname{var}[q_i k_i]
+  && \text{the terms are independent} \\
+\operatorname{var}[q_i k_i] &= \mathbb{E}[q_i^2]\,\mathbb{E}[k_i^2] = 1
+  && \text{so $d_k$ terms have variance $d_k$} \\
+\operatorname{var}\Bigl[\frac{q \cdot k}{\sqrt{d_k}}\Bigr] &= \frac{d_k}{d_k} = 1
+  && \text{a factor enters a variance squared}
+\end{align*}"""
 
 
 @dataclass(frozen=True)
@@ -197,6 +217,76 @@ def _statistics(scores: Tensor) -> SoftmaxStatistics:
     )
 
 
+def lemma_walk(lemma: Lemma) -> Walk:
+    """The two tables as steps, so that a document or a page shows them as it shows a worksheet."""
+    draws = f"{lemma.samples:,} draws of q and k, seed {lemma.seed}"
+    variance = {
+        "mean of q·k": [row.mean for row in lemma.rows],
+        "±": [(row.mean_high - row.mean_low) / 2 for row in lemma.rows],
+        "Σ means": [row.sum_of_means for row in lemma.rows],
+        "variance": [row.variance for row in lemma.rows],
+        "÷ d_k": [row.ratio for row in lemma.rows],
+        "from": [row.low for row in lemma.rows],
+        "to": [row.high for row in lemma.rows],
+        "scaled": [row.scaled_variance for row in lemma.rows],
+    }
+    softmax_table = {
+        "largest": [row.unscaled.largest for row in lemma.rows],
+        "largest, scaled": [row.scaled.largest for row in lemma.rows],
+        "entropy": [row.unscaled.entropy for row in lemma.rows],
+        "entropy, scaled": [row.scaled.entropy for row in lemma.rows],
+        "gradient": [row.unscaled.gradient for row in lemma.rows],
+        "gradient, scaled": [row.scaled.gradient for row in lemma.rows],
+    }
+    steps = (
+        _lemma_step(
+            "variance",
+            "The variance of q·k is d_k",
+            ("var[q·k] = d_k", r"\operatorname{var}[q \cdot k] = d_k"),
+            variance,
+            draws,
+            f"If the components of q and k are independent with mean 0 and variance 1, then q·k "
+            f"has mean 0 and variance d_k, and q·k ÷ √d_k has variance 1. At {CONFIDENCE:.1%} "
+            "confidence, all of this at once: the means lie within ± of 0, and variance ÷ d_k "
+            "lies in its interval around 1. Σ means: the sum of the means of all qᵢkᵢ. Scaled: the "
+            "variance of q·k ÷ √d_k.",
+        ),
+        _lemma_step(
+            "softmax",
+            f"What the missing division does to a softmax over {KEYS} keys",
+            ("softmax(q·k)", r"\operatorname{softmax}(q \cdot k)"),
+            softmax_table,
+            f"the mean over {QUERIES:,} queries",
+            "Largest: the largest weight. Without the division, the softmax of wide vectors gives "
+            "one key nearly all the weight and passes on almost no gradient; scaled, it does not.",
+        ),
+    )
+    return Walk("Why attention divides by √d_k", steps)
+
+
+def _lemma_step(
+    name: str,
+    title: str,
+    equation: tuple[str, str],
+    columns: dict[str, list[float]],
+    origin: str,
+    sentence: str,
+) -> WalkStep:
+    """A table of measurements with a row for each d_k; equation: as text and as LaTeX."""
+    return WalkStep(
+        name=name,
+        title=title,
+        equation=equation[0],
+        latex=equation[1],
+        rows=tuple(str(width) for width in WIDTHS),
+        columns=tuple(columns),
+        value=np.array(list(columns.values())).T,
+        operation=InputValue(f"measured: {origin}"),
+        sentence=(sentence,),
+        axes=("d_k", "measured"),
+    )
+
+
 def lemma_text(lemma: Lemma) -> str:
     """A table, a text plot and the derivation, in at most 80 columns."""
     return "\n".join(
@@ -264,18 +354,26 @@ def _bar(weight: float) -> str:
 
 def check_image_path(path: Path) -> None:
     """A UsageError unless the path ends in an image format and its folder exists."""
-    if path.suffix.lower() not in IMAGE_FORMATS:
-        endings = ", ".join(IMAGE_FORMATS)
-        raise UsageError(f'cannot draw "{path.name}"; end it with one of {endings}')
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise UsageError(f"{path.parent} is not a folder; make it first")
+    check_output_path(path, IMAGE_FORMATS)
 
 
 def plot_lemma(lemma: Lemma, path: Path) -> None:
     """Writes the plot in the format that the path ends with."""
     check_image_path(path)
+    try:
+        _save_plot(lemma, path, path.suffix.lower().removeprefix("."))
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def svg_of_lemma(lemma: Lemma) -> bytes:
+    """The plot as SVG, for a page."""
+    buffer = io.BytesIO()
+    _save_plot(lemma, buffer, "svg")
+    return buffer.getvalue()
+
+
+def _save_plot(lemma: Lemma, target: Path | io.BytesIO, format: str) -> None:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -287,11 +385,8 @@ def plot_lemma(lemma: Lemma, path: Path) -> None:
         _plot_weights(weight_axes, lemma)
         for axes in (variance_axes, weight_axes):
             axes.legend(frameon=False)
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-        try:
-            figure.savefig(path, dpi=150, metadata=metadata)
-        except OSError as error:
-            raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+        metadata = {"Date": None} if format == "svg" else None
+        figure.savefig(target, format=format, dpi=150, metadata=metadata)
 
 
 def _plot_variance(axes: Any, lemma: Lemma) -> None:

@@ -57,6 +57,11 @@ class Walk:
                 return step
         raise UsageError(unknown("step", name, (step.name for step in self.steps)))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all steps, in order."""
+        return tuple(step.name for step in self.steps)
+
     def inputs(self, step: WalkStep) -> list[Matrix]:
         """The matrices the step is computed from."""
         return [self[name].value for name in step.inputs]

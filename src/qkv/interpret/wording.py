@@ -173,9 +173,20 @@ def _scaled(context: _Context) -> Sentence:
 
 
 def _mask(context: _Context) -> Sentence:
-    if context.sheet.source is not None:
-        return ("0 where a query may look, −∞ where not; the last query stands at the last key.",)
-    return ("0 where a query may look, −∞ where it may not: no word sees a later one.",)
+    T = len(context.rows)
+    S = len(context.columns)
+    if context.sheet.source is None:
+        return ("0 where a query may look, −∞ where it may not: no word sees a later one.",)
+    start = "0 where a query may look, −∞ where it may not; the last query stands at the last key"
+    if T == S:
+        return (f"{start}, so query i sees keys 1 to i.",)
+    queries = "1 query" if T == 1 else f"{T} queries"
+    keys = "1 key" if S == 1 else f"{S} keys"
+    aligned = f"{start}: with {queries} and {keys}, query i sees keys 1 to i"
+    if T < S:
+        return (f"{aligned} + {S - T}.",)
+    blind = "query sees" if T - S == 1 else f"{T - S} queries see"
+    return (f"{aligned} − {T - S}, and the first {blind} none.",)
 
 
 def _masked(context: _Context) -> Sentence:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from qkv.errors import WorksheetError, unknown
 from qkv.interpret.matrix import Matrix, format_shape
@@ -35,10 +36,11 @@ w_v = [[0.62, 0.61], [-0.52, 0.13]]
 # source = ["ein", "Wort"]   # cross attention: keys and values come from these words,
 # source_x = [[…], […]]      # one row each
 
-# Your own results, to be checked. Each matrix is held to the decimals it is written with,
-# two at least.
+# Your own results, to be checked. Each number is held to the decimals it is written with,
+# two at least; "?" leaves a cell blank. With heads, tables are called head1.weights and so on.
 [answers]
 q = [[0.76, -0.05], [1.11, 0.79], [1.11, -2.15]]
+k = [["?", "?"], ["?", "?"], ["?", "?"]]
 """
 
 _MATRICES = ("x", "source_x", "w_q", "w_k", "w_v", "v_down", "v_up", "q", "k", "v", "w_o")
@@ -49,10 +51,10 @@ MAX_NUMBER_LENGTH = 24  # characters of a number that an error quotes in full
 
 @dataclass(frozen=True)
 class AnswerMatrix:
-    """A matrix of answers; NaN where a cell cannot be read."""
+    """A matrix of answers; NaN where a cell is blank or cannot be read."""
 
     value: Matrix
-    decimals: int  # the most that any of its numbers is written with
+    decimals: int | NDArray[np.int64]  # that each number, or all of them, is written with
 
 
 @dataclass(frozen=True)
@@ -160,16 +162,25 @@ def _parse_scale(value: Any) -> bool:
 def _parse_answers(value: Any) -> dict[str, AnswerMatrix]:
     if not isinstance(value, dict):
         raise WorksheetError("answers must be a table of matrices, as in [answers] q = [[…]]")
-    answers = {}
+    answers: dict[str, AnswerMatrix] = {}
     for name, rows in value.items():
-        # Infinite numbers are right in answers: the mask is 0 or −∞.
-        matrix, decimals = _parse_matrix(f"answers.{name}", rows, allow_infinite=True)
+        if isinstance(rows, dict):
+            # In TOML head1.weights is a table head1 with a key weights.
+            nested = _parse_answers({f"{name}.{key}": matrix for key, matrix in rows.items()})
+            answers.update(nested)
+            continue
+        matrix, decimals = _parse_matrix(f"answers.{name}", rows, is_answer=True)
         answers[name] = AnswerMatrix(matrix, decimals)
     return answers
 
 
-def _parse_matrix(name: str, rows: Any, allow_infinite: bool = False) -> tuple[Matrix, int]:
-    """The matrix, and the most decimals that any of its numbers is written with."""
+def _parse_matrix(
+    name: str, rows: Any, is_answer: bool = False
+) -> tuple[Matrix, NDArray[np.int64]]:
+    """The matrix, and how many decimals each of its numbers is written with.
+
+    is_answer: a cell may be blank, which becomes NaN, or infinite: the mask is 0 or −∞.
+    """
     if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
         raise WorksheetError(
             f"{name} must be a list of rows, as in {name} = [[1.0, 2.0], [3.0, 4]]"
@@ -180,14 +191,24 @@ def _parse_matrix(name: str, rows: Any, allow_infinite: bool = False) -> tuple[M
     if len(set(widths)) > 1:
         different = " and ".join(dict.fromkeys(map(str, widths)))
         raise WorksheetError(f"{name} has rows of {different} numbers; all need equally many")
-    decimals = 0
+    matrix = np.full((len(rows), widths[0]), np.nan)
+    decimals = np.zeros(matrix.shape, dtype=np.int64)
     for i, row in enumerate(rows):
         for j, cell in enumerate(row):
-            _check_number(f"{name} row {i + 1}, column {j + 1}", cell, allow_infinite)
+            if is_answer and _is_blank(cell):
+                continue
+            _check_number(f"{name} row {i + 1}, column {j + 1}", cell, allow_infinite=is_answer)
+            matrix[i, j] = float(cell)
             if isinstance(cell, Decimal) and cell.is_finite():
-                decimals = max(decimals, -int(cell.as_tuple().exponent))
-    matrix = np.array([[float(cell) for cell in row] for row in rows], dtype=np.float64)
+                decimals[i, j] = max(0, -int(cell.as_tuple().exponent))
     return matrix, decimals
+
+
+def _is_blank(cell: Any) -> bool:
+    """Whether an answer is left open: "?", "", "__" or nan."""
+    if isinstance(cell, str):
+        return not cell.strip(" ?_")
+    return isinstance(cell, Decimal) and cell.is_nan()
 
 
 def _check_number(location: str, cell: Any, allow_infinite: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -14,9 +14,7 @@ import numpy as np
 
 from qkv.errors import UsageError
 from qkv.files import os_error_reason
-from qkv.interpret.export.tables import caption, provenance
 from qkv.interpret.matrix import unique_labels
-from qkv.interpret.trace import Trace
 from qkv.interpret.trace.operations import Array
 
 if TYPE_CHECKING:
@@ -120,17 +118,16 @@ def _characters(family: str) -> frozenset[str]:
 
 
 class PictureText:
-    """The tokens and the caption of one picture, with fonts that can show them."""
+    """The caption and the tokens of each sequence of a picture, with fonts that can show them."""
 
-    def __init__(self, trace: Trace) -> None:
-        line = "".join(c if c.isprintable() else " " for c in caption(trace))
-        labels = {name: unique_labels(tokens) for name, tokens in trace.tokens.items()}
+    def __init__(self, caption: str, tokens: Mapping[str, Sequence[str]]) -> None:
+        line = "".join(c if c.isprintable() else " " for c in caption)
         texts = [line]
-        for row in labels.values():
-            texts += row
+        for sequence in tokens.values():
+            texts += unique_labels(sequence)
         self.fonts = fonts_for(texts)
         self.caption = replace_missing_characters(line, self.fonts)
-        self.tokens = {name: self.labels(tokens) for name, tokens in trace.tokens.items()}
+        self.tokens = {name: self.labels(sequence) for name, sequence in tokens.items()}
 
     def labels(self, tokens: Sequence[str]) -> tuple[str, ...]:
         """The tokens, made different from each other and in characters that the fonts have."""
@@ -187,9 +184,9 @@ def add_caption(figure: Figure, text: PictureText) -> None:
     label.set_parse_math(False)  # a $ is a dollar
 
 
-def save_picture(figure: Figure, path: Path, trace: Trace, title: str, **more: object) -> None:
+def save_picture(figure: Figure, path: Path, title: str, provenance: Mapping[str, str]) -> None:
     """Write the file, with the provenance as JSON in its metadata."""
-    fields = json.dumps(provenance(trace, **more))
+    fields = json.dumps(provenance)
     metadata: dict[str, dict[str, Any]] = {
         ".png": {"Title": title, "Software": "qkv", "Comment": fields},
         ".svg": {"Title": title, "Creator": "qkv", "Description": fields, "Date": None},

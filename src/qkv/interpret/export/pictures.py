@@ -20,6 +20,7 @@ from qkv.interpret.export.drawing import (
     save_picture,
     truncate_token,
 )
+from qkv.interpret.export.tables import caption, provenance
 from qkv.interpret.lemma import check_image_path
 from qkv.interpret.trace import Trace
 from qkv.interpret.trace.operations import Array
@@ -51,7 +52,7 @@ def draw_heads(
     target = Path(path)
     check_image_path(target)
     grids = panel_grids(all_attention_weights(trace), layers, heads)
-    text = PictureText(trace)
+    text = PictureText(caption(trace), trace.tokens)
     with picture_style(text):
         width = max(grid.width for grid in grids) + 1.2
         heights = [grid.height + 0.45 for grid in grids]
@@ -63,14 +64,8 @@ def draw_heads(
         add_colorbar(figure, image, list(column))
         add_caption(figure, text)
         title = f"{', '.join(grid.kind for grid in grids)}, head by head"
-        save_picture(
-            figure,
-            target,
-            trace,
-            title,
-            layers=_comma_separated(layers),
-            heads=_comma_separated(heads),
-        )
+        fields = provenance(trace, layers=_comma_separated(layers), heads=_comma_separated(heads))
+        save_picture(figure, target, title, fields)
 
 
 def draw_head(
@@ -90,7 +85,7 @@ def draw_head(
     check_image_path(target)
     layer_weights = _select_layer(all_attention_weights(trace), layer, attention)
     weights = layer_weights.head(head)
-    text = PictureText(trace)
+    text = PictureText(caption(trace), trace.tokens)
     title = f"{layer_weights.kind}, layer {layer}, head {head}"
     T, S = weights.shape
     with picture_style(text):
@@ -105,7 +100,8 @@ def draw_head(
         figure.suptitle(title, fontsize=11)
         add_colorbar(figure, image, axes)
         add_caption(figure, text)
-        save_picture(figure, target, trace, title, value=f"{layer_weights.name}.weights", head=head)
+        fields = provenance(trace, value=f"{layer_weights.name}.weights", head=head)
+        save_picture(figure, target, title, fields)
 
 
 @dataclass(frozen=True, eq=False)

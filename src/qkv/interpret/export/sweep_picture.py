@@ -16,6 +16,7 @@ from qkv.interpret.export.drawing import (
     save_picture,
     truncate_token,
 )
+from qkv.interpret.export.tables import caption, provenance
 from qkv.interpret.lemma import check_image_path
 from qkv.interpret.matrix import format_number
 
@@ -41,7 +42,7 @@ def draw_sweep(sweep: PatchSweep, path: str | os.PathLike[str]) -> None:
 
     target = Path(path)
     check_image_path(target)
-    text = PictureText(sweep.trace)
+    text = PictureText(caption(sweep.trace), sweep.trace.tokens)
     recovered = sweep.recovered
     rows, columns = recovered.shape
     # Beyond ±1 a patch overshoots; the scale grows with it, so that no cell is cut off.
@@ -67,15 +68,10 @@ def draw_sweep(sweep: PatchSweep, path: str | os.PathLike[str]) -> None:
         heading = figure.suptitle(replace_missing_characters(title, text.fonts), fontsize=10)
         heading.set_parse_math(False)  # a $ is a dollar
         add_caption(figure, text)
-        save_picture(
-            figure,
-            target,
-            sweep.trace,
-            title,
-            clean=sweep.clean_text,
-            metric=sweep.metric,
-            part=sweep.part,
+        fields = provenance(
+            sweep.trace, clean=sweep.clean_text, metric=sweep.metric, part=sweep.part
         )
+        save_picture(figure, target, title, fields)
 
 
 def _label_cells(axes: Axes, sweep: PatchSweep, text: PictureText) -> None:

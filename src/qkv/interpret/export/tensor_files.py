@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from qkv.errors import UsageError
-from qkv.files import atomic_write, os_error_reason
+from qkv.files import atomic_write, check_output_path, os_error_reason
 from qkv.interpret.export.tables import (
     DEFAULT_DIGITS,
     LabeledArray,
@@ -67,13 +67,7 @@ def write_tensor(
 
 def check_tensor_path(path: Path) -> None:
     """Raise a UsageError unless a tensor can be written to the path."""
-    if path.suffix.lower() not in TENSOR_EXTENSIONS:
-        extensions = ", ".join(TENSOR_EXTENSIONS)
-        raise UsageError(f'cannot write "{path.name}"; end it with one of {extensions}')
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise UsageError(f"{path.parent} is not a folder; make it first")
+    check_output_path(path, TENSOR_EXTENSIONS)
 
 
 def _npy_bytes(values: Array) -> bytes:

@@ -1,26 +1,15 @@
-"""The page as one HTML file: heading, script, data, and plain tables for readers without scripts.
-
-A content security policy names the page's own script and style by their hashes and forbids
-everything else, so no markup that slipped in could act, and nothing can reach a network.
-"""
+"""The page as one HTML file: heading, data, and plain tables for readers without scripts."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import os
-import re
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 from pathlib import Path, PurePath
-from string import Template
-from typing import Any
 
 from qkv.files import atomic_write
 from qkv.interpret.matrix import format_number
 from qkv.interpret.page.attentions import AttentionView, attention_views
+from qkv.interpret.page.document import fill_template
 from qkv.interpret.page.page_sections import Section, output_payload, section_markup
 from qkv.interpret.page.payload import build_payload, most_decided_head
 from qkv.interpret.page.size_budget import page_budget
@@ -43,10 +32,6 @@ METADATA_NAMES = {
     "python": "Python",
 }
 
-ASSETS = files("qkv.interpret.page") / "assets"
-IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./([a-z_]+)\.js";\n', re.MULTILINE)
-EXPORT = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULTILINE)
-
 
 def render_page(
     trace: Trace,
@@ -64,18 +49,15 @@ def render_page(
         max_bytes = page_budget(trace)
     attentions = attention_views(trace)
     payload, chunks = build_payload(trace, attentions, max_bytes)
-    style = _read_asset("page.css")
-    script = bundle_script()
-    return Template(_read_asset("page.html")).substitute(
-        policy=_content_security_policy(style, script),
+    return fill_template(
+        "page.html",
+        script="main",
+        data=payload,
         title=escape(title or _window_title(trace)),
         heading=_heading_markup(trace, attentions, title),
         why="\n".join(section_markup(section) for section in why),
         plain=_plain_tables(trace, attentions),
-        style=style,
-        data=_script_json(payload),
         parts=_chunk_elements(chunks),
-        script=script,
     )
 
 
@@ -186,34 +168,6 @@ def _truncate(text: str, max_length: int) -> str:
     return f"{text[: max_length - 1]}…"
 
 
-@cache
-def bundle_script(entry: str = "main") -> str:
-    """The module `entry` and all it imports, as one script without imports.
-
-    Each asset is an ES module that a browser could load by itself. In a single file there is
-    nothing to import from, so every module becomes a function that returns what it exports, and
-    names that are not exported stay local to it.
-    """
-    modules: dict[str, str] = {}
-    _add_module(entry, modules)
-    return "\n".join(modules.values())
-
-
-def _add_module(name: str, modules: dict[str, str]) -> None:
-    """Add a module after those it imports."""
-    source = _read_asset(f"{name}.js")
-    for _, imported in IMPORT.findall(source):
-        if imported not in modules:
-            _add_module(imported, modules)
-    exports = ", ".join(match[1] for match in EXPORT.findall(source))
-    body = EXPORT.sub(r"\1 \2", IMPORT.sub(r"const \1 = from_\2;\n", source))
-    modules[name] = f"const from_{name} = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();\n"
-
-
-def _read_asset(name: str) -> str:
-    return (ASSETS / name).read_text("utf-8")
-
-
 def _plain_tables(trace: Trace, attentions: list[AttentionView]) -> str:
     """The prediction, and the weights of the most decided head, as HTML tables."""
     prediction = _prediction_table(trace)
@@ -251,28 +205,8 @@ def _weights_table(trace: Trace, attention: AttentionView, head: int) -> str:
     return table(caption, ["query ↓ key →", *keys[:n]], rows)
 
 
-def _content_security_policy(style: str, script: str) -> str:
-    return (
-        f"default-src 'none'; script-src {_sha256(script)}; style-src {_sha256(style)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _sha256(text: str) -> str:
-    """The hash of an inline element; page.html has a line break before its content."""
-    digest = hashlib.sha256(f"\n{text}".encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
 def _chunk_elements(chunks: TensorChunks) -> str:
     kind = 'type="application/octet-stream;base64"'
     return "\n".join(
         f"<script {kind} id={name}>{text}</script>" for name, text in chunks.texts.items()
     )
-
-
-def _script_json(payload: dict[str, Any]) -> str:
-    """JSON in ASCII in which nothing looks like markup."""
-    # </script> in a token would end the element, so < and > are escaped as JSON allows.
-    text = json.dumps(payload, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")

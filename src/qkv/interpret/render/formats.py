@@ -4,15 +4,17 @@ JSON has all digits and no infinity: −∞ is the string "-Infinity". LaTeX is 
 only amsmath and amssymb. The summary of checked answers is the same in every format.
 """
 
+from __future__ import annotations
+
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qkv.interpret.attention_walk import Mistake
 from qkv.interpret.examples import NOTES_PERCENT
-from qkv.interpret.glass_box import prediction_of
 from qkv.interpret.matrix import Matrix
 from qkv.interpret.render.sections import (
+    BLANK,
     MISTAKE_MARK,
     ROUNDING_MARK,
     StepSection,
@@ -24,8 +26,10 @@ from qkv.interpret.render.sections import (
 )
 from qkv.interpret.render.terminal_text import plain_text
 from qkv.interpret.step import Sentence, UserWord, WalkStep
-from qkv.interpret.trace import Trace, TraceDifference
 from qkv.interpret.worksheet import Worksheet
+
+if TYPE_CHECKING:  # these need torch, and a worksheet does without
+    from qkv.interpret.trace import Trace, TraceDifference
 
 
 def render_json(
@@ -46,6 +50,8 @@ def render_model_json(
     cell: tuple[str, str] | None,
 ) -> str:
     """A head of a model: its steps, the model's prediction, what changed, checks and origin."""
+    from qkv.interpret.glass_box import prediction_of
+
     prediction = prediction_of(trace)
     page = _page(view, cell)
     page["answer"] = None
@@ -129,10 +135,37 @@ _LATEX_SPECIAL = {
     "₁": "$_1$",
     "₂": "$_2$",
     "₃": "$_3$",
+    "ᵢ": "$_i$",
+    "±": r"$\pm$",
+    "Σ": r"$\Sigma$",
     "✗": r"$\times$",
 }
 
 _LATEX_MARKS = {ROUNDING_MARK: r"^{\sim}", MISTAKE_MARK: r"^{\times}"}
+
+
+# Any engine: pdfLaTeX for Latin letters, XeLaTeX or LuaLaTeX with a font for other scripts.
+_LATEX_PREAMBLE = r"""\documentclass[11pt]{article}
+\usepackage{iftex}
+\ifPDFTeX
+  \usepackage[T1]{fontenc}
+  \usepackage[utf8]{inputenc}
+\else
+  \usepackage{fontspec}
+\fi
+% For words in other scripts use XeLaTeX or LuaLaTeX and a font that has them, as in
+% \setmainfont{Noto Serif CJK SC}
+\usepackage{amsmath,amssymb}
+\usepackage[margin=2.2cm]{geometry}
+\setlength{\parindent}{0pt}
+\setlength{\parskip}{.6em}
+\begin{document}
+"""
+
+
+def standalone_latex(body: str) -> str:
+    """The fragment as a document that compiles as it is."""
+    return f"{_LATEX_PREAMBLE}{body}\n\\end{{document}}"
 
 
 def render_latex(view: WalkView) -> str:
@@ -155,7 +188,7 @@ def _latex_section(section: StepSection) -> list[str]:
     step = section.step
     title = escape_latex(step.title)
     lines = [rf"\subsection*{{{section.number}. {title}: ${step.latex}$}}", ""]
-    lines += [*_latex_table(section.table), "", _latex_sentence(step.sentence)]
+    lines += [*_latex_table(section.table), "", _latex_sentence(section.sentence)]
     for note in section.footnotes:
         lines += ["", escape_latex(note)]
     return lines
@@ -171,7 +204,9 @@ def _latex_table(table: TextTable) -> list[str]:
 
 
 def _latex_cell(cell: str) -> str:
-    """A number in math mode, its marks raised."""
+    """A number in math mode, its marks raised; a line to write on for a blank cell."""
+    if cell == BLANK:
+        return r"\underline{\hspace{3em}}"
     number = "".join(c for c in cell if c not in _LATEX_MARKS)
     marks = "".join(_LATEX_MARKS[c] for c in cell if c in _LATEX_MARKS)
     number = number.replace("−", "-").replace("∞", r"\infty ")
@@ -209,7 +244,9 @@ def escape_markdown(text: str) -> str:
 def _markdown_section(section: StepSection) -> list[str]:
     step = section.step
     lines = [f"## {section.number}. {step.title} (`{step.name}`)", "", f"$${step.latex}$$", ""]
-    lines += [*_markdown_table(section.table), "", _markdown_sentence(step.sentence), ""]
+    lines += [*_markdown_table(section.table), ""]
+    if section.sentence:
+        lines += [_markdown_sentence(section.sentence), ""]
     for note in section.footnotes:
         lines += [escape_markdown(note), ""]
     return lines
@@ -236,13 +273,20 @@ def _markdown_sentence(sentence: Sentence) -> str:
 
 def answers_summary(view: WalkView, sheet: Worksheet) -> str:
     """How many answers are right, and a line for each mistake in a step that is not shown."""
-    # NaN stands for a cell that cannot be read; it is not equal to itself.
-    total = sum(int((answer.value == answer.value).sum()) for answer in sheet.answers.values())
-    right = total - len(view.mistakes)
-    lines = [f"{right} of {total} written cells are right ({', '.join(sheet.answers)})."]
+    # NaN is not equal to itself.
+    blank = sum(int((answer.value != answer.value).sum()) for answer in sheet.answers.values())
+    counts = _count_right(view, sheet)
+    if blank:
+        counts += f", {blank} {'is' if blank == 1 else 'are'} blank"
+    lines = [f"{counts} ({', '.join(sheet.answers)})."]
     steps = view.walk.select(view.steps)
     lines += [_mistake_line(view, each) for each in view.mistakes if each.step not in steps]
     return "\n".join(lines)
+
+
+def _count_right(view: WalkView, sheet: Worksheet) -> str:
+    total = sum(int((answer.value == answer.value).sum()) for answer in sheet.answers.values())
+    return f"{total - len(view.mistakes)} of {total} written cells are right"
 
 
 def notes_summary(view: WalkView, sheet: Worksheet) -> str:
@@ -250,7 +294,7 @@ def notes_summary(view: WalkView, sheet: Worksheet) -> str:
     percent = 100 * float(view.walk["weights"].value[0, 0])
     verdict = "holds" if round(percent) == NOTES_PERCENT else "does not hold"
     claim = f'"write is {NOTES_PERCENT} % similar to itself" {verdict}'
-    lines = [answers_summary(view, sheet)]
+    lines = [f"{_count_right(view, sheet)} ({', '.join(sheet.answers)})."]
     lines += [_mistake_line(view, mistake) for mistake in view.mistakes]
     lines.append(f"{claim}: weights(write, write) = {percent:.2f} %.")
     return "\n".join(lines)

@@ -14,9 +14,9 @@ from qkv.interpret.attention_walk import (
     uneven_rows,
 )
 from qkv.interpret.matrix import format_number
-from qkv.interpret.step import Walk, WalkStep
-from qkv.interpret.trace.operations import Opaque
+from qkv.interpret.step import Sentence, Walk, WalkStep
 
+BLANK = "____"  # a cell to be filled in
 ROUNDING_MARK = "~"
 MISTAKE_MARK = "✗"
 MAX_LISTED_CELLS = 12  # footnotes name this many cells and count the rest
@@ -47,7 +47,7 @@ class WalkView:
     """A walk and how much of it is shown.
 
     steps: their names, or all if empty. mark_rounding: mark every figure that a calculator gets
-    differently from the printed ones.
+    differently from the printed ones. blanks: cells to be filled in, as step, row and column.
     """
 
     walk: Walk
@@ -56,6 +56,15 @@ class WalkView:
     mistakes: tuple[Mistake, ...] = ()
     crop: Crop = Crop()
     mark_rounding: bool = True
+    blanks: frozenset[tuple[str, int, int]] = frozenset()
+
+    def is_blank(self, step: WalkStep, row: int, column: int) -> bool:
+        """Whether the cell is to be filled in."""
+        return (step.name, row, column) in self.blanks
+
+    def has_blanks(self, step: WalkStep) -> bool:
+        """Whether any cell of the step is to be filled in."""
+        return any(name == step.name for name, _, _ in self.blanks)
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,7 @@ class StepSection:
     number: int
     step: WalkStep
     table: TextTable
+    sentence: Sentence  # empty where it could give away a blank cell
     footnotes: list[str]
 
 
@@ -91,7 +101,7 @@ def sections(view: WalkView) -> list[StepSection]:
 def cell_lines(view: WalkView, row: str, column: str) -> list[str]:
     """The arithmetic of this cell in every selected step that has it."""
     return [
-        f"{step.cell_name(i, j)} = {_arithmetic(view.walk, step, i, j, view.precision)}"
+        f"{step.cell_name(i, j)} = {cell_arithmetic(view.walk, step, i, j, view.precision)}"
         for step, i, j in view.walk.cells(row, column, view.steps)
     ]
 
@@ -99,7 +109,7 @@ def cell_lines(view: WalkView, row: str, column: str) -> list[str]:
 def mistake_line(walk: Walk, mistake: Mistake, precision: int) -> str:
     """The answer, the right value, and the arithmetic that leads to it."""
     answer = format_number(mistake.answer, mistake.decimals)
-    right = _arithmetic(walk, mistake.step, mistake.row, mistake.column, precision)
+    right = cell_arithmetic(walk, mistake.step, mistake.row, mistake.column, precision)
     return f"{mistake.cell_name} is written {answer} but is {right}"
 
 
@@ -107,17 +117,26 @@ def _section(view: WalkView, step: WalkStep, number: int) -> StepSection:
     mistakes = [mistake for mistake in view.mistakes if mistake.step is step]
     differences: list[RoundingDifference] = []
     if view.mark_rounding:
-        differences = rounding_differences(view.walk, step, view.precision)
+        differences = [
+            each
+            for each in rounding_differences(view.walk, step, view.precision)
+            if not view.is_blank(step, each.row, each.column)
+        ]
     rows = view.crop.indices(step.axes[0], len(step.rows))
     columns = view.crop.indices(step.axes[1], len(step.columns))
     marks = _marks(differences, mistakes)
-    table = _table(step, rows, columns, view.precision, marks)
+    table = _table(view, step, rows, columns, marks)
     footnotes = _omissions(step, rows, columns)
+    sentence = step.sentence
     if view.mark_rounding:
         footnotes += _rounding_notes(step, view.precision, differences)
+    if view.has_blanks(step):
+        sentence = ()
+    elif view.mark_rounding:
+        footnotes += _uneven_notes(step, view.precision)
     for mistake in mistakes:
         footnotes.append(f"{MISTAKE_MARK} {mistake_line(view.walk, mistake, view.precision)}")
-    return StepSection(number, step, table, footnotes)
+    return StepSection(number, step, table, sentence, footnotes)
 
 
 def _marks(
@@ -132,18 +151,23 @@ def _marks(
 
 
 def _table(
+    view: WalkView,
     step: WalkStep,
     rows: list[int],
     columns: list[int],
-    precision: int,
     marks: dict[tuple[int, int], str],
 ) -> TextTable:
-    values = display_value(step, precision, rows, columns)
-    decimals = display_decimals(step, precision)
+    values = display_value(step, view.precision, rows, columns)
+    decimals = display_decimals(step, view.precision)
     cells = []
     for i, row in zip(rows, values, strict=True):
-        numbers = zip(columns, row, strict=True)
-        cells.append([format_number(cell, decimals) + marks.get((i, j), "") for j, cell in numbers])
+        texts = []
+        for j, cell in zip(columns, row, strict=True):
+            text = format_number(cell, decimals) + marks.get((i, j), "")
+            if view.is_blank(step, i, j):
+                text = BLANK
+            texts.append(text)
+        cells.append(texts)
     corner = ""
     if step.axes[1]:
         corner = f"{step.axes[0]} ↓ {step.axes[1]} →"
@@ -186,13 +210,17 @@ def _rounding_notes(
             f"{ROUNDING_MARK} These come from unrounded numbers; "
             f"the shown ones give {_abridge(cells)}."
         )
+    return notes
+
+
+def _uneven_notes(step: WalkStep, precision: int) -> list[str]:
     uneven = [
         f'{format_number(total, precision)} for "{step.rows[i]}"'
         for i, total in uneven_rows(step, precision)
     ]
-    if uneven:
-        notes.append(f"The shown figures of a row add up to {_abridge(uneven)}.")
-    return notes
+    if not uneven:
+        return []
+    return [f"The shown figures of a row add up to {_abridge(uneven)}."]
 
 
 def _abridge(parts: list[str]) -> str:
@@ -203,11 +231,11 @@ def _abridge(parts: list[str]) -> str:
     return text
 
 
-def _arithmetic(walk: Walk, step: WalkStep, i: int, j: int, precision: int) -> str:
+def cell_arithmetic(walk: Walk, step: WalkStep, i: int, j: int, precision: int) -> str:
     """The cell worked out from printed numbers; with its exact value where the two differ."""
     value = format_number(step.value[i, j], display_decimals(step, precision))
     if step.is_input:
-        return f"{value} ({_origin(step)})"
+        return f"{value} ({step.operation.equation})"
     inputs = display_inputs(walk, step, precision)
     recomputed = step.operation.compute(*(matrix.value for matrix in inputs))
     result = format_number(recomputed[i, j], precision)
@@ -221,12 +249,3 @@ def _arithmetic(walk: Walk, step: WalkStep, i: int, j: int, precision: int) -> s
     if result != value:
         line += f"; from all digits {value}"
     return line
-
-
-def _origin(step: WalkStep) -> str:
-    """Where the numbers of a step come from that the walk does not compute."""
-    if isinstance(step.operation, Opaque):
-        return step.operation.equation
-    if step.name == "mask":
-        return "by definition"
-    return "given"

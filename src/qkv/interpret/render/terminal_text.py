@@ -4,14 +4,19 @@ For a head of a model the text goes on with the model's prediction, the effect o
 checks of the trace.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from qkv.interpret.glass_box import Prediction, prediction_of
 from qkv.interpret.render.sections import StepSection, TextTable, WalkView, sections
 from qkv.interpret.step import Sentence, UserWord
-from qkv.interpret.trace import Trace, TraceCheck, TraceDifference
+
+if TYPE_CHECKING:  # these need torch, and a worksheet does without
+    from qkv.interpret.glass_box import Prediction
+    from qkv.interpret.trace import Trace, TraceCheck, TraceDifference
 
 INDENT = "   "
 MAX_VECTOR_NUMBERS = 6  # of a vector that a model answers with
@@ -19,7 +24,7 @@ MAX_VECTOR_NUMBERS = 6  # of a vector that a model answers with
 
 def render_text(view: WalkView, width: int) -> str:
     """The walk in lines of at most `width` columns; a single wider cell is not broken."""
-    title = _wrap(view.walk.title, width)
+    title = wrap_line(view.walk.title, width)
     lines = [*title, "=" * max(map(len, title))]
     for section in sections(view):
         lines += ["", *_section_lines(section, width)]
@@ -35,11 +40,13 @@ def _section_lines(section: StepSection, width: int) -> list[str]:
     step = section.step
     inner = width - len(INDENT)
     heading = f"{section.number}. {step.title}   {step.equation}   [{step.name}]"
-    lines = [*_wrap(heading, width), ""]
-    lines += _indent(table_lines(section.table, inner))
-    lines += ["", *_indent(_wrap(plain_text(step.sentence), inner))]
-    for note in section.footnotes:
-        lines += _indent(_wrap(note, inner))
+    lines = [*wrap_line(heading, width), ""]
+    lines += indent_lines(table_lines(section.table, inner))
+    notes = [note for note in (plain_text(section.sentence), *section.footnotes) if note]
+    if notes:
+        lines.append("")
+    for note in notes:
+        lines += indent_lines(wrap_line(note, inner))
     return lines
 
 
@@ -85,7 +92,7 @@ def _column_blocks(widths: list[int], max_width: int) -> list[list[int]]:
     return blocks
 
 
-def _wrap(line: str, width: int) -> list[str]:
+def wrap_line(line: str, width: int) -> list[str]:
     """Lines of at most `width` characters; textwrap would also drop runs of spaces."""
     lines = []
     current = ""
@@ -100,7 +107,8 @@ def _wrap(line: str, width: int) -> list[str]:
     return [*lines, current]
 
 
-def _indent(lines: Iterable[str]) -> list[str]:
+def indent_lines(lines: Iterable[str]) -> list[str]:
+    """The lines as they stand below a heading."""
     return [INDENT + line for line in lines]
 
 
@@ -108,10 +116,12 @@ def render_model_text(
     view: WalkView, trace: Trace, difference: TraceDifference | None, width: int
 ) -> str:
     """The walk, the prediction, the effect of edits and the checks."""
+    from qkv.interpret.glass_box import prediction_of
+
     lines = [render_text(view, width), "", *_prediction_lines(prediction_of(trace), width)]
     if difference is not None:
         lines += ["", *_difference_lines(difference, width)]
-    lines += ["", "Checks", *_indent(check_lines(trace.checks))]
+    lines += ["", "Checks", *indent_lines(check_lines(trace.checks))]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -143,7 +153,7 @@ def _prediction_lines(prediction: Prediction | None, width: int) -> list[str]:
     names = tuple(each.name for each in best)
     cells = [[f"{each.probability:.4f}"] for each in best]
     table = TextTable("", names, ("probability",), cells)
-    return [prediction.title, "", *_indent(table_lines(table, width - len(INDENT)))]
+    return [prediction.title, "", *indent_lines(table_lines(table, width - len(INDENT)))]
 
 
 def _difference_lines(difference: TraceDifference, width: int) -> list[str]:
@@ -159,9 +169,9 @@ def _difference_lines(difference: TraceDifference, width: int) -> list[str]:
         names = tuple(change.name for change in difference.answers)
         cells = [[f"{each.before:.4f}", f"{each.after:.4f}"] for each in difference.answers]
         table = TextTable("", names, ("before", "after"), cells)
-        lines += ["", *_indent(table_lines(table, inner))]
+        lines += ["", *indent_lines(table_lines(table, inner))]
     if difference.layers:
         cells = [[f"{fraction:.3f}"] for fraction in difference.layers.values()]
         table = TextTable("after", tuple(difference.layers), ("|change| ÷ |state|",), cells)
-        lines += ["", *_indent(table_lines(table, inner))]
+        lines += ["", *indent_lines(table_lines(table, inner))]
     return lines

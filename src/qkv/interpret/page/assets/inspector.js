@@ -1,9 +1,7 @@
 // The panel that shows how the cell under the pointer, or in focus, is computed.
 
-import { arithmetic } from "./arithmetic.js";
-import { stepOf } from "./attention.js";
 import { byId, element, quoted } from "./dom.js";
-import { allDigits, figure, round } from "./format.js";
+import { figure, round } from "./format.js";
 
 const MAX_TERMS = 40; // of more, the largest are shown and the rest added up
 const HINT = "Hover over a number, or move to it with the arrow keys, to see how it is computed.";
@@ -24,22 +22,23 @@ export function clearInspector() {
 }
 
 function showCell(matrix, i, j) {
-  const value = matrix.value(i, j);
-  const { lines, terms, marked } = matrix.block ? pooledArithmetic(matrix) : arithmetic(matrix.name, matrix.head, i, j);
-  const title = stepOf(matrix.name).replaceAll("_", " ");
+  const { lines, terms, marked, solution } = matrix.arithmetic(i, j);
   const content = [
-    element("p", { class: "cell-name" }, `${title}(`, quoted(matrix.rowLabel(i)), ", ", quoted(matrix.columnLabel(j)), ")"),
-    element("p", { class: "result" }, figure(value)),
+    element("p", { class: "cell-name" }, `${matrix.title}(`, quoted(matrix.rowLabel(i)), ", ", quoted(matrix.columnLabel(j)), ")"),
+    element("p", { class: "result" }, matrix.text(i, j)),
     ...lines.map((line) => element("p", { class: "line" }, line)),
   ];
   if (terms) content.push(...termTable(terms, marked));
-  content.push(element("p", { class: "digits" }, `all digits: ${allDigits(value)}`));
+  if (solution) content.push(solutionOf(solution));
+  const digits = matrix.digits(i, j);
+  if (digits) content.push(element("p", { class: "digits" }, `all digits: ${digits}`));
   byId("cell").replaceChildren(...content);
   byId("inspector").classList.add("live");
 }
 
-function pooledArithmetic({ block: [down, across] }) {
-  return { lines: [`the largest of the ${down} × ${across} weights in this block`] };
+// The arithmetic of a cell to be filled in, which a reader opens after trying.
+function solutionOf(line) {
+  return element("details", {}, element("summary", {}, "Work it out, then open this"), element("p", { class: "line" }, line));
 }
 
 function termTable({ columns, rows, total }, marked) {

@@ -1,7 +1,9 @@
-// A step as a matrix to show: labels, numbers, which cells are masked, how strongly each is shaded.
+// A step as a matrix to show: labels, numbers, which cells are masked, how strongly each is shaded,
+// and how a cell is computed.
 
+import { arithmetic } from "./arithmetic.js";
 import { attentionOf, canRecompute, isMasked, isScoreStep, stepOf, valueRow } from "./attention.js";
-import { figure } from "./format.js";
+import { allDigits, figure } from "./format.js";
 import { axisLabels, chunkFloats, isStored, label, nodeOf } from "./payload.js";
 
 // All cells of a step; null if they are neither in the file nor can be recomputed.
@@ -11,13 +13,18 @@ export function fullMatrix(name, head) {
   const [rows, columns] = node.shape.slice(-2);
   const [rowLabels, columnLabels] = node.labels.map(axisLabels);
   const row = (i) => valueRow(name, i, head);
+  const ownHead = node.shape.length === 3 ? head : null;
   return {
     name, rows, columns, row,
-    head: node.shape.length === 3 ? head : null,
+    head: ownHead,
+    title: titleOf(name),
     corner: node.corner,
     rowLabel: (i) => (rows === 1 && !rowLabels ? "text" : label(rowLabels, node.rows ? node.rows[i] : i)),
     columnLabel: (j) => label(columnLabels, j),
     value: (i, j) => row(i)[j],
+    text: (i, j) => figure(row(i)[j]),
+    digits: (i, j) => allDigits(row(i)[j]),
+    arithmetic: (i, j) => arithmetic(name, ownHead, i, j),
     masked: maskOf(name),
     shade: shadeOf(name, node.largest),
     widest: isProbability(name) ? 6 : figure(isStored(name) ? -node.largest : -99).length,
@@ -41,16 +48,23 @@ export function pooledMatrix(name, head) {
   const columnSpan = (j) => [j * across, Math.min(keys, (j + 1) * across)];
   return {
     name, head, rows, columns, row,
-    block: [down, across],
+    title: titleOf(name),
     corner: "queries ↓ keys →",
     rowLabel: (i) => spanLabel(rowLabels, ...rowSpan(i)),
     columnLabel: (j) => spanLabel(columnLabels, ...columnSpan(j)),
     value: (i, j) => row(i)[j],
+    text: (i, j) => figure(row(i)[j]),
+    digits: (i, j) => allDigits(row(i)[j]),
+    arithmetic: () => ({ lines: [`the largest of the ${down} × ${across} weights in this block`] }),
     masked: (i, j) => isBlockMasked(attentionOf(name), rowSpan(i), columnSpan(j)),
     shade: (value) => value,
     widest: 6,
     isRecomputed: false,
   };
+}
+
+function titleOf(name) {
+  return stepOf(name).replaceAll("_", " ");
 }
 
 function isProbability(name) {

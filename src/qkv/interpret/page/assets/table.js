@@ -2,7 +2,6 @@
 // list), but the keyboard reaches all of them.
 
 import { digitWidth, element } from "./dom.js";
-import { figure } from "./format.js";
 
 const ROW_HEIGHT = 30; // pixels
 const MAX_CELLS = 1600; // up to so many cells are all drawn at once
@@ -136,12 +135,13 @@ export class Table {
 
   drawCell(row, i, j) {
     const value = this.matrix.value(i, j), isMasked = this.matrix.masked(i, j), shade = this.matrix.shade(value);
+    const text = this.matrix.text(i, j);
     const isCurrent = i === this.current[0] && j === this.current[1];
     const cell = element("div", {
-      role: "gridcell", class: `cell${isMasked ? " hidden" : shade < 0 ? " minus" : ""}`,
+      role: "gridcell", class: `cell${isMasked ? " hidden" : shade < 0 ? " minus" : ""}${this.matrix.wrong?.(i, j) ? " wrong" : ""}`,
       tabindex: isCurrent ? 0 : -1, "aria-colindex": j + 2, "data-at": `${i},${j}`,
-      "aria-label": isMasked ? `${figure(value)}, hidden by the mask` : null,
-    }, figure(value));
+      "aria-label": isMasked ? `${text}, hidden by the mask` : null,
+    }, text);
     if (!isMasked) cell.style.setProperty("--strength", Math.abs(shade).toFixed(3));
     cell.style.left = `${this.headerWidth + j * this.cellWidth}px`;
     row.cells.set(j, cell);
