@@ -33,7 +33,7 @@ def evaluate(
     masked      loss and accuracy on masked tokens; token frequencies
     classify    accuracy, macro-F1; TF-IDF and logistic regression on the same training split
     translate   BLEU and chrF by sacreBLEU; copying the source
-    embed       rank correlation, clusters or retrieval; cosines of TF-IDF vectors
+    embed       rank correlation, clusters or retrieval; cosines of TF-IDF vectors and LSA
 
     \b
     Examples:
@@ -54,6 +54,8 @@ def evaluate(
     fields = {**result.scores, "examples": result.examples, "baseline": dict(result.baseline)}
     if result.baseline_name:
         fields["baseline_is"] = result.baseline_name
+    if result.other_baselines:
+        fields["other_baselines"] = {k: dict(v) for k, v in result.other_baselines.items()}
     if result.signatures:
         fields["signatures"] = dict(result.signatures)
     typer.echo(dumps(fields))
@@ -98,6 +100,9 @@ def _print_result(result: "EvalResult") -> None:
         line = f"{name.replace('_', ' '):<{width}}  {_number(value)}"
         if name in result.baseline:
             line += f"   {result.baseline_name}: {_number(result.baseline[name])}"
+        for baseline_name, values in result.other_baselines.items():
+            if name in values:
+                line += f"   {baseline_name}: {_number(values[name])}"
         typer.echo(line)
     typer.echo(f"{'examples':<{width}}  {result.examples:,}")
     for name, value in result.baseline.items():

@@ -116,6 +116,8 @@ def _conclude(run: "Run", finished: "Finished") -> None:
     if metric in result.baseline:
         line += f" ({result.baseline_name}: {result.baseline[metric]:.4f})"
     typer.echo(line)
+    for remark in result.remarks:
+        print_stderr(f"note: {remark}")
     print_stderr(f"read {finished.directory / 'report.html'}")
     if not quick_check(Engine.load(finished.directory)):
         raise typer.Exit(1)

@@ -10,9 +10,12 @@ from qkv.metrics.classification import (
 )
 from qkv.metrics.text_scores import (
     ClusterScores,
+    LatentSemanticAnalysis,
     TranslationScores,
     bag_of_words_vectors,
+    neighbour_overlap,
     score_clusters,
+    score_halves,
     score_translations,
     spearman,
 )
@@ -21,12 +24,15 @@ __all__ = [
     "ClusterScores",
     "LabelScore",
     "LabelScores",
+    "LatentSemanticAnalysis",
     "TranslationScores",
     "WordCountClassifier",
     "bag_of_words",
     "bag_of_words_vectors",
+    "neighbour_overlap",
     "out_of_fold_probs",
     "score_clusters",
+    "score_halves",
     "score_labels",
     "score_translations",
     "spearman",

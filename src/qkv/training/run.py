@@ -312,7 +312,7 @@ class Run:
             higher_is_better=metric.higher_is_better,
             log=[json.loads(line) for line in lines],
             data=self.data_module.facts,
-            remarks=self.data_module.remarks,
+            remarks=list(dict.fromkeys((*self.data_module.remarks, *result.remarks))),
             scores=result.scores,
             baseline=baseline,
             labels=result.labels,
