@@ -29,7 +29,7 @@ COMMANDS = {
     "translate": "translate translator cat --best 2 --alignment --beams 2",
     "embed": "embed vectors cat",
     "similar": "similar vectors 'a cat' 'my dog'",
-    "cluster": "cluster vectors texts.txt -k 2",
+    "cluster": "cluster vectors texts.txt",
     "evaluate language": "evaluate language texts.txt",
     "evaluate masked": "evaluate hidden texts.txt",
     "evaluate classify": "evaluate labels labelled.csv",

@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sklearn.metrics import v_measure_score  # type: ignore[import-untyped]
 
 from qkv.bundle import Bundle
 from qkv.model import (
@@ -89,6 +91,67 @@ def test_minilm_tells_dogs_from_sums_without_being_told_how_many(
         medoid = next(row for row in rows if row["text"] == each["medoid"])
         assert medoid["cluster"] == each["id"]
     assert "stability" in err
+    assert "<- chosen" in err
+    selection = last["selection"]
+    assert selection["k"] == 2
+    assert {each["k"] for each in selection["candidates"]} == {2, 3}
+    assert all(set(each) == {"k", "silhouette", "reference"} for each in selection["candidates"])
+
+
+@pytest.mark.slow
+def test_of_a_thousand_titles_about_as_many_clusters_are_found_as_there_are_topics(
+    qkv: Run, minilm: Path, shared: Path, tmp_path: Path
+) -> None:
+    folder = shared / "data" / "stackoverflow"
+    titles = (folder / "title_StackOverflow.txt").read_text("utf-8").rstrip("\n").split("\n")
+    topics = (folder / "label_StackOverflow.txt").read_text("utf-8").rstrip("\n").split("\n")
+    sample = np.random.default_rng(11).permutation(len(titles))[:1000]
+    path = tmp_path / "titles.txt"
+    path.write_text("\n".join(titles[i] for i in sample) + "\n", "utf-8")
+    truth = [topics[i] for i in sample]
+    v_measures = []
+    for options in ((), ("-k", 20)):
+        code, out, _ = qkv("cluster", minilm, path, "--json", "--threads", 1, *options)
+        assert code == 0
+        *rows, last = map(json.loads, out.splitlines())
+        v_measures.append(v_measure_score(truth, [row["cluster"] for row in rows]))
+        assert 14 <= len(last["clusters"]) <= 26
+    assert v_measures[0] > v_measures[1] - 0.03
+
+
+def test_a_second_look_at_the_same_texts_does_not_embed_them_again(
+    qkv: Run, encoder: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QKV_CACHE", str(tmp_path / "cache"))
+    code, out, err = qkv("cluster", encoder, lines, "-k", 2, "--json")
+    assert code == 0
+    assert "12 texts embedded" in err
+    assert json.loads(out.splitlines()[-1])["selection"] is None
+    code, again, err = qkv("cluster", encoder, lines, "-k", 2, "--json")
+    assert again == out
+    assert "12 vectors read from the cache" in err
+    assert "embedded" not in err
+    lines.write_text(lines.read_text("utf-8") + "one more text\n", "utf-8")
+    assert "13 texts embedded" in qkv("cluster", encoder, lines, "-k", 2)[2]
+    for path in (tmp_path / "cache" / "vectors").iterdir():
+        path.write_bytes(b"damaged")
+    assert "13 texts embedded" in qkv("cluster", encoder, lines, "-k", 2)[2]
+
+
+def test_vectors_from_a_file_need_no_model(
+    qkv: Run, encoder: Path, lines: Path, tmp_path: Path
+) -> None:
+    vectors = tmp_path / "v.npy"
+    assert qkv("embed", encoder, "--file", lines, "-o", vectors)[0] == 0
+    code, out, err = qkv("cluster", lines, "--vectors", vectors, "-k", 2, "--json")
+    assert code == 0
+    assert "12 vectors read from" in err
+    assert out == qkv("cluster", encoder, lines, "-k", 2, "--json")[1]
+    blank = tmp_path / "blank.txt"
+    blank.write_text("the dog ran\n\nnine plus two\n", "utf-8")
+    np.save(vectors, np.eye(3))
+    rows = qkv("cluster", blank, "--vectors", vectors, "-k", 2, "--json")[1].splitlines()
+    assert len(rows) == 3
 
 
 def test_people_get_a_line_for_each_cluster_as_wide_as_their_terminal(
@@ -102,7 +165,7 @@ def test_people_get_a_line_for_each_cluster_as_wide_as_their_terminal(
     assert [row.split()[0] for row in rows] == ["0", "1", "2"]
     assert all(len(row) <= 50 for row in rows)
     assert any(row.endswith("…") for row in rows)
-    assert "12 texts embedded" in err
+    assert "clusters found: 3" in err
 
 
 def test_the_same_seed_says_the_same(qkv: Run, encoder: Path, lines: Path) -> None:
@@ -153,6 +216,9 @@ def test_mistakes_are_one_line_before_any_work(
     qkv: Run, encoder: Path, decoder: Path, lines: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "blank.txt").write_text("\n \n")
+    three, flat = tmp_path / "three.npy", tmp_path / "flat.npy"
+    np.save(three, np.eye(3))
+    np.save(flat, np.arange(12))
     for arguments, message in (
         ((encoder, lines, "-k", 13), "-k 13 clusters cannot be made of 12 texts"),
         ((encoder, lines, "-k", 0), "-k"),
@@ -163,6 +229,12 @@ def test_mistakes_are_one_line_before_any_work(
         ((encoder, tmp_path / "nowhere.txt"), "nowhere.txt"),
         ((encoder, lines, "--text", "subject"), "has no column subject; leave --text subject out"),
         ((decoder, lines), "a decoder, which generates text"),
+        ((encoder,), "name a model and a file of texts"),
+        ((encoder, lines, "--vectors", "v.npy"), "with --vectors no model is needed"),
+        ((lines, "--vectors", tmp_path / "no.npy"), "no.npy"),
+        ((lines, "--vectors", lines), "is not a .npy file"),
+        ((lines, "--vectors", three), "has 3 rows for 12 texts"),
+        ((lines, "--vectors", flat), "must hold a matrix"),
     ):
         code, out, err = qkv("cluster", *arguments)
         assert code == 2

@@ -57,7 +57,7 @@ def evaluate(
     masked      loss and accuracy on masked tokens; token frequencies
     classify    accuracy, macro-F1; TF-IDF and logistic regression on the same training split
     translate   BLEU and chrF by sacreBLEU; copying the source
-    embed       rank correlation, clusters or retrieval; cosines of TF-IDF vectors
+    embed       rank correlation, clusters or retrieval; cosines of TF-IDF vectors and LSA
 
     With -o every example is written with its prediction, the most confident mistakes first;
     translations are ordered by their chrF, lowest first.
@@ -96,6 +96,8 @@ def evaluate(
     fields |= {"examples": result.examples, "baseline": dict(result.baseline)}
     if result.baseline_name:
         fields["baseline_is"] = result.baseline_name
+    if result.other_baselines:
+        fields["other_baselines"] = {k: dict(v) for k, v in result.other_baselines.items()}
     if result.signatures:
         fields["signatures"] = dict(result.signatures)
     if result.predictions is not None:
@@ -157,6 +159,9 @@ def _print_result(result: "EvalResult") -> None:
             line += f"   95% interval {_number(low)} to {_number(high)}"
         if name in result.baseline:
             line += f"   {result.baseline_name}: {_number(result.baseline[name])}"
+        for baseline_name, values in result.other_baselines.items():
+            if name in values:
+                line += f"   {baseline_name}: {_number(values[name])}"
         typer.echo(line)
     typer.echo(f"{'examples':<{width}}  {result.examples:,}")
     for name, value in result.baseline.items():

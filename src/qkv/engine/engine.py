@@ -378,7 +378,7 @@ class Engine:
         method: Method = "kmeans",
         seed: int = 0,
     ) -> Clustering:
-        """Clusters of similar texts: `k` of them, or as many as are stable across samples."""
+        """Clusters of similar texts: `k` of them, or as many as are most clearly separated."""
         from qkv.engine.cluster import cluster
 
         return cluster(texts, self.embed(texts, long="average"), k=k, method=method, seed=seed)

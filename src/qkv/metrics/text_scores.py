@@ -67,6 +67,45 @@ def bag_of_words_vectors(texts: Sequence[str]) -> Any:
         return csr_matrix((len(texts), 1), dtype=np.float64)
 
 
+class LatentSemanticAnalysis:
+    """TF-IDF of words, reduced to their main directions (Deerwester et al. 1990).
+
+    A strong baseline for texts about topics, learned from the texts alone: words that occur with
+    the same words get similar vectors. Same texts and seed, same vectors, bit for bit.
+    """
+
+    def __init__(self, texts: Sequence[str], components: int, seed: int = 0) -> None:
+        from sklearn.decomposition import TruncatedSVD  # type: ignore[import-untyped]
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+        self.vectorizer = TfidfVectorizer(stop_words="english")
+        try:
+            counts = self.vectorizer.fit_transform(texts)
+        except ValueError:  # raised by scikit-learn for an empty vocabulary
+            raise DataError(
+                "the texts hold no words but stop words to learn vectors from"
+            ) from None
+        # The solver needs fewer components than the matrix has rows and columns.
+        self.components = max(1, min(components, min(counts.shape) - 1))
+        self.svd = TruncatedSVD(self.components, random_state=seed)
+        if min(counts.shape) == 1:
+            raise DataError("the texts hold a single word; vectors cannot be learned from that")
+        with threadpool_limits(1):  # so that sums are added in the same order each time
+            self.svd.fit(counts)
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """A unit vector for each text, (n, components); zeros for one without known words."""
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(1):
+            vectors = self.svd.transform(self.vectorizer.transform(texts))
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        # Rounding leaves a direction where there is none.
+        known = lengths > 1e-9
+        return np.asarray(np.where(known, vectors / np.where(known, lengths, 1), 0), np.float32)
+
+
 def _clusters(vectors: Any, count: int, seed: int) -> NDArray[np.int64]:
     """The cluster index of each vector, (n,); fewer than `count` clusters if many are equal."""
     from sklearn.cluster import KMeans  # type: ignore[import-untyped]
@@ -96,6 +135,43 @@ def _check(vectors: Any, labels: Sequence[str]) -> None:
         values = vectors.data  # the stored entries of a sparse matrix
     if not np.isfinite(values).all():
         raise DataError("some vectors hold numbers that are not finite; leave those texts out")
+
+
+def score_halves(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
+    """How often the second half of a text is nearer to its first half than that of another text.
+
+    first, second (n, D): unit vectors of the halves of n texts. 0.5 is chance, 1 is always; ties
+    count half. It needs no labels: what belongs together is taken from the texts.
+    """
+    if len(first) < 2:
+        raise DataError(f"{len(first)} texts to split in halves; comparing them needs at least two")
+    cosines = first @ second.T
+    own = cosines.diagonal()[:, None]
+    wins = (own > cosines).sum(axis=1) + ((own == cosines).sum(axis=1) - 1) / 2
+    return float(np.mean(wins) / (len(first) - 1))
+
+
+def neighbour_overlap(
+    vectors: NDArray[np.float32], others: NDArray[np.float32], neighbours: int = 10
+) -> float:
+    """The fraction of each text's nearest neighbours, (n, D), that it has by other vectors too.
+
+    A single text has no neighbours to differ in: 1.
+    """
+    count = min(neighbours, len(vectors) - 1)
+    if count < 1:
+        return 1.0
+    shared = 0
+    nearest = [_nearest(each, count) for each in (vectors, others)]
+    for one, other in zip(*nearest, strict=True):
+        shared += len(np.intersect1d(one, other))
+    return shared / (count * len(vectors))
+
+
+def _nearest(vectors: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    cosines = vectors @ vectors.T
+    np.fill_diagonal(cosines, -np.inf)
+    return np.asarray(np.argsort(-cosines, axis=1, kind="stable")[:, :count], np.int64)
 
 
 def spearman(guessed: Sequence[float], truth: Sequence[float]) -> float:

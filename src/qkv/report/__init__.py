@@ -1,7 +1,7 @@
 """What a training run leaves for people: the learning curves, and one page about the model."""
 
 from qkv.report.curves import plot_log
-from qkv.report.html import document, escape, paragraph, scrolling, section, table
+from qkv.report.html import details, document, escape, paragraph, scrolling, section, table
 from qkv.report.page import CURVES_SVG, inline_picture, write_report
 from qkv.report.summary import (
     Table,
@@ -17,6 +17,7 @@ __all__ = [
     "Table",
     "TrainingReport",
     "describe_curves",
+    "details",
     "document",
     "escape",
     "format_interval",

@@ -106,7 +106,10 @@ def prepare(args: TrainArgs) -> Prepared:
         config = bundle.model.config
     tokens, tokenizer = _tokenizer(task, args, config, bundle, split)
     model = _fit_model(task, args, config, tokens, tokenizer, split)
-    task_fields = task.for_data(split).model_dump()
+    configured = task.for_data(split)
+    if bundle is not None:
+        configured = configured.for_finetuning()
+    task_fields = configured.model_dump()
     if args.freeze:
         task_fields["frozen"] = True
     defaults = {

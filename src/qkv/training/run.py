@@ -451,7 +451,7 @@ class Run:
             higher_is_better=metric.higher_is_better,
             log=log,
             data=self.data_module.facts,
-            remarks=[*self.data_module.remarks, *result.remarks],
+            remarks=list(dict.fromkeys((*self.data_module.remarks, *result.remarks))),
             scores=result.scores,
             baseline=baseline,
             labels=result.labels,

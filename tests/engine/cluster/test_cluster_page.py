@@ -26,6 +26,7 @@ class Page(HTMLParser):
         self.attributes: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
         self.titles: list[str] = []
+        self.curve: list[str | None] = []
         self.text = ""
         self.feed(text)
         self.close()
@@ -34,6 +35,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes.append((tag, dict(attrs)))
+        if tag == "polyline":
+            self.curve.append(dict(attrs)["points"])
         if tag not in VOID:
             self.open.append(tag)
 
@@ -103,7 +106,26 @@ def test_the_page_tells_sizes_names_medoids_and_how_it_was_done(tmp_path: Path) 
         assert each.name in page.text
         assert each.medoid in page.text
     assert "51 texts in 3 clusters" in page.text
-    assert "stability" in page.text
+    assert "Stability: two samples of the texts agree on 3 clusters by 1.00" in page.text
+    assert len(page.curve) == 1
+    for candidate in clustering.candidates:
+        assert f"{candidate.difference:.3f}" in page.text
+
+
+def test_the_legend_has_one_line_for_each_cluster_next_to_the_map(tmp_path: Path) -> None:
+    texts, vectors, _ = planted(groups=5, each=13)
+    clustering = cluster(texts, vectors, k=5)
+    write_clustering(clustering, vectors, [tmp_path / "r.html"])
+    source = (tmp_path / "r.html").read_text("utf-8")
+    start = source.index('<ul class="legend">')
+    legend = source[start : source.index("</ul>", start)]
+    assert legend.count("<li>") == 5
+    for each in clustering.clusters:
+        assert f"<b>{each.id}</b>" in legend
+        assert each.name in legend
+    # Typical texts open on a click, so that a cluster takes one line.
+    assert Page(source).tags.count("details") == 5
+    assert "selection" not in source[start:]  # k was set
 
 
 def test_the_same_clusters_give_the_same_bytes(tmp_path: Path) -> None:

@@ -55,6 +55,20 @@ def test_frequent_words_fall_out_without_a_list_of_them() -> None:
     assert not {"the", "and"} & set(", ".join(names).split(", "))
 
 
+def test_stop_words_never_name_a_cluster_not_even_one_without_other_words() -> None:
+    texts = ["how do i", "what's this", "don't do it", "why isn't it so", "red fish", "red bird"]
+    labels = np.array([0, 0, 0, 0, 1, 1])
+    names = cluster_names(texts, labels, 2, ["how do i", "red fish"])
+    assert names[0] == "how do i"  # the medoid
+    assert names[1].startswith("red")
+
+
+def test_a_word_hardly_more_frequent_than_elsewhere_is_no_name_in_any_language() -> None:
+    texts = ["der hund bellt", "der hund rennt", "der der wolf", "der wein schmeckt", "ein wein"]
+    names = cluster_names(texts, np.array([0, 0, 0, 1, 1]), 2, ["", ""])
+    assert "der" not in ", ".join(names).split(", ")
+
+
 def test_a_language_without_spaces_is_named_by_pairs_of_characters() -> None:
     texts = ["東京は大きい", "東京に行く", "大阪は楽しい", "大阪に住む"]
     names = cluster_names(texts, np.array([0, 0, 1, 1]), 2, ["", ""])

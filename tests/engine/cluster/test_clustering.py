@@ -18,7 +18,8 @@ def test_planted_clusters_are_found_with_and_without_their_number(k: int | None)
     clustering = cluster(texts, vectors, k=k)
     assert clustering.num_clusters == 3
     assert same_division(clustering.labels, truth)
-    assert bool(clustering.stability) == (k is None)
+    assert bool(clustering.candidates) == (k is None)
+    assert (clustering.stability is not None) == (k is None)
 
 
 def test_names_are_words_of_the_planted_topic_and_never_the_common_ones() -> None:

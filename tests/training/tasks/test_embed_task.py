@@ -8,7 +8,15 @@ from torch import Tensor
 
 from qkv.engine.batching import PaddedBatch
 from qkv.model import Encoder, build, preset
-from qkv.training.tasks.embed import ContrastiveBatch, EmbedTask, contrastive_loss, unit_vectors
+from qkv.training.tasks.embed import (
+    ContrastiveBatch,
+    DistillationBatch,
+    EmbedTask,
+    contrastive_loss,
+    distillation_loss,
+    unit_vectors,
+)
+from qkv.training.tasks.embed_data import HALVES, advice
 
 B, D = 5, 7
 LENGTHS, OTHERS = (5, 3, 11, 1, 7), (2, 13, 3, 5, 1)
@@ -132,3 +140,31 @@ def test_a_texts_twin_is_itself_with_other_dropout() -> None:
     network.eval()
     calm = EmbedTask(supervision="texts").loss(network, ContrastiveBatch(text, text)).item()
     assert noisy != pytest.approx(calm, rel=1e-3)
+
+
+def test_distillation_costs_the_angle_to_the_teacher_and_nothing_where_it_has_no_vector() -> None:
+    vectors = directions(0)
+    teacher = directions(1)[:, :3]
+    teacher /= teacher.norm(dim=-1, keepdim=True)
+    teacher[2] = 0.0
+    expected = sum(
+        1 - sum(float(vectors[i, c] * teacher[i, c]) for c in range(3)) for i in (0, 1, 3, 4)
+    )
+    vectors[2] = 0.0
+    assert float(distillation_loss(vectors, teacher)) == pytest.approx(expected, rel=1e-5)
+    padded = torch.nn.functional.pad(teacher, (0, D - 3))
+    assert float(distillation_loss(padded, teacher)) == pytest.approx(0, abs=1e-6)
+
+
+def test_a_distillation_batch_counts_each_text_once() -> None:
+    batch = DistillationBatch(some(LENGTHS, 0), torch.eye(B))
+    assert batch.num_tokens == sum(LENGTHS)
+    assert batch.num_targets == B
+
+
+def test_vectors_worse_than_the_best_baseline_come_with_advice() -> None:
+    baselines = {"TF-IDF": {"halves": 0.6}, "LSA": {"halves": 0.7}}
+    assert advice(HALVES, {"halves": 0.75}, baselines) == []
+    (sentence,) = advice(HALVES, {"halves": 0.65}, baselines)
+    assert sentence.startswith("LSA is better than these vectors: halves 0.700 against 0.650")
+    assert "--from DIR" in sentence

@@ -259,15 +259,19 @@ def test_vectors_are_learnt_from_whatever_is_known_of_the_texts(name: str, tmp_p
     assert judged.examples == len(rows)
 
 
-def test_vectors_are_learnt_from_lines_alone_and_measured_with_pairs(tmp_path: Path) -> None:
+def test_vectors_are_learnt_from_lines_alone_and_measured_with_or_without_pairs(
+    tmp_path: Path,
+) -> None:
     lines = written(tmp_path / "lines.txt", "\n".join(sentences(40)))
     args = args_for("embed", lines, 3)
     recipe = prepare(args).recipe
     assert recipe.task.supervision == "texts"  # type: ignore[union-attr]
+    assert recipe.task.teacher == "lsa"  # type: ignore[union-attr]
     bundle = Bundle.load(trained(tmp_path / "run", args))
     job = find_task("embed")
-    with pytest.raises(QkvError, match="texts alone cannot be measured"):
-        job.evaluate(bundle, lines, recipe)
+    result = job.evaluate(bundle, lines, recipe)
+    assert set(result.scores) == {"halves", "lsa_neighbours"}
+    assert set(result.baseline) == {"halves"}
     known = written(tmp_path / "pairs.csv", pairs(20), source="source", target="target")
     assert "retrieval" in job.evaluate(bundle, known, recipe).scores
 

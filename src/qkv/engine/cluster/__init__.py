@@ -1,5 +1,6 @@
 """Clusters of similar texts from their embeddings: k-means or HDBSCAN, named by their words."""
 
+from qkv.engine.cluster.choose_k import Candidate
 from qkv.engine.cluster.cluster_page import (
     check_output_paths,
     map_positions,
@@ -22,6 +23,7 @@ from qkv.engine.cluster.clustering import (
 __all__ = [
     "METHODS",
     "OUTLIERS",
+    "Candidate",
     "Cluster",
     "Clustering",
     "Method",

@@ -7,7 +7,8 @@ so of many texts a sample is drawn, every cluster's medoid included.
 
 Colours are those of Okabe and Ito (2008), which people with any colour vision can tell apart, as
 far as they show on light and on dark backgrounds. With more clusters than colours, shapes change
-too; and each cluster has its number on the map, so that nothing depends on colour alone.
+too; and each cluster has its number on the map, so that nothing depends on colour alone. The
+legend next to the map has a line for each cluster; what a cluster holds opens on a click.
 """
 
 import csv
@@ -23,7 +24,7 @@ from qkv.engine.cluster.clustering import OUTLIERS, Cluster, Clustering
 from qkv.engine.cluster.kmeans import Labels, Vectors, normalize, pca
 from qkv.errors import UsageError
 from qkv.files import atomic_write, write_error_message
-from qkv.report import document, escape, paragraph, section, table
+from qkv.report import details, document, escape, paragraph, section, table
 
 SUFFIXES = (".html", ".csv")
 
@@ -37,6 +38,8 @@ METHOD_DESCRIPTIONS = {
 MAX_OUTLIER_ROWS = 20
 
 MAX_CELL_CHARACTERS = 300  # of a text in a table
+
+MAX_SUMMARY_CHARACTERS = 70  # of the most typical text in a line
 
 MAX_TITLE_CHARACTERS = 160  # of the text shown when the pointer is on its point
 
@@ -55,6 +58,26 @@ WIDTH = 720
 HEIGHT = 540
 MARGIN = 16
 POINT_SIZE = 4.0
+
+# of the curve over the numbers of clusters
+CURVE_HEIGHT = 220
+CURVE_MARGIN = 44
+
+# The map and its legend, side by side where the page is wide enough.
+LAYOUT = """<style>
+main { max-width: 72rem; }
+.with-legend { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
+.with-legend > svg { flex: 3 1 24rem; margin: 0; }
+.legend { flex: 2 1 18rem; list-style: none; margin: 0; padding: 0; font-size: .9rem; }
+.legend li {
+  display: grid; grid-template-columns: 1rem 1.8rem 1fr auto; gap: .4rem; align-items: baseline;
+  line-height: 1.35; padding: .1rem 0;
+}
+.legend svg { width: 1rem; height: 1rem; margin: 0; align-self: center; }
+.legend b { text-align: right; }
+.legend i { font-style: normal; color: var(--muted); font-variant-numeric: tabular-nums; }
+details > summary { overflow-wrap: anywhere; padding: .12rem 0; }
+</style>"""
 
 Shape = Callable[[float, float], str]  # opening tag of a point at x, y
 
@@ -110,9 +133,11 @@ def cluster_page(clustering: Clustering, vectors: ArrayLike, title: str, seed: i
     indices = sample_indices(clustering, seed)
     positions = map_positions(np.asarray(vectors)[indices], seed)
     sections = (
+        LAYOUT,
         section("Map", _map_figure(clustering, indices, positions)),
-        section("Clusters", _cluster_table(clustering)),
+        section("Clusters", *_cluster_details(clustering)),
         section("Outliers", _outlier_table(clustering)),
+        section("Number of clusters", *_selection(clustering)),
         section("How it was done", *_method_notes(clustering, seed)),
     )
     return document("cluster", title, _summary(clustering), sections)
@@ -122,7 +147,7 @@ def _summary(clustering: Clustering) -> str:
     texts = _plural(len(clustering.texts), "text")
     clusters = _plural(clustering.num_clusters, "cluster")
     outliers = _plural(len(clustering.outliers), "outlier")
-    return f"{texts} in {clusters}, {outliers}."
+    return f"{texts} in {clusters}; {outliers}."
 
 
 def _plural(count: int, noun: str) -> str:
@@ -141,23 +166,45 @@ def _map_figure(clustering: Clustering, indices: Labels, positions: Vectors) -> 
         "of the clusters below. Hover over a symbol to read its text."
     )
     caption = f'<figcaption id="map">{escape(words)}</figcaption>'
-    return f"<figure>\n{scatter_svg(clustering, indices, positions)}\n{caption}\n</figure>"
+    svg = scatter_svg(clustering, indices, positions)
+    return (
+        f'<figure>\n<div class="with-legend">\n{svg}\n{_legend(clustering)}\n</div>\n'
+        f"{caption}\n</figure>"
+    )
 
 
-def _cluster_table(clustering: Clustering) -> str:
-    columns = ("cluster", "name", "most typical text", "others near the centre", "texts")
-    rows = [_cluster_row(clustering, cluster) for cluster in clustering.clusters]
-    return table("Largest first", columns, rows, texts=4)
+def _legend(clustering: Clustering) -> str:
+    """A line for each cluster: its symbol and number, its name and the number of its texts."""
+    lines = []
+    for cluster in clustering.clusters:
+        symbol = (
+            '<svg viewBox="0 0 12 12" aria-hidden="true">'
+            f'<g fill="{_colour(cluster.id)}">{_symbol(cluster.id, 6, 6)}</g></svg>'
+        )
+        number = _number(cluster)
+        name = f'<span dir="auto">{escape(_shorten(cluster.name, MAX_SUMMARY_CHARACTERS))}</span>'
+        lines.append(f"<li>{symbol}<b>{number}</b>{name}<i>{cluster.size:,}</i></li>")
+    return '<ul class="legend">\n' + "\n".join(lines) + "\n</ul>"
 
 
-def _cluster_row(clustering: Clustering, cluster: Cluster) -> tuple[str, ...]:
-    number = f"{cluster.id}"
-    if cluster.id == OUTLIERS:
-        number = "–"
+def _cluster_details(clustering: Clustering) -> list[str]:
+    """One line for each cluster, largest first, with its typical texts behind it."""
+    return [_cluster_detail(clustering, cluster) for cluster in clustering.clusters]
+
+
+def _cluster_detail(clustering: Clustering, cluster: Cluster) -> str:
+    medoid = _shorten(cluster.medoid, MAX_SUMMARY_CHARACTERS)
+    summary = f"{_number(cluster)} · {cluster.name} · {_plural(cluster.size, 'text')} · “{medoid}”"
     typical = dict.fromkeys(clustering.texts[i] for i in cluster.nearest)  # without duplicates
-    others = [_shorten(text, MAX_CELL_CHARACTERS) for text in typical if text != cluster.medoid]
-    medoid = _shorten(cluster.medoid, MAX_CELL_CHARACTERS)
-    return number, cluster.name, medoid, "\n".join(others), f"{cluster.size:,}"
+    rows = [(_shorten(text, MAX_CELL_CHARACTERS),) for text in typical]
+    title = f"Texts nearest the centre of {_number(cluster)}, the most typical first"
+    return details(summary, table(title, ("text",), rows))
+
+
+def _number(cluster: Cluster) -> str:
+    if cluster.id == OUTLIERS:
+        return "–"
+    return f"{cluster.id}"
 
 
 def _outlier_table(clustering: Clustering) -> str:
@@ -182,11 +229,63 @@ def _method_notes(clustering: Clustering, seed: int) -> list[str]:
         paragraph("Distance is 1 − cosine to the centre of the cluster: 0 is the centre itself."),
     ]
     notes += [paragraph(warning) for warning in clustering.warnings]
-    if clustering.stability:
-        rows = [(f"{k}", f"{value:.3f}") for k, value in clustering.stability.items()]
-        title = "How well two samples agree on each number of clusters (1 fully, 0 as by chance)"
-        notes.append(table(title, ("clusters", "stability"), rows))
     return notes
+
+
+def _selection(clustering: Clustering) -> list[str]:
+    """Each number of clusters that was compared, as a curve and a table; nothing if k was set."""
+    if clustering.stability is None:
+        return []
+    words = (
+        "The silhouette tells how much nearer a text is to its own cluster than to the next one, "
+        "from −1 to 1; expected is its value for vectors without clusters that have the same mean "
+        "and covariance. The smallest number is taken whose difference is close to the largest. "
+        f"Stability: two samples of the texts agree on {clustering.num_clusters} clusters by "
+        f"{clustering.stability:.2f} (1 is fully, 0 as by chance)."
+    )
+    rows = []
+    for candidate in clustering.candidates:
+        values = (candidate.silhouette, candidate.reference, candidate.difference)
+        rows.append((f"{candidate.k}", *(f"{value:.3f}" for value in values)))
+    columns = ("clusters", "silhouette", "expected", "difference")
+    numbers = table("Every number compared", columns, rows)
+    caption = "Difference for each number of clusters; the line marks the number taken."
+    figure = (
+        f"<figure>\n{selection_svg(clustering)}\n"
+        f'<figcaption id="selection">{escape(caption)}</figcaption>\n</figure>'
+    )
+    return [paragraph(words), figure, details(f"All {len(rows)} numbers", numbers)]
+
+
+def selection_svg(clustering: Clustering) -> str:
+    """The difference of each candidate over k, which has a logarithmic axis."""
+    candidates = clustering.candidates
+    logs = np.log([candidate.k for candidate in candidates])
+    differences = np.array([candidate.difference for candidate in candidates])
+    low = min(0.0, float(differences.min()))
+    high = max(1e-9, float(differences.max()))
+    span = max(1e-9, float(logs[-1] - logs[0]))
+    x = CURVE_MARGIN + (logs - logs[0]) / span * (WIDTH - 2 * CURVE_MARGIN)
+    y = (
+        CURVE_HEIGHT
+        - CURVE_MARGIN
+        - (differences - low) / (high - low) * (CURVE_HEIGHT - 2 * CURVE_MARGIN)
+    )
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+    chosen = min(range(len(x)), key=lambda i: abs(candidates[i].k - clustering.num_clusters))
+    labels = []
+    for i in sorted({0, chosen, len(x) - 1}):
+        labels.append(f'<text x="{x[i]:.1f}" y="{CURVE_HEIGHT - 8}">{candidates[i].k}</text>')
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {CURVE_HEIGHT}" role="img" aria-labelledby="selection">\n'
+        f'<line x1="{x[chosen]:.1f}" x2="{x[chosen]:.1f}" y1="{CURVE_MARGIN - 12}" '
+        f'y2="{CURVE_HEIGHT - CURVE_MARGIN}" stroke="var(--validation)" stroke-width="2"/>\n'
+        f'<polyline points="{points}" fill="none" stroke="var(--training)" stroke-width="2.5"/>\n'
+        f'<g fill="var(--ink)" font-size="16" text-anchor="middle">{"".join(labels)}</g>\n'
+        '<g fill="var(--muted)" font-size="14">'
+        f'<text x="4" y="{CURVE_MARGIN - 2}">{high:.2f}</text>'
+        f'<text x="4" y="{CURVE_HEIGHT - CURVE_MARGIN}">{low:.2f}</text></g>\n</svg>'
+    )
 
 
 def _shorten(text: str, max_characters: int) -> str:
@@ -273,9 +372,14 @@ SHAPES: tuple[tuple[str, Shape], ...] = (
 
 
 def _point(label: int, x: float, y: float, title: str) -> str:
+    return _symbol(label, x, y, f"<title>{title}</title>")
+
+
+def _symbol(label: int, x: float, y: float, content: str = "") -> str:
+    """The shape of a cluster at x, y."""
     name, shape = SHAPES[max(0, label) // len(COLOURS) % len(SHAPES)]
     element = "circle" if name == "circle" else "path"
-    return f"{shape(x, y)}<title>{title}</title></{element}>"
+    return f"{shape(x, y)}{content}</{element}>"
 
 
 def _colour(label: int) -> str:

@@ -2,16 +2,17 @@
 
 Clusters are named by class TF-IDF (Grootendorst 2022): all texts of a cluster count as one
 document. One change: the frequency of a word in all texts is subtracted from its frequency in the
-cluster, so a word that is frequent everywhere drops out, in any language, without a list of stop
-words. A word counts once per text.
+cluster, so a word that is frequent everywhere drops out. English stop words never name a cluster,
+and neither does, in any language, a word that is hardly more frequent in the cluster than in all
+texts. A word counts once per text.
 
 Words are found in any script: runs of letters, combining marks and digits. Chinese, Japanese, Thai
 and related scripts are written without spaces; there each character is a word of its own, and
 pairs of neighbouring characters are counted as terms.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -20,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import PreTokenizer, Split
 
-from qkv.engine.cluster.choose_k import KSelection, OnCandidate, choose_k
+from qkv.engine.cluster.choose_k import Candidate, KSelection, OnCandidate, choose_k
 from qkv.engine.cluster.hdbscan import hdbscan_labels
 from qkv.engine.cluster.kmeans import (
     Labels,
@@ -48,6 +49,11 @@ NUM_TYPICAL = 5  # texts nearest the centroid that are listed for each cluster
 TUKEY_FENCE = 1.5  # outliers lie this many interquartile ranges above the third quartile
 
 NAME_WORDS = 3
+
+MIN_LIFT = 1.5  # a name's word is so many times as frequent in its cluster as in all texts
+
+# not in the list of scikit-learn
+MORE_STOP_WORDS = frozenset(("did", "does", "doing", "having", "just", "let", "ll", "re", "ve"))
 
 NAME_LENGTH = 40  # characters of a medoid that serves as a name
 
@@ -84,13 +90,24 @@ class Clustering:
     clusters: tuple[Cluster, ...]  # by id, the outliers last
     outliers: tuple[int, ...]  # indices of texts far from every centroid, farthest first
     method: str
-    stability: Mapping[int, float] = field(default_factory=dict)  # of each k, if k was chosen
+    candidates: tuple[Candidate, ...] = ()  # each number compared, if k was chosen
+    stability: float | None = None  # of the number chosen: how well two samples agree on it
     warnings: tuple[str, ...] = ()
 
     @property
     def num_clusters(self) -> int:
         """The number of clusters, without the outliers."""
         return sum(cluster.id != OUTLIERS for cluster in self.clusters)
+
+    def selection_json(self) -> dict[str, object] | None:
+        """Why there are as many clusters as there are; None where their number was not chosen."""
+        if self.stability is None:
+            return None
+        return {
+            "k": self.num_clusters,
+            "stability": round(self.stability, 4),
+            "candidates": [candidate.json() for candidate in self.candidates],
+        }
 
     def name_of(self, label: int) -> str:
         """The name of the cluster with this id."""
@@ -110,12 +127,12 @@ def cluster(
     k: int | None = None,
     method: Method = "kmeans",
     seed: int = 0,
-    on_candidate: OnCandidate = lambda k, stability: None,
+    on_candidate: OnCandidate = lambda candidate: None,
 ) -> Clustering:
     """Clusters of texts whose vectors (n, D) point in similar directions, reproducible by seed.
 
-    "kmeans" makes k clusters, or as many as are stable across samples; `on_candidate` receives each
-    number tested and its stability. "hdbscan" determines the number itself and leaves outliers.
+    "kmeans" makes k clusters, or as many as are most clearly separated; `on_candidate` receives
+    each number compared. "hdbscan" determines the number itself and leaves outliers.
     """
     check_cluster_args(texts, k, method)
     unit_vectors = _check_vectors(texts, vectors)
@@ -125,7 +142,7 @@ def cluster(
         if len(texts) > 1:
             warning = "all vectors are the same, so there is one cluster"
         labels = np.zeros(len(texts), np.int64)
-        selection = KSelection(1, {}, warning)
+        selection = KSelection(1, warning=warning)
     elif method == "hdbscan":
         labels = hdbscan_labels(unit_vectors, seed)
     else:
@@ -180,6 +197,7 @@ def describe(
         tuple(clusters),
         _outliers(labels, distances),
         method,
+        selection.candidates,
         selection.stability,
         _warnings(count, selection),
     )
@@ -209,7 +227,7 @@ def _select_k(
         first_index.setdefault(text, i)
     if len(first_index) < MIN_TEXTS:
         warning = f"{len(first_index)} different texts are too few to choose a number; set k"
-        return KSelection(1, {}, warning)
+        return KSelection(1, warning=warning)
     return choose_k(vectors[sorted(first_index.values())], seed, on_candidate)
 
 
@@ -326,6 +344,16 @@ def cluster_terms(text: str) -> list[str]:
     return terms
 
 
+def is_stop_word(word: str) -> bool:
+    """Whether an English word tells nothing about a topic, such as "the", "how's" and "don't"."""
+    from sklearn.feature_extraction.text import (  # type: ignore[import-untyped]
+        ENGLISH_STOP_WORDS,
+    )
+
+    stem, _, ending = word.replace("’", "'").partition("'")
+    return stem in ENGLISH_STOP_WORDS or stem in MORE_STOP_WORDS or ending == "t"
+
+
 @cache
 def _matches_of(pattern: str) -> PreTokenizer:
     """Splits a text into the parts that match the pattern and drops the others."""
@@ -337,12 +365,13 @@ def cluster_names(
 ) -> list[str]:
     """The distinctive words of each of the clusters 0 … count − 1; other labels are ignored.
 
-    A cluster without words is named by its medoid.
+    A cluster without words but stop words is named by its medoid.
     """
     words, counts = _document_counts(texts, labels, count)
     scores = [np.zeros(0)] * count
     if words:
-        scores = _class_tf_idf(counts)
+        stop_words = np.array([is_stop_word(word) for word in words])
+        scores = [np.where(stop_words, 0.0, row) for row in _class_tf_idf(counts)]
     names = []
     for row, medoid in zip(scores, medoids, strict=True):
         best = np.argsort(-row, kind="stable")[:NAME_WORDS]
@@ -361,7 +390,10 @@ def _class_tf_idf(counts: Any) -> list[NDArray[np.float64]]:
         own = np.asarray(cluster_counts.todense(), dtype=np.float64).ravel()
         frequency = own / max(1.0, own.sum())
         excess = np.where(own > 0, frequency - overall_frequency, 0.0)
-        if (excess > 1e-12).any():
+        distinctive = np.where(frequency >= MIN_LIFT * overall_frequency, excess, 0.0)
+        if (distinctive > 1e-12).any():
+            rows.append(distinctive * idf)
+        elif (excess > 1e-12).any():
             rows.append(excess * idf)
         else:  # a single cluster: no word is distinctive, so the plain frequency is used
             rows.append(frequency * idf)
@@ -370,7 +402,7 @@ def _class_tf_idf(counts: Any) -> list[NDArray[np.float64]]:
 
 def _document_counts(texts: Sequence[str], labels: Labels, count: int) -> tuple[list[str], Any]:
     """The vocabulary, and the number of texts of each cluster with each word: (count, words)."""
-    from sklearn.feature_extraction.text import CountVectorizer  # type: ignore[import-untyped]
+    from sklearn.feature_extraction.text import CountVectorizer
 
     vectorizer = CountVectorizer(analyzer=cluster_terms, binary=True)
     try:

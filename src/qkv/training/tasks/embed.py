@@ -26,7 +26,7 @@ from qkv.data import (
 )
 from qkv.engine import PaddedBatch
 from qkv.errors import DataError, UsageError
-from qkv.model import Encoder, Model, ModelConfig, TextVector
+from qkv.model import Encoder, Fraction, Model, ModelConfig, Size, TextVector
 from qkv.text import Tokenizer
 from qkv.training.tasks.task import (
     DataConfig,
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from qkv.training.recipe import Recipe
 
 Supervision = Literal["pairs", "labels", "texts", "scores"]
+
+Teacher = Literal["none", "lsa"]
+
+TOKEN_DROPOUT = 0.3  # with a teacher
 
 # How a table is read for each kind of supervision, and the titles of its columns.
 READERS: dict[Supervision, tuple[Callable[..., Sequence[Any]], tuple[str, ...]]] = {
@@ -93,22 +97,46 @@ class ContrastiveBatch:
         )
 
 
+@dataclass(frozen=True)
+class DistillationBatch:
+    """Texts and the unit vectors of a teacher for them, (B, C); zeros where it has none."""
+
+    texts: PaddedBatch
+    teacher: Tensor
+
+    @property
+    def num_tokens(self) -> int:
+        return self.texts.tokens
+
+    @property
+    def num_targets(self) -> int:
+        return len(self.texts)
+
+    def to(self, device: torch.device) -> "DistillationBatch":
+        return DistillationBatch(self.texts.to(device), self.teacher.to(device))
+
+
 class EmbedTask(Task):
-    """A contrastive loss, or a regression on similarity scores, by the kind of supervision.
+    """A contrastive loss, a regression on similarity scores, or distillation, by the supervision.
 
     pairs: the positive of a text is closer than all other texts of the batch (InfoNCE, van den
-    Oord et al. 2018). labels: its positive is another text with the same label. texts: its
-    positive is the text itself with other dropout (SimCSE, Gao et al. 2021). scores: the cosine of
-    a pair equals its score.
+    Oord et al. 2018). labels: its positive is another text with the same label. scores: the cosine
+    of a pair equals its score. texts: cosines are those of a teacher, latent semantic analysis of
+    the training texts, which says what belongs together where nothing else does; without a
+    teacher, the positive of a text is the text itself with other dropout (SimCSE, Gao et al.
+    2021), which needs a pretrained model.
     """
 
     kind: Literal["embed"] = "embed"
     supervision: Supervision
     temperature: PositiveFloat = 0.05
+    teacher: Teacher = "none"  # of texts alone
+    teacher_components: Size = 100
+    token_dropout: Fraction = 0.0  # fraction of tokens that only the teacher reads
 
     title = "An embedding model"
     summary = "vectors: texts with labels, pairs, scored pairs, or texts alone"
-    measures = "rank correlation, clusters or retrieval; cosines of TF-IDF vectors"
+    measures = "rank correlation, clusters or retrieval; cosines of TF-IDF vectors and LSA"
     usage = ("qkv evaluate {0} test.csv -o mistakes.csv",)
     next_steps = (
         "qkv embed {0} --file texts.txt -o vectors.npy",
@@ -126,7 +154,9 @@ class EmbedTask(Task):
     max_steps = 2000
     epochs = 10
 
-    def loss(self, model: Encoder, batch: ContrastiveBatch) -> Tensor:
+    def loss(self, model: Encoder, batch: ContrastiveBatch | DistillationBatch) -> Tensor:
+        if isinstance(batch, DistillationBatch):
+            return distillation_loss(unit_vectors(model, batch.texts), batch.teacher)
         anchors = unit_vectors(model, batch.anchors)
         positives = unit_vectors(model, batch.positives)
         if batch.scores is not None:
@@ -161,7 +191,14 @@ class EmbedTask(Task):
 
     @classmethod
     def for_data(cls, split: Split[RelatedTexts]) -> "EmbedTask":
-        return cls(supervision=_supervision_of_examples(split.train))
+        supervision = _supervision_of_examples(split.train)
+        if supervision == "texts":
+            return cls(supervision=supervision, teacher="lsa", token_dropout=TOKEN_DROPOUT)
+        return cls(supervision=supervision)
+
+    def for_finetuning(self) -> "EmbedTask":
+        # A pretrained model knows more than a teacher made of the training texts alone.
+        return self.model_copy(update={"teacher": "none", "token_dropout": 0.0})
 
     @classmethod
     def output(cls, config: ModelConfig, split: Split[RelatedTexts]) -> TextVector:
@@ -207,6 +244,18 @@ def contrastive_loss(
     forward = F.cross_entropy(logits, targets, reduction="sum")
     backward = F.cross_entropy(logits.T, targets, reduction="sum")
     return (forward + backward) / 2
+
+
+def distillation_loss(vectors: Tensor, teacher: Tensor) -> Tensor:
+    """1 − cosine with the teacher's vector, summed; vectors (B, D), teacher (B, C), C ≤ D.
+
+    The other D − C features are to be zero, so that cosines between texts are the teacher's too. A
+    text for which the teacher has no vector costs nothing.
+    """
+    components = teacher.shape[1]
+    cosines = (vectors[:, :components] * teacher).sum(dim=-1)
+    known = teacher.square().sum(dim=-1)  # 1, or 0
+    return (known - cosines).sum()
 
 
 def unit_vectors(model: Encoder, texts: PaddedBatch) -> Tensor:

@@ -171,6 +171,7 @@ class EvalResult:
     examples: int
     baseline: Mapping[str, float] = field(default_factory=dict)
     baseline_name: str = ""
+    other_baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by name
     labels: tuple[str, ...] = ()
     confusion: Sequence[Sequence[int]] = ()
     signatures: Mapping[str, str] = field(default_factory=dict)
@@ -287,6 +288,10 @@ class Task(PartConfig):
     def for_data(cls, split: Any) -> Self:
         """The task with default hyperparameters for these examples."""
         return cls()  # type: ignore[call-arg]
+
+    def for_finetuning(self) -> Self:
+        """The task where the model is fine-tuned, with the defaults that differ there."""
+        return self
 
     @abstractmethod
     def data_module(self, split: Any, tokenizer: Tokenizer, recipe: "Recipe") -> DataModule:
