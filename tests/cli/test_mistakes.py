@@ -139,6 +139,7 @@ def test_a_place_without_a_model_is_told_for_what_it_is(qkv: Qkv, path: str) -> 
 MODEL_COMMANDS = {
     "evaluate": ("good.txt",),
     "generate": ("a",),
+    "chat": (),
     "classify": ("a",),
     "translate": ("a",),
     "embed": ("a",),

