@@ -135,3 +135,20 @@ def test_a_language_model_has_no_examples_to_write(
     assert code == 2
     assert "a language model is measured on running text" in errors
     assert not (tmp_path / "mistakes.csv").exists()
+
+
+def test_training_ends_with_an_interval_and_with_what_to_do_next(qkv: Qkv, tmp_path: Path) -> None:
+    (file,) = data_for("classify", tmp_path).files
+    model = tmp_path / "my model"
+    small = "--size tiny --steps 4 --context 16 --batch 128 --vocabulary 300 --set model.width=16"
+    options = (*small.split(), "--set", "evaluate_every=2", "--device", "cpu", "--threads", "1")
+    code, printed, errors = qkv("train", "classify", file, "-o", model, *options)
+    assert code == 0
+    assert "validation accuracy" in printed
+    assert printed.index("95% interval") < printed.index("macro_f1")
+    assert "evaluated the validation split 2 times" in errors
+    report = (model / "report.html").read_text("utf-8")
+    for command in ("qkv classify", "qkv explain", "qkv evaluate"):
+        assert command in errors
+        assert command in report
+    assert f"qkv classify '{model}' \"your text\"\n" in errors
