@@ -122,8 +122,8 @@ NO_MODEL = {
     "hollow": "hollow is not a model: it is empty",
     "runs": "runs is not a model but holds some; give runs/labels or 5 others in it",
     "stopped": (
-        "stopped is not a model yet: its training has not ended; continue it with: qkv train "
-        "classify -o stopped --resume"
+        "stopped is not a model yet: nothing of its training was saved so far; continue it with: "
+        "qkv train classify -o stopped --resume"
     ),
     "weights": "it holds weights (model.safetensors) but no config.json",
     "config": "config holds no weights; expected model.safetensors",

@@ -70,16 +70,17 @@ def test_metrics_have_a_line_a_step(trained: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_time_budget_becomes_a_number_of_steps(tmp_path: Path) -> None:
+def test_a_time_budget_becomes_a_number_of_steps_and_is_a_limit(tmp_path: Path) -> None:
+    """Half a minute from the first line of the program to its last, and at most a tenth more."""
     (tmp_path / "book.txt").write_text(TEXT, encoding="utf-8")
     started = time.monotonic()
-    ran = run("train", "language", "book.txt", "-o", "run", "--minutes", 0.05, *SMALL, cwd=tmp_path)
+    ran = run("train", "language", "book.txt", "-o", "run", "--minutes", 0.5, *SMALL, cwd=tmp_path)
+    assert time.monotonic() - started < 33
     assert ran.returncode == 0, ran.stderr
-    assert "steps in 0.05 minutes" in ran.stderr
-    assert time.monotonic() - started < 60
+    assert "steps in 0.5 minutes" in ran.stderr
     steps = read_recipe((tmp_path / "run/recipe.toml").read_text()).steps
-    assert f"{steps:,} steps in 0.05 minutes" in ran.stderr
     assert f"step {steps:,}/{steps:,}" in ran.stderr
+    assert (tmp_path / "run/report.html").exists()
 
 
 @pytest.fixture(scope="module")
@@ -316,7 +317,7 @@ def test_a_disk_that_takes_no_more_is_one_clear_line_and_the_run_can_go_on(
     assert ran.returncode == 2, ran.stderr
     last = ran.stderr.splitlines()[-1]
     assert last.startswith("qkv: cannot write ")
-    assert "step-00000001" in last
+    assert "checkpoints/best" in last
     assert "Traceback" not in ran.stderr
     assert not list(Path("run/checkpoints").glob("**/*.safetensors"))
     code, _, errors = qkv("train", "language", "-o", "run", "--resume", "--device", "cpu")

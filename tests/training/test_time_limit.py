@@ -143,3 +143,18 @@ def test_a_baseline_that_takes_too_long_is_left_out_with_a_remark(tmp_path: Path
     assert not result.complete
     run.data_module.deadline = time.perf_counter() + 600
     assert "macro_f1" in run.data_module.evaluate(run.model).baseline
+
+
+@pytest.mark.parametrize("job", ["language", "masked"])
+def test_a_long_validation_text_is_measured_in_part_when_time_is_short(
+    job: str, tmp_path: Path
+) -> None:
+    run = run_of(job, tmp_path)
+    whole = run.data_module.validate(run.model)["loss"]
+    run.data_module.deadline = time.perf_counter()
+    assert run.data_module.validate(run.model)["loss"] == pytest.approx(whole, rel=0.1)
+    result = run.data_module.evaluate(run.model)
+    assert not result.complete
+    assert "first part of the validation text" in result.remarks[0]
+    run.data_module.deadline = None
+    assert run.data_module.evaluate(run.model).complete

@@ -358,8 +358,8 @@ def _directory_message(directory: Path) -> str:
         return f"{directory} is not a model: it is empty; give the directory of one"
     if RECIPE in names:
         return (
-            f"{directory} is not a model yet: its training was stopped before anything was saved; "
-            f"continue it with: qkv train {_job(directory)} -o {directory} --resume"
+            f"{directory} is not a model yet: nothing of its training was saved so far; continue "
+            f"it with: qkv train {_job(directory)} -o {directory} --resume"
         )
     models = [name for name in names if _is_model(directory / name)]
     if models:

@@ -18,7 +18,16 @@ from qkv.model import Decoder, Fraction, Model, PredictionHead, TiedLogits
 from qkv.report import Table
 from qkv.text import Tokenizer
 from qkv.training.loss import fused_cross_entropy
-from qkv.training.tasks.task import DataConfig, DataModule, EvalResult, Ids, Metric
+from qkv.training.tasks.task import (
+    SHORT_OF_TIME,
+    DataConfig,
+    DataModule,
+    EvalResult,
+    Ids,
+    Metric,
+    is_over,
+    until,
+)
 from qkv.training.tasks.text_stream import (
     Corpus,
     RunningTextTask,
@@ -102,14 +111,15 @@ class LanguageData(DataModule):
 
     def validate(self, model: Decoder) -> dict[str, float]:
         streams = self.streams
-        return {"loss": stream_loss(model, streams.validation, streams.length, streams.rows)}
+        loss = stream_loss(model, streams.validation, streams.length, streams.rows, self.deadline)
+        return {"loss": loss}
 
     def sample(self, model: Decoder) -> str:
         return generate_greedily(model, self.tokenizer, 60, self.streams.length)
 
     def evaluate(self, model: Decoder) -> EvalResult:
         texts = (piece.text for piece in self.corpus.validation)
-        result = evaluate_language(model, self.streams.validation, texts)
+        result = evaluate_language(model, self.streams.validation, texts, self.deadline)
         text = generate_greedily(model, self.tokenizer, 200, self.streams.length)
         return EvalResult(
             scores={"loss": result.scores["loss_per_token"], **result.scores},
@@ -117,16 +127,21 @@ class LanguageData(DataModule):
             baseline=result.baseline,
             baseline_name=result.baseline_name,
             samples=(Table("What it generates with greedy decoding", ("text",), ((text,),)),),
+            remarks=result.remarks,
+            complete=result.complete,
         )
 
 
-def evaluate_language(model: Decoder, stream: TokenizedTexts, texts: Iterable[str]) -> EvalResult:
+def evaluate_language(
+    model: Decoder, stream: TokenizedTexts, texts: Iterable[str], deadline: float | None = None
+) -> EvalResult:
     """The same loss per token, per character and per byte.
 
     Only the last two can be compared between models with different tokenizers. The first token of
     a document is given and its eos is predicted: as many predictions as tokens.
     """
-    loss = stream_loss(model, stream, model.config.length, EVAL_ROWS)
+    loss = stream_loss(model, stream, model.config.length, EVAL_ROWS, deadline)
+    complete = not is_over(deadline)
     letters = Counter[str]()
     num_bytes = 0
     for text in texts:
@@ -146,17 +161,25 @@ def evaluate_language(model: Decoder, stream: TokenizedTexts, texts: Iterable[st
         examples=len(stream),
         baseline={"loss_per_character": entropy},
         baseline_name="the text's letter frequencies",
+        remarks=() if complete else (SHORT_OF_TIME,),
+        complete=complete,
     )
 
 
-def stream_loss(model: Decoder, stream: TokenizedTexts, length: int, rows: int) -> float:
-    """Nats per token over the stream, each token predicted once."""
+def stream_loss(
+    model: Decoder,
+    stream: TokenizedTexts,
+    length: int,
+    rows: int,
+    deadline: float | None = None,
+) -> float:
+    """Nats per token over the stream, or over as much as fits, each token predicted once."""
     device = model.embedding.weight.device
     task = LanguageTask()
     total = 0.0
     count = 0
     with inference(model):
-        for batch in windows_in_order(stream, length, rows):
+        for batch in until(deadline, windows_in_order(stream, length, rows)):
             adapt_threads()
             total += float(task.loss(model, batch.to(device)))
             count += batch.num_targets

@@ -33,7 +33,16 @@ from qkv.report import Table
 from qkv.text import Tokenizer
 from qkv.training.loss import fused_cross_entropy
 from qkv.training.tasks.language import EVAL_ROWS, MAX_EXPONENT
-from qkv.training.tasks.task import DataConfig, DataModule, EvalResult, Ids, Metric
+from qkv.training.tasks.task import (
+    SHORT_OF_TIME,
+    DataConfig,
+    DataModule,
+    EvalResult,
+    Ids,
+    Metric,
+    is_over,
+    until,
+)
 from qkv.training.tasks.text_stream import (
     Corpus,
     RunningTextTask,
@@ -194,7 +203,13 @@ class MaskedData(DataModule):
     def validate(self, model: Encoder) -> dict[str, float]:
         streams = self.streams
         return masked_scores(
-            model, self.task, streams.validation, streams.length, streams.rows, self.tokenizer
+            model,
+            self.task,
+            streams.validation,
+            streams.length,
+            streams.rows,
+            self.tokenizer,
+            self.deadline,
         )
 
     def sample(self, model: Encoder) -> str:
@@ -203,7 +218,12 @@ class MaskedData(DataModule):
 
     def evaluate(self, model: Encoder) -> EvalResult:
         result = evaluate_masked(
-            model, self.task, self.streams.validation, self.streams.train, self.tokenizer
+            model,
+            self.task,
+            self.streams.validation,
+            self.streams.train,
+            self.tokenizer,
+            self.deadline,
         )
         columns = ("context", "masked token", "prediction")
         table = Table("Masked tokens", columns, tuple(self._predictions(model, 8)))
@@ -213,6 +233,8 @@ class MaskedData(DataModule):
             baseline=result.baseline,
             baseline_name=result.baseline_name,
             samples=(table,),
+            remarks=result.remarks,
+            complete=result.complete,
         )
 
     def _predictions(self, model: Encoder, count: int) -> list[tuple[str, str, str]]:
@@ -243,15 +265,24 @@ def evaluate_masked(
     stream: TokenizedTexts,
     train: TokenizedTexts,
     tokenizer: Tokenizer,
+    deadline: float | None = None,
 ) -> EvalResult:
     """Loss and accuracy on masked tokens, next to a model that knows token frequencies only."""
     length = model.config.length
-    scores = masked_scores(model, task, stream, length, EVAL_ROWS, tokenizer)
+    scores = masked_scores(model, task, stream, length, EVAL_ROWS, tokenizer, deadline)
+    complete = not is_over(deadline)
     scores["perplexity"] = math.exp(min(scores["loss"], MAX_EXPONENT))
     batches = masked_in_order(task, stream, length, EVAL_ROWS, tokenizer)
     targets = np.concatenate([batch.targets.numpy() for batch in batches])
     baseline = unigram_loss(train, tokenizer.vocab_size, targets)
-    return EvalResult(scores, len(stream), {"loss": baseline}, "token frequencies")
+    return EvalResult(
+        scores=scores,
+        examples=len(stream),
+        baseline={"loss": baseline},
+        baseline_name="token frequencies",
+        remarks=() if complete else (SHORT_OF_TIME,),
+        complete=complete,
+    )
 
 
 def masked_scores(
@@ -261,6 +292,7 @@ def masked_scores(
     length: int,
     rows: int,
     tokenizer: Tokenizer,
+    deadline: float | None = None,
 ) -> dict[str, float]:
     """Nats per masked token, and accuracy; the same tokens are masked every time."""
     device = model.embedding.weight.device
@@ -268,7 +300,8 @@ def masked_scores(
     hits = 0
     count = 0
     with inference(model):
-        for batch in masked_in_order(task, stream, length, rows, tokenizer):
+        batches = masked_in_order(task, stream, length, rows, tokenizer)
+        for batch in until(deadline, batches):
             adapt_threads()
             batch_loss, batch_hits = task.loss_and_hits(model, batch.to(device))
             total += batch_loss

@@ -14,8 +14,9 @@ describe the job: which columns it reads, which presets it offers, what is print
 """
 
 import hashlib
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar
@@ -85,6 +86,7 @@ class Batch(Protocol):
 
 
 E_ = TypeVar("E_")
+T_ = TypeVar("T_")
 
 
 @dataclass(frozen=True)
@@ -354,6 +356,8 @@ def task_for(model: Model) -> type[Task]:
     raise TrainingError(f"this model was made for none of the tasks {', '.join(tasks)}")
 
 
+SHORT_OF_TIME = "measured on the first part of the validation text: there was no time for more"
+
 ARCHITECTURES = {
     "encoder_only": "an encoder",
     "decoder_only": "a decoder",
@@ -381,6 +385,18 @@ def check_columns(task: type[Task], data: DataConfig) -> None:
                 f"{column}={getattr(data, column)!r} is not for {task.name()}; "
                 f"it reads {' and '.join(task.columns)}"
             )
+
+
+def until(deadline: float | None, batches: Iterable[T_]) -> Iterator[T_]:
+    """The batches; none after the deadline, by `time.perf_counter`, but always the first one."""
+    for batch in batches:
+        yield batch
+        if is_over(deadline):
+            return
+
+
+def is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.perf_counter() > deadline
 
 
 def to_device(tensor: Tensor | None, device: torch.device) -> Tensor | None:

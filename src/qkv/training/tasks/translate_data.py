@@ -31,6 +31,7 @@ from qkv.training.tasks.task import (
     Predictions,
     Split,
     cache_key,
+    until,
 )
 from qkv.training.tasks.translate import EVAL_BEAMS, TranslateTask, TranslationBatch
 
@@ -208,13 +209,12 @@ class TranslateData(DataModule):
         total = 0.0
         count = 0
         with inference(model):
-            for indices in length_batches(lengths, self.batch_tokens, np.random.default_rng(0)):
+            batches = length_batches(lengths, self.batch_tokens, np.random.default_rng(0))
+            for indices in until(half_time, batches):
                 sources, targets = zip(*(self.validation_ids[i] for i in indices), strict=True)
                 batch = self._collate(sources, targets).to(device)
                 total += float(task.loss(model, batch))
                 count += batch.num_targets
-                if half_time is not None and time.perf_counter() > half_time:
-                    break
         return total / max(1, count)
 
 
