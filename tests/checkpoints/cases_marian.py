@@ -1,4 +1,4 @@
-"""Marian and Pegasus, whose position tables stay the waves they are."""
+"""Marian, whose position tables stay the waves they are."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +40,6 @@ SIZES = {
     "eos_token_id": 0,
 }
 MARIAN = ("MarianMTModel", "MarianConfig")
-PEGASUS = ("PegasusForConditionalGeneration", "PegasusConfig")
 APART = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 61}
 
 CASES: dict[str, Peer] = {
@@ -54,8 +53,4 @@ CASES: dict[str, Peer] = {
     ),
     "marian, nothing tied": MarianPeer(*MARIAN, SIZES | {"tie_word_embeddings": False}),
     "marian, a head in the file": OwnHeadMarian(*MARIAN, SIZES),
-    "pegasus": MarianPeer(*PEGASUS, SIZES),
-    "pegasus, squared ReLU": MarianPeer(
-        *PEGASUS, SIZES | {"activation_function": "relu2", "scale_embedding": False}
-    ),
 }

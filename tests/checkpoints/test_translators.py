@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.checkpoints import cases_bart, cases_marian, cases_t5, cases_t5gemma
+from tests.checkpoints import cases_bart, cases_marian, cases_pegasus, cases_t5, cases_t5gemma
 from tests.checkpoints.peers import Peer, attention_mask, load, quietly, texts, transformers
 
 from qkv.checkpoints import read_checkpoint
@@ -30,6 +30,7 @@ CASES: dict[str, Peer] = {
     **cases_t5gemma.CASES,
     **cases_bart.CASES,
     **cases_marian.CASES,
+    **cases_pegasus.CASES,
 }
 SOURCES, TARGETS = [19, 7, 1, 12], [5, 1, 17, 11]
 EVERY = pytest.mark.parametrize("name", CASES)

@@ -17,8 +17,10 @@ from tests.checkpoints import (
     cases_llama,
     cases_marian,
     cases_modernbert,
+    cases_pegasus,
     cases_roberta,
     cases_t5,
+    cases_t5gemma,
     test_transliteration,
 )
 from tests.checkpoints.test_transliteration import Transliterator
@@ -44,7 +46,8 @@ CASES = {
     module.__name__.removeprefix("cases_"): next(reversed(module.CASES.items()))
     for module in (
         cases_albert, cases_bart, cases_bert, cases_distilbert, cases_gemma, cases_gpt2,
-        cases_gpt_neox, cases_llama, cases_marian, cases_modernbert, cases_roberta, cases_t5,
+        cases_gpt_neox, cases_llama, cases_marian, cases_modernbert, cases_pegasus, cases_roberta,
+        cases_t5, cases_t5gemma,
     )
 }  # fmt: skip
 

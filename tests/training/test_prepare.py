@@ -19,10 +19,11 @@ from tests.training.tiny_runs import (
     written,
 )
 
+from qkv.checkpoints.save import choose_format
 from qkv.errors import QkvError
 from qkv.model import preset
 from qkv.training.prepare import TrainArgs, prepare
-from qkv.training.recipe import evaluation_interval, read_toml
+from qkv.training.recipe import evaluation_interval, read_settings, read_toml
 from qkv.training.run_directory import METRICS, RECIPE
 from qkv.training.tasks.task import DataModule
 from qkv.training.tasks.text_stream import Corpus, TokenStreams
@@ -384,3 +385,46 @@ def test_what_is_not_finite_is_written_as_text_so_that_the_metrics_stay_json(
 
     told = json.loads(line, parse_constant=refuse)
     assert told == {"step": 2, "loss": "nan", "validation": {"loss": "inf"}}
+
+
+@pytest.mark.parametrize(
+    ("job", "preset_name", "settings", "sizes", "model_type"),
+    [
+        ("language", "llama-15m", ["model.width=96"], (96, 6, 256), "llama"),
+        ("language", "llama-15m", ["model.stack.width=100"], (100, 5, 267), "llama"),
+        ("language", "gpt2", ["model.width=48"], (48, 12, 192), "gpt2"),
+        ("translate", "t5-small", ["model.width=64"], (64, 8, 256), "t5"),
+        ("classify", "classify-tiny", ["model.width=96", "model.norm.eps=1"], (96, 2, 384), None),
+        ("translate", "translate-tiny", ["model.width=96"], (96, 2, 384), "t5gemma"),
+    ],
+)
+def test_sizes_follow_the_width_so_that_a_public_form_stays_one(
+    job: str,
+    preset_name: str,
+    settings: list[str],
+    sizes: tuple[int, int, int],
+    model_type: str | None,
+    tmp_path: Path,
+) -> None:
+    args = TrainArgs(
+        job,
+        data_for(job, tmp_path),
+        preset=preset_name,
+        context_length=32,
+        settings=read_settings(settings),
+    )
+    model = prepare(args).recipe.model
+    stack = getattr(model, "decoder", None) or model.encoder
+    assert (stack.width, stack.attention.heads, stack.feed_forward.width) == sizes
+    fmt, rewrite = choose_format(model)
+    assert fmt.hf_config(rewrite.config)["model_type"] == (model_type or "modernbert")
+
+
+def test_a_size_that_is_named_does_not_follow(tmp_path: Path) -> None:
+    settings = read_settings(["model.width=96", "model.feed_forward.width=40"])
+    args = TrainArgs("language", data_for("language", tmp_path), size="tiny", settings=settings)
+    assert prepare(args).recipe.model.decoder.feed_forward.width == 40
+    settings = read_settings(["model.width=96", "model.attention.heads=5"])
+    args = TrainArgs("language", data_for("language", tmp_path), size="tiny", settings=settings)
+    with pytest.raises(QkvError, match="heads=5 must divide width=96; nearest widths: 95, 100"):
+        prepare(args)
