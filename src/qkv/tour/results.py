@@ -225,7 +225,7 @@ def explain_translations(trained: TrainedModel) -> list[ExplainedTranslation]:
 
 
 def cluster_reviews(trained: TrainedModel, max_texts: int) -> ReviewClusters:
-    """Validation reviews in as many clusters as two samples of them agree on."""
+    """Validation reviews in as many clusters as are most clearly separated."""
     reviews = trained.validation_reviews[:max_texts]
     texts = [review.text for review in reviews]
     vectors = trained.model.embed(texts)

@@ -23,6 +23,7 @@ from qkv.text import Tokenizer
 from qkv.training.prepare import TrainArgs, prepare, prepare_again
 from qkv.training.recipe import read_recipe
 from qkv.training.run import RECIPE, Run
+from qkv.training.tasks import find_task
 from qkv.training.tasks.embed_data import embed_texts
 from qkv.training.tasks.encoded_texts import encode_texts
 
@@ -105,6 +106,21 @@ def test_a_pretrained_model_needs_no_teacher(tmp_path: Path) -> None:
     args = replace(text_args(tmp_path, 3), from_=origin, size=None, vocab_size=None)
     recipe = prepare(replace(args, settings={})).recipe
     assert recipe.task.teacher == "none"  # type: ignore[union-attr]
+
+
+def test_texts_alone_are_measured_next_to_lsa_of_other_texts(tmp_path: Path) -> None:
+    """Texts without any topic: LSA of the very same texts would find their halves."""
+    bundle = Bundle.load(trained(tmp_path / "run", text_args(tmp_path, 2)))
+    draws = random.Random(3)
+    words = ["".join(draws.choices(LETTERS, k=4)) for _ in range(150)]
+    lines = [" ".join(draws.sample(words, 6)) for _ in range(120)]
+    data = written(tmp_path / "random.txt", "\n".join(lines))
+    result = find_task("embed").evaluate(bundle, data, None)
+    assert result.examples == 120
+    assert result.baseline["halves"] < 0.65
+    few = written(tmp_path / "few.txt", "\n".join(lines[:7]))
+    with pytest.raises(DataError, match="7 different texts are too few"):
+        find_task("embed").evaluate(bundle, few, None)
 
 
 def test_texts_too_short_for_halves_are_measured_by_their_neighbours(tmp_path: Path) -> None:

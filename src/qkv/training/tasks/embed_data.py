@@ -61,6 +61,7 @@ LSA_COMPONENTS = 100  # of the baseline
 HALVES = Metric("halves", higher_is_better=True)
 NEIGHBOURS = Metric("lsa_neighbours", higher_is_better=True)
 MIN_HALVES = 10  # texts to be split
+MIN_TEXTS = 20  # to be measured without labels
 MAX_PROBE_TEXTS = 5000  # their cosines with each other are computed
 MIN_WORDS = 4  # of a text that is split in halves
 MAX_VALIDATION_TEXTS = 1000  # looked at in each evaluation
@@ -280,6 +281,39 @@ def probe_texts(
     return EvalResult(scores, len(texts), baseline_scores, baseline_name, remarks=tuple(remarks))
 
 
+def cross_probe_texts(
+    model: Encoder, tokenizer: Tokenizer, examples: Sequence[RelatedTexts]
+) -> EvalResult:
+    """`probe_texts` of one half of the texts with LSA of the other half, both ways, averaged.
+
+    LSA of the very texts whose halves are compared would know which halves belong together.
+    """
+    distinct = list({e.first: e for e in examples}.values())
+    if len(distinct) < MIN_TEXTS:
+        raise DataError(
+            f"{len(distinct)} different texts are too few to measure without labels; "
+            f"give {MIN_TEXTS} or more, or labels, pairs, or pairs with scores"
+        )
+    order = np.random.default_rng(0).permutation(len(distinct))
+    folds = [[distinct[i] for i in order[start::2]] for start in (0, 1)]
+    results = []
+    for measured, others in (folds, folds[::-1]):
+        lsa = LatentSemanticAnalysis([e.first for e in others], LSA_COMPONENTS)
+        results.append(probe_texts(model, tokenizer, lsa, measured))
+    scores = _mean_scores([result.scores for result in results])
+    baseline = _mean_scores([result.baseline for result in results])
+    encoded = encode_texts([e.first for e in distinct], tokenizer, model.config.context_length)
+    remarks = encoded.remarks("measured")
+    remarks += advice(HALVES, scores, {"LSA": baseline})
+    return EvalResult(scores, len(distinct), baseline, "LSA", remarks=tuple(remarks))
+
+
+def _mean_scores(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each score that all of them have."""
+    names = [name for name in scores[0] if all(name in each for each in scores)]
+    return {name: float(np.mean([each[name] for each in scores])) for name in names}
+
+
 def evaluate_embeddings(
     model: Encoder,
     tokenizer: Tokenizer,
@@ -289,11 +323,10 @@ def evaluate_embeddings(
 ) -> EvalResult:
     """Scored pairs: rank correlation. Labels: k-means clusters. Pairs: top-1 retrieval.
 
-    Texts alone: the halves of a text, next to LSA of the same texts.
+    Texts alone: the halves of a text, next to LSA of other texts.
     """
     if supervision == "texts":
-        teacher = LatentSemanticAnalysis([e.first for e in examples], LSA_COMPONENTS)
-        return probe_texts(model, tokenizer, teacher, examples, baseline)
+        return cross_probe_texts(model, tokenizer, examples)
     texts = [e.first for e in examples]
     if supervision == "labels":
         columns = ("text", "label")
