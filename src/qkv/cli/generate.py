@@ -1,6 +1,5 @@
 """`qkv generate`: complete prompts with a language model."""
 
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, islice
@@ -9,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qkv.cli.flags import flags_of, spell_flags
+from qkv.cli.completion_output import CompletionPrinter, CompletionWriter
+from qkv.cli.flags import flags_of
 from qkv.cli.options import (
     AsText,
     Compile,
@@ -33,12 +33,10 @@ from qkv.cli.progress import TextProgress, print_stderr
 from qkv.errors import QkvError, UsageError
 
 if TYPE_CHECKING:
-    from qkv.data import Records, TableOutput
+    from qkv.data import Records
     from qkv.engine import Engine
     from qkv.engine.generate import (
-        Completion,
         CompletionResult,
-        CompletionStream,
         Drafter,
         Prompt,
     )
@@ -159,7 +157,9 @@ def generate(
     # Two prompts are enough to know whether there are several; the rest stays unread.
     first_prompts = list(islice(prompts, 2))
     several = len(first_prompts) > 1 or file is not None
-    printer = CompletionPrinter(engine.tokenizer, json, logprobs, several, random_seed, echo)
+    printer = CompletionPrinter(
+        engine.tokenizer, flags_of(generate), json, logprobs, several, random_seed, echo
+    )
     one_by_one = len(first_prompts) == 1 and n == 1
     if _generate(engine, chain(first_prompts, prompts), n, options, printer, one_by_one):
         raise typer.Exit(2)
@@ -183,7 +183,7 @@ def _write_table(
         print_stderr(f"seed {random_seed}")
     with open_output(output, records, columns) as table:
         prompts = (as_prompt(text) for text in table.texts() if text.strip())
-        writer = CompletionWriter(table, TextProgress(records.count))
+        writer = CompletionWriter(table, TextProgress(records.count), flags_of(generate))
         has_errors = _generate(engine, prompts, n, options, writer, one_by_one=False)
     if has_errors:
         raise typer.Exit(2)
@@ -197,144 +197,6 @@ def _prompt(text: str, chat: bool, system: str | None) -> "Prompt":
     if system:
         messages.insert(0, {"role": "system", "content": system})
     return messages
-
-
-def _prompt_text(prompt: "Prompt") -> str:
-    """The prompt as the user wrote it."""
-    if isinstance(prompt, str):
-        return prompt
-    return prompt[-1]["content"]
-
-
-class CompletionPrinter:
-    """Prints completions as text, as tokens with log-probabilities, or as JSON."""
-
-    def __init__(
-        self,
-        tokenizer: "Tokenizer",
-        json: bool,
-        logprobs: bool,
-        several: bool,
-        seed: int | None,
-        echo: bool = False,
-    ) -> None:
-        """`seed` is a random one, printed before the first completion; `echo` prints prompts."""
-        self.tokenizer = tokenizer
-        self.json = json
-        self.logprobs = logprobs
-        self.several = several
-        self.seed = seed
-        self.echo = echo
-        self.is_first = True
-
-    def stream(self, prompt: "Prompt", completion: "CompletionStream") -> None:
-        """Print text as it is generated; JSON and log-probabilities when it is complete."""
-        if self.json or self.logprobs:
-            self.print(prompt, completion.finish())
-            return
-        self._print_separator()
-        self._print_prompt(prompt)
-        for token in completion:
-            if len(completion.tokens) == 1:
-                self._print_space(prompt, token.id)
-            if token.text:
-                sys.stdout.write(token.text)
-                sys.stdout.flush()
-        typer.echo("")
-
-    def print(self, prompt: "Prompt", completion: "Completion") -> None:
-        if self.json:
-            names = ("text", "tokens", "logprobs", "stop_reason")
-            self.print_json(prompt, {name: getattr(completion, name) for name in names})
-            return
-        self._print_separator()
-        self._print_prompt(prompt)
-        if self.logprobs:
-            for id, logprob in zip(completion.tokens, completion.logprobs, strict=True):
-                typer.echo(f"{logprob:9.4f}  {self.tokenizer.token(id)}")
-        else:
-            self._print_space(prompt, completion.tokens[0])
-            typer.echo(completion.text)
-        sys.stdout.flush()
-
-    def fail(self, result: "CompletionResult") -> None:
-        """Print the error of one prompt of several; raise it if it is the only one."""
-        if not self.several:
-            assert result.error is not None
-            raise result.error
-        message = _error_message(result)
-        if result.sample_index == 0:
-            print_stderr(f"qkv: prompt {result.prompt_index + 1}: {message}")
-        if self.json:
-            self.print_json(result.prompt, {"error": message})
-
-    def end_prompt(self) -> None:
-        """All completions of a prompt are printed."""
-
-    def print_json(self, prompt: "Prompt", fields: dict[str, Any]) -> None:
-        """One JSON object; with the prompt if there are several, or with --echo."""
-        from json import dumps
-
-        self._print_separator()
-        if self.several or self.echo:
-            fields = {"prompt": _prompt_text(prompt), **fields}
-        typer.echo(dumps(fields, ensure_ascii=False))
-        sys.stdout.flush()
-
-    def _print_prompt(self, prompt: "Prompt") -> None:
-        """With --echo, the prompt; on a line of its own if it is a message, or before a table."""
-        if not self.echo:
-            return
-        sys.stdout.write(_prompt_text(prompt))
-        if self.logprobs or not isinstance(prompt, str):
-            sys.stdout.write("\n")
-        sys.stdout.flush()
-
-    def _print_space(self, prompt: "Prompt", first: int) -> None:
-        """With --echo, the space between a prompt and a completion that begins with this token."""
-        from qkv.engine.generate import encode_prompt, space_before
-
-        if self.echo and isinstance(prompt, str):
-            ids = encode_prompt(self.tokenizer, prompt)
-            sys.stdout.write(space_before(self.tokenizer, ids, first))
-
-    def _print_separator(self) -> None:
-        """An empty line between texts; before the first completion, a random seed."""
-        if self.is_first:
-            if self.seed is not None:
-                print_stderr(f"seed {self.seed}")
-        elif not self.json:
-            typer.echo("")
-        self.is_first = False
-
-
-class CompletionWriter:
-    """Writes completions to a table; a prompt that fails has none, and its error is printed."""
-
-    def __init__(self, table: "TableOutput", progress: TextProgress) -> None:
-        self.table = table
-        self.progress = progress
-        self.completions: list[str | None] = []
-        progress(0)
-
-    def stream(self, prompt: "Prompt", completion: "CompletionStream") -> None:
-        self.print(prompt, completion.finish())
-
-    def print(self, prompt: "Prompt", completion: "Completion") -> None:
-        self.completions.append(completion.text)
-
-    def fail(self, result: "CompletionResult") -> None:
-        if result.sample_index == 0:
-            print_stderr(f"qkv: row {self.table.next_row}: {_error_message(result)}")
-        self.completions.append(None)
-
-    def end_prompt(self) -> None:
-        """Write the row; samples after one that failed are missing."""
-        names = self.table.results
-        missing = [None] * (len(names) - len(self.completions))
-        self.table.add(dict(zip(names, [*self.completions, *missing], strict=True)))
-        self.completions = []
-        self.progress(self.table.rows)
 
 
 def _generate(
@@ -422,11 +284,6 @@ def _generate_batched(
                 next_key = (prompt_index + 1, 0)
                 printer.end_prompt()
     return has_errors
-
-
-def _error_message(result: "CompletionResult") -> str:
-    """The error of one prompt on one line, with flags."""
-    return spell_flags(" ".join(str(result.error).split()), flags_of(generate))
 
 
 def _load_drafter(name: str, engine: "Engine") -> "Drafter":

@@ -169,7 +169,7 @@ def _print_stopped(run: "Run") -> None:
         line += f"{saved.best:.4f}"
     print_stderr(line)
     if (bundle_directory(run.directory) / MANIFEST).exists():
-        print_stderr(f"  use it:             {run.next_steps()[0]}")
+        print_stderr(f"  use it:             {run.task.commands(run.directory)[0]}")
     print_stderr(f"  train on:           {resume}")
     print_stderr(f"  evaluate, report:   {_command(run)} --finish")
 
@@ -182,6 +182,7 @@ def _conclude(run: "Run", finished: "Finished") -> None:
     from qkv.cli.check import quick_check
     from qkv.engine import Engine
     from qkv.report import optimism
+    from qkv.training import count_evaluations
 
     metric = run.data_module.metric.name
     result = finished.result
@@ -196,9 +197,9 @@ def _conclude(run: "Run", finished: "Finished") -> None:
     if not result.complete:
         print_stderr(f"for the complete evaluation: {_command(run)} --finish")
     typer.echo(line)
-    print_stderr(optimism(run.evaluations()))
+    print_stderr(optimism(count_evaluations(run.directory)))
     print_stderr(f"read {finished.directory / 'report.html'}, or try:")
-    for command in run.next_steps():
+    for command in run.task.commands(run.directory):
         print_stderr(f"  {command}")
     if not quick_check(Engine.load(finished.directory)):
         raise typer.Exit(1)

@@ -18,6 +18,7 @@ from qkv.training.run_directory import (
     METRICS,
     RECIPE,
     begin,
+    count_evaluations,
     read_scores,
     read_summary,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "TrainArgs",
     "Trainer",
     "begin",
+    "count_evaluations",
     "forecast",
     "prepare",
     "read_progress",

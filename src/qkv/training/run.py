@@ -10,7 +10,6 @@ bundle, which `qkv.load` opens. The directory becomes a bundle itself when the r
 import copy
 import json
 import math
-import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -264,17 +263,6 @@ class Run:
         self.change_length(steps, every)
         return per_step
 
-    def next_steps(self) -> tuple[str, ...]:
-        """The commands that use and measure the finished model."""
-        directory = shlex.quote(str(self.directory))
-        commands = (*self.task.next_steps, *self.task.usage)
-        return tuple(command.format(directory) for command in commands)
-
-    def evaluations(self) -> int:
-        """How often the validation split was evaluated so far, before a resume too."""
-        lines = (self.directory / METRICS).read_text("utf-8").split("\n")[:-1]
-        return sum("validation" in json.loads(line) for line in lines)
-
     def _keep_to_limit(self) -> None:
         """Changes the number of steps if the time is not enough for them, or is again."""
         if self.limit is None:
@@ -457,7 +445,7 @@ class Run:
             labels=result.labels,
             confusion=result.confusion,
             samples=result.samples,
-            usage=self.next_steps(),
+            usage=self.task.commands(self.directory),
             intervals=result.intervals,
             recipe=self.recipe.toml(),
         )

@@ -133,6 +133,11 @@ def read_summary(metrics: Path) -> dict[str, Any]:
     return upgrade(METRICS, summary)
 
 
+def count_evaluations(directory: Path) -> int:
+    """How often the validation split was evaluated so far, before a resume too."""
+    return sum("validation" in fields for fields in read_log(directory / METRICS))
+
+
 def read_log(metrics: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl, without a summary and without a last line that was cut short."""
     if not metrics.exists():

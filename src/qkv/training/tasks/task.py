@@ -14,6 +14,7 @@ describe the job: which columns it reads, which presets it offers, what is print
 """
 
 import hashlib
+import shlex
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -267,6 +268,12 @@ class Task(PartConfig):
     patience: ClassVar[int] = 0
     finetune_lr: ClassVar[float] = 0.04  # of AdamW, divided by the width of the model
     finetune_ema: ClassVar[float] = 0.0
+
+    @classmethod
+    def commands(cls, directory: Path) -> tuple[str, ...]:
+        """Commands that use, explain and measure the model in this directory."""
+        quoted = shlex.quote(str(directory))
+        return tuple(command.format(quoted) for command in (*cls.next_steps, *cls.usage))
 
     @classmethod
     def name(cls) -> str:
