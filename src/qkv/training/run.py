@@ -281,8 +281,6 @@ class Run:
                 f"{self.limit.planned_steps:,} steps, to end within {self.limit.minutes:g} minutes"
             )
 
-    # The loop's parts
-
     def _make_trainer(self, model: Model, steps: int) -> Trainer:
         recipe = self.recipe
         ema = EMA(model, recipe.ema) if recipe.ema else None
