@@ -316,12 +316,8 @@ class Run:
             return False
         at_interval = progress.step % recipe.evaluate_every == 0
         at_end = progress.step == recipe.steps
-        if self.limit is not None:
-            # An evaluation shortly before another one is a waste of time.
-            soon = recipe.evaluate_every // 2
-            at_interval = at_interval and recipe.steps - progress.step >= soon
-            if progress.best_step is not None:
-                at_end = at_end and progress.step - progress.last_evaluation >= soon
+        if self.limit is not None and recipe.steps - progress.step < recipe.evaluate_every // 2:
+            at_interval = False  # the time is better spent on the one at the end
         return at_interval or at_end
 
     def _evaluate(self) -> Iterator[Evaluation]:
