@@ -220,8 +220,7 @@ def _sizes_for_width(stack: Mapping[str, Any], changes: Mapping[str, Any]) -> Se
         sizes["feed_forward"] = {"width": max(1, inner)}
     attention = stack["attention"]
     heads = attention["heads"]
-    given = changes.get("attention", {})
-    if given or attention.get("head_width") is not None:
+    if changes.get("attention") or attention.get("head_width") is not None:
         return sizes
     # Pairs of features are rotated, so the width of a head is even.
     while heads > 1 and width % (2 * heads):

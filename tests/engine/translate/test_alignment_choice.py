@@ -116,12 +116,10 @@ def test_a_damaged_measurement_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_trained_translator_is_aligned_by_the_layer_that_reads_the_word(tmp_path: Path) -> None:
-    data = data_for("translate", tmp_path / "data").files  # the same words in the other order
-    settings = {"data": {"validation_fraction": 0.4}}
-    run = qkv.train(
-        "translate", data, output=tmp_path / "run", size="tiny", steps=400, settings=settings
-    )
+    """The second-to-last of two layers is the first, which names the right token less often."""
+    run = qkv.train("translate", output=tmp_path / "run", size="tiny", steps=500)
     run.finish()
     heads = Bundle.load(tmp_path / "run").alignment
     assert heads is not None
-    assert heads.agreement > 0.6
+    assert heads.layer == 1
+    assert heads.agreement > 0.8

@@ -80,12 +80,12 @@ def choose_alignment(
         single = [_agreement(attention, matters, layer, (head,)) for head in range(heads)]
         ranked = sorted(range(heads), key=lambda head: -single[head])
         for count in range(1, heads + 1):
-            chosen = tuple(sorted(ranked[:count]))
-            agreement = _agreement(attention, matters, layer, chosen)
+            subset = tuple(sorted(ranked[:count]))
+            agreement = _agreement(attention, matters, layer, subset)
             # Of equals the later layer, and more of its heads: their mean is less noisy.
             if agreement >= best.agreement:
                 best = AlignmentHeads(
-                    layer=layer, heads=chosen, agreement=agreement, tokens=len(matters)
+                    layer=layer, heads=subset, agreement=agreement, tokens=len(matters)
                 )
     return best
 
