@@ -151,7 +151,7 @@ def test_a_pooler_is_an_error_in_a_format_without_one(name: str, tmp_path: Path)
         ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings is 2"),
         ("roberta", {"pad_token_id": -1}, "pad_token_id is -1"),
         ("roberta", {"is_decoder": True}, "is_decoder is True"),
-        ("modernbert", {"hidden_activation": "relu"}, "hidden_activation"),
+        ("modernbert", {"hidden_activation": "sigmoid"}, "hidden_activation"),
         ("modernbert", {"layer_types": ["full_attention"]}, "layer_types"),
         ("modernbert", {"rope_parameters": {"rope_theta": 9.0}}, "one for sliding_attention"),
         ("modernbert", {"rope_parameters": ..., "local_rope_theta": None}, "local_rope_theta"),

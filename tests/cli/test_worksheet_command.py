@@ -184,6 +184,11 @@ VALUES = {
     "against": "a",
     "head_off": "0.1",
     "replace": "1=a",
+    "patch": "decoder.0",
+    "patch_from": "a",
+    "ablate": "decoder.0",
+    "steer": "decoder.0=v.npy",
+    "patch_sweep": "residual",
     "tensor": "x",
 }
 

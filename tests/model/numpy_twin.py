@@ -200,7 +200,7 @@ erf = np.vectorize(math.erf, otypes=[float])
 
 def feed_forward(choice, w, x):
     bend = activation(choice)
-    if choice["kind"] in ("swiglu", "geglu"):  # Shazeer 2020, equation 6
+    if choice["kind"] in ("swiglu", "geglu", "reglu"):  # Shazeer 2020, equation 6
         return linear(part(w, "down"), bend(linear(part(w, "gate"), x)) * linear(part(w, "up"), x))
     return linear(part(w, "down"), bend(linear(part(w, "up"), x)))
 
@@ -211,6 +211,7 @@ def activation(choice):
     return {
         "relu": lambda x: np.maximum(x, 0.0),
         "relu2": lambda x: np.maximum(x, 0.0) ** 2,
+        "reglu": lambda x: np.maximum(x, 0.0),
         "silu": lambda x: x / (1.0 + np.exp(-x)),
         "swiglu": lambda x: x / (1.0 + np.exp(-x)),
     }[choice["kind"]]

@@ -32,6 +32,7 @@ from qkv.model import (
     ParallelNorm,
     PostNorm,
     PreNorm,
+    ReGLU,
     RelativeBuckets,
     ReLU,
     ReLU2,
@@ -277,7 +278,7 @@ DECODERS = {
     ),
     "relative": decoder(
         attention=UNSCALED,
-        feed_forward=GEGLU(width=29, tanh=True),
+        feed_forward=ReGLU(width=29),
         position=RelativeBuckets(buckets=7, max_distance=10, bidirectional=False),
         norm=RMSNorm(),
     ),

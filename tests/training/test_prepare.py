@@ -24,7 +24,7 @@ from qkv.errors import QkvError
 from qkv.model import preset
 from qkv.training.prepare import TrainArgs, prepare
 from qkv.training.recipe import evaluation_interval, read_settings, read_toml
-from qkv.training.run_directory import METRICS, RECIPE
+from qkv.training.run_directory import METRICS, RECIPE, append_metrics
 from qkv.training.tasks.task import DataModule
 from qkv.training.tasks.text_stream import Corpus, TokenStreams
 
@@ -377,14 +377,15 @@ def test_what_is_not_finite_is_written_as_text_so_that_the_metrics_stay_json(
     tmp_path: Path,
 ) -> None:
     run = whole(tmp_path / "run", args_for("language", data_for("language", tmp_path), 2))
-    run._record({"step": 2, "loss": float("nan"), "validation": {"loss": float("inf")}})
-    line = (tmp_path / "run" / METRICS).read_text().split("\n")[-2]
+    line = {"step": 2, "loss": float("nan"), "validation": {"loss": float("inf")}}
+    append_metrics(run.directory, line)
+    text = (tmp_path / "run" / METRICS).read_text().split("\n")[-2]
 
     def refuse(word: str) -> None:
         raise AssertionError(word)
 
-    told = json.loads(line, parse_constant=refuse)
-    assert told == {"step": 2, "loss": "nan", "validation": {"loss": "inf"}}
+    fields = json.loads(text, parse_constant=refuse)
+    assert fields == {"step": 2, "loss": "nan", "validation": {"loss": "inf"}}
 
 
 @pytest.mark.parametrize(
