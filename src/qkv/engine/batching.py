@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from qkv.attention import Mask
 from qkv.errors import ShapeError, UsageError
-from qkv.machine import adapt_threads, thread_limit
+from qkv.machine import adapt_threads
 from qkv.model import Encoder, PooledOutput
 
 # So many tokens keep the overhead small, and their activations in a core's cache.
@@ -28,6 +28,8 @@ DEFAULT_BATCH_TOKENS = 1024
 Ids = NDArray[np.int64]
 
 OutputFunction = Callable[[Tensor, Tensor], Tensor]  # states (B, T, D), lengths (B,) -> (B, …)
+
+ITEMS_PER_ROUND = 8  # per thread, before the load is looked at again
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -148,31 +150,43 @@ def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> l
 
     Either all cores work on one item together, or each core on an item of its own. Which is faster
     depends on the model and the machine, so the first items of many are timed both ways. There are
-    never more threads at work than torch was given. While other processes hold some of the cores,
-    each core takes the next item when it is done with one, and none waits for a slower one.
+    never more threads at work than torch was given, and while other processes hold cores, not more
+    than they leave: a worker that waits for its core also holds up the others, by Python's lock.
     """
-    cores = thread_limit()
-    if cores == 1 or len(items) < 2:
-        return [function(item) for item in items]
-    if len(items) < 3 + cores or torch.get_num_threads() < cores:
-        with _one_thread_each(cores) as pool:
-            return list(pool.map(function, items))
-    results = [function(items[0])]  # warm-up: slower than all others
+    results: list[Result] = []
+    apart: bool | None = None  # each core on an item of its own; None: not known yet
+    threads = 0
+    while len(results) < len(items):
+        adapt_threads()
+        rest = items[len(results) :]
+        if torch.get_num_threads() != threads:
+            threads = torch.get_num_threads()
+            apart = None
+            if len(rest) < 3 + threads:  # too few to measure
+                apart = len(rest) > 1
+        if threads == 1 or apart is False:
+            results.append(function(rest[0]))
+        elif apart:
+            with _one_thread_each(threads) as pool:
+                results += pool.map(function, rest[: ITEMS_PER_ROUND * threads])
+        else:
+            apart = _time_both_ways(function, rest, threads, results)
+    return results
+
+
+def _time_both_ways(
+    function: Callable[[Item], Result], items: Sequence[Item], threads: int, results: list[Result]
+) -> bool:
+    """Whether one thread for each item is faster; appends the results of the first items."""
+    results.append(function(items[0]))  # warm-up: slower than all others
     started = time.perf_counter()
     results.append(function(items[1]))
     seconds_together = time.perf_counter() - started
-    with _one_thread_each(cores) as pool:
+    with _one_thread_each(threads) as pool:
         started = time.perf_counter()
-        results += pool.map(function, items[2 : 2 + cores])
-        seconds_apart = (time.perf_counter() - started) / cores
-        if seconds_apart <= seconds_together:
-            return results + list(pool.map(function, items[2 + cores :]))
-    for index in range(2 + cores, len(items)):
-        adapt_threads()
-        if torch.get_num_threads() < cores:
-            return results + parallel_map(function, items[index:])
-        results.append(function(items[index]))
-    return results
+        results += pool.map(function, items[2 : 2 + threads])
+        seconds_apart = (time.perf_counter() - started) / threads
+    return seconds_apart <= seconds_together
 
 
 @contextmanager

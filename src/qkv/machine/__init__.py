@@ -18,7 +18,7 @@ from qkv.machine.resources import (
     memory_bandwidth,
     reuse_freed_memory,
 )
-from qkv.machine.threads import adapt_threads, set_threads, thread_limit, watch_load
+from qkv.machine.threads import adapt_threads, set_threads, watch_load
 
 __all__ = [
     "DEVELOPMENT_EXTRAS",
@@ -39,6 +39,5 @@ __all__ = [
     "memory_bandwidth",
     "reuse_freed_memory",
     "set_threads",
-    "thread_limit",
     "watch_load",
 ]

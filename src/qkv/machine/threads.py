@@ -120,16 +120,6 @@ def adapt_threads() -> None:
     _controller.update()
 
 
-def thread_limit() -> int:
-    """How many threads may compute at once, however busy the machine is."""
-    import torch
-
-    current = torch.get_num_threads()
-    if current == _controller.current and not _fixed:
-        return _controller.limit
-    return current
-
-
 def watch_load() -> None:
     """Before a model is loaded: measure the load meanwhile, so that the first step is right."""
     _controller.start_reading()
