@@ -45,7 +45,7 @@ def main() -> None:
             for job in args.jobs:
                 rows.append(measure(job, neighbours, folder, args))
                 print_row(rows[-1])
-    result = {"machine": machine(), "rows": rows}
+    result = {"bench": "busy_neighbour", "rows": rows, **machine()}
     print(json.dumps(result))
     if args.output:
         args.output.write_text(json.dumps(result, indent=1) + "\n", "utf-8")

@@ -152,3 +152,20 @@ READERS = {
     "cold_start": _cold,
     "embed_memory": _memory,
 }
+
+
+def busy_table() -> str:
+    """Work per second next to busy processes, as fractions of the best fixed number of threads."""
+    result = json.loads((RESULTS / "busy_neighbour.json").read_text("utf-8"))
+    lines = [
+        "| job | busy processes | 1 thread | 2 threads | default |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for row in result["rows"]:
+        speeds = row["speeds"]
+        best = max(speeds["1"], speeds["2"])
+        cells = [f"{speeds[setting] / best:.2f}" for setting in ("1", "2", "default")]
+        lines.append(f"| {row['job']} | {row['neighbours']} | {' | '.join(cells)} |")
+    lines.append("")
+    lines.append(f"{result['cpu']}, two cores, models of about a million parameters.")
+    return "\n".join(lines)

@@ -12,6 +12,7 @@ A generated part is between two comments and is never edited by hand:
     <!-- commands -->                        the help of every command
     <!-- layouts -->                         the public checkpoint formats
     <!-- benches -->                         the results of the speed benchmarks
+    <!-- busy -->                            default threads next to other programs
     <!-- quality -->, <!-- resources -->     the results of the other benchmarks
     <!-- machine -->                         the machine and the versions
     <!-- config -->                          every config of a recipe and its fields
@@ -35,7 +36,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PART = re.compile(
-    r"(<!-- (shows|source|file|presets|commands|layouts|benches|quality|resources|machine|config"
+    r"(<!-- (shows|source|file|presets|commands|layouts|benches|busy|quality|resources|machine|config"
     r"|names|json)(?:: (.*?))? -->\n)"
     r".*?(<!-- end -->)",
     re.S,
@@ -139,6 +140,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
     "shows": show, "source": source, "presets": presets, "commands": commands, "layouts": layouts,
     "file": file,
     "benches": imported("bench_table", "bench_table"),
+    "busy": imported("bench_table", "busy_table"),
     "quality": imported("quality_tables", "quality_table"),
     "resources": imported("quality_tables", "resource_table"),
     "machine": imported("quality_tables", "machine_line"),
