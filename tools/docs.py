@@ -36,8 +36,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PART = re.compile(
-    r"(<!-- (shows|source|file|presets|commands|layouts|benches|busy|quality|resources|machine|config"
-    r"|names|json)(?:: (.*?))? -->\n)"
+    r"(<!-- (shows|source|file|presets|commands|layouts|benches|busy|quality|resources|machine"
+    r"|config|names|json)(?:: (.*?))? -->\n)"
     r".*?(<!-- end -->)",
     re.S,
 )
