@@ -40,7 +40,8 @@ def test_a_student_works_through_attention(qkv: Qkv, tmp_path: Path) -> None:
     assert "<html" in page.read_text("utf-8")
     quiz = tmp_path / "quiz.toml"
     assert qkv("worksheet", "--quiz", "poem", "--blank", "3", "--seed", "1", "-o", quiz)[0] == 0
-    blank = quiz.read_text("utf-8")
+    explanation, blank = quiz.read_text("utf-8").split("\n", 1)
+    assert explanation.startswith("#")
     assert blank.count('"?"') == 3
     code, printed, _ = qkv("worksheet", "--check", quiz)
     assert code == 0

@@ -102,7 +102,7 @@ def test_the_program_is_stopped_and_goes_on(
     tmp_path: Path, qkv: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An interrupt in the middle of training: exit code 130, and no step is lost."""
-    monkeypatch.setattr("qkv.tour.stages.QUICK", tiny_plan(tmp_path / "data"))
+    monkeypatch.setattr("qkv.tour.QUICK", tiny_plan(tmp_path / "data"))
     monkeypatch.setattr(command, "MAX_THREADS", 1)  # the tests run side by side
     watched = command.ProgressPrinter.__call__
 

@@ -22,6 +22,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from qkv.checkpoints.config_reader import ConfigReader
 from qkv.checkpoints.tensor_names import TensorMap
 from qkv.errors import ConfigError
@@ -70,6 +72,10 @@ class CheckpointFormat(ABC):
     @abstractmethod
     def tensor_map(self, config: ModelConfig) -> TensorMap:
         """The public name of each of our parameters."""
+
+    def constant_tensors(self, config: ModelConfig) -> Mapping[str, Tensor]:
+        """Tensors that our model computes and a public file stores, such as sinusoids."""
+        return {}
 
     def aliases(self, config: ModelConfig) -> Mapping[str, str]:
         """Second names of tied tensors: alias -> name.

@@ -1,10 +1,17 @@
 """Pegasus (Zhang et al. 2020): the pre-norm layers of mBART on sinusoidal positions."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor
+
+from qkv.attention import sinusoids
 from qkv.checkpoints.bart import Bart, stack_fields
 from qkv.checkpoints.format import require_encoder_decoder
 from qkv.model import ModelConfig, Sinusoidal
+
+SIDES = ("encoder", "decoder")
 
 
 class Pegasus(Bart):
@@ -18,6 +25,11 @@ class Pegasus(Bart):
 
     def position(self) -> Any:
         return Sinusoidal(interleaved=False)
+
+    def constant_tensors(self, config: ModelConfig) -> Mapping[str, Tensor]:
+        config = require_encoder_decoder(config)
+        table = sinusoids(torch.arange(config.length), config.decoder.width, interleaved=False)
+        return {f"{self.prefix}{side}.embed_positions.weight": table.clone() for side in SIDES}
 
     def hf_config(self, config: ModelConfig) -> dict[str, Any]:
         config = require_encoder_decoder(config)

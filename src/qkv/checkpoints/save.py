@@ -264,6 +264,7 @@ def _tensors(fmt: CheckpointFormat, model: Model) -> dict[str, Tensor]:
         tensors[name] = conversion.to_public(weights).contiguous()
     for copy, original in fmt.duplicates(config).items():
         tensors[copy] = tensors[original].clone()
+    tensors.update(fmt.constant_tensors(config))
     return tensors
 
 
