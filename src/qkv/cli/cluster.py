@@ -232,17 +232,17 @@ def _show_candidate(candidate: "Candidate") -> None:
 def _print_selection(clustering: "Clustering") -> None:
     """The numbers of clusters compared, with a bar for how clearly each is separated."""
     candidates = clustering.candidates
-    shown = _thin(candidates, clustering.num_clusters)
+    table_rows = _thin(candidates, clustering.num_clusters)
     largest = max(1e-9, *(candidate.difference for candidate in candidates))
     print_stderr("clusters  silhouette  expected  difference")
-    for each in shown:
+    for each in table_rows:
         bar = "█" * round(BAR_WIDTH * max(0.0, each.difference) / largest)
         mark = " <- chosen" if each.k == clustering.num_clusters else ""
         print_stderr(
             f"{each.k:>8}  {each.silhouette:>10.3f}  {each.reference:>8.3f}  "
             f"{each.difference:>10.3f}  {bar}{mark}"
         )
-    others = len(candidates) - len(shown)
+    others = len(candidates) - len(table_rows)
     if others:
         print_stderr(f"{others} more numbers are in --json and on the page")
     print_stderr(

@@ -90,8 +90,7 @@ def tour(
     choose_threads(threads)
     try:
         with GracefulStop() as stop:
-            print_progress = ProgressPrinter(stop)
-            for line in tour_lines(folder, plan, print_progress, print_stderr, torch_device):
+            for line in tour_lines(folder, plan, ProgressPrinter(stop), print_stderr, torch_device):
                 _clear_line()
                 typer.echo(line)
     except KeyboardInterrupt:

@@ -115,9 +115,9 @@ class StopStrings:
         if matches:
             self._buffer = ""
             return text[: min(matches)], True
-        shown = len(text) - self._partial_match(text)
-        self._buffer = text[shown:]
-        return text[:shown], False
+        end = len(text) - self._partial_match(text)
+        self._buffer = text[end:]
+        return text[:end], False
 
     def finish(self) -> str:
         """The text held back that did not become a stop string."""

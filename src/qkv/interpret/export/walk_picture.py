@@ -100,15 +100,15 @@ def draw_walk(view: WalkView, path: Path) -> None:
     notes = _notes(panels)
     height = bottom + MARGIN + 0.16 * (len(notes) + 1)
     text = PictureText("", {"texts": _texts(view, panels)})
-    shown = dict(zip(_texts(view, panels), text.tokens["texts"], strict=True))
+    printable = dict(zip(_texts(view, panels), text.tokens["texts"], strict=True))
     with picture_style(text):
         figure = Figure(figsize=(width, height))
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(0, width), ylim=(height, 0))
         axes.axis("off")
-        _write(axes, MARGIN, MARGIN + 0.1, shown[view.walk.title], size=13, weight="bold")
+        _write(axes, MARGIN, MARGIN + 0.1, printable[view.walk.title], size=13, weight="bold")
         for panel in panels:
-            _draw_panel(axes, panel, view, shown)
+            _draw_panel(axes, panel, view, printable)
         for line, note in enumerate([*notes, f"qkv {__version__}"]):
             y = bottom + 0.24 + 0.16 * line
             _write(axes, MARGIN, y, note, size=6.5, color=CAPTION_COLOUR)
@@ -134,7 +134,7 @@ def arrange_panels(steps: list[StepSection]) -> list[Panel]:
     return panels
 
 
-def _draw_panel(axes: Axes, panel: Panel, view: WalkView, shown: dict[str, str]) -> None:
+def _draw_panel(axes: Axes, panel: Panel, view: WalkView, printable: dict[str, str]) -> None:
     step = panel.section.step
     table = panel.section.table
     title = f"{panel.section.number}. {step.title}"
@@ -156,11 +156,11 @@ def _draw_panel(axes: Axes, panel: Panel, view: WalkView, shown: dict[str, str])
         return
     for j, label in enumerate(table.columns):
         x = left + (j + 0.5) * width
-        _write(axes, x, top - 0.1, shown[truncate_token(label)], size=7.5, ha="center")
+        _write(axes, x, top - 0.1, printable[truncate_token(label)], size=7.5, ha="center")
         axes.plot([left + j * width] * 2, [top, bottom], **frame)
     for i, label in enumerate(table.rows):
         y = top + (i + 0.5) * height
-        _write(axes, left - 0.06, y, shown[truncate_token(label)], size=7.5, ha="right")
+        _write(axes, left - 0.06, y, printable[truncate_token(label)], size=7.5, ha="right")
         axes.plot([left, right], [top + i * height] * 2, **frame)
         for j, cell in enumerate(table.cells[i]):
             if cell != BLANK:
