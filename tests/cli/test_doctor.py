@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from qkv.cli.doctor import MachineReport, diagnose, doctor, examine
-from qkv.machine import Capacity, Cores, cpu, disk, find_packages, memory
+from qkv.machine import Capacity, Cores, avoid_broken_amx, cpu, disk, find_packages, memory
 from qkv.machine.packages import DEVELOPMENT_EXTRAS, EXTRAS
 from qkv.machine.resources import cgroup_cpu_quota, cgroup_memory
 
@@ -161,6 +161,20 @@ def test_a_machine_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
 def test_the_name_of_the_processor_is_the_first_cores(tmp_path: Path) -> None:
     cores = "processor : 0\nmodel name : A: B 7\n\nprocessor : 1\nmodel name : other\n"
     assert cpu(write(tmp_path, {"proc/cpuinfo": cores})).name == "A: B 7"
+
+
+@pytest.mark.parametrize(
+    ("flags", "level", "limit"),
+    [("fpu amx_tile", 0x1C, "AVX10_1_512"), ("fpu amx_tile", 0x20, None), ("fpu", 0x1C, None)],
+)
+def test_amx_without_tile_sizes_is_avoided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, level: int, limit: str | None
+) -> None:
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "")  # so that it is restored
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
+    info = f"processor : 0\ncpuid level : {level}\nflags : {flags}\n\nprocessor : 1\n"
+    avoid_broken_amx(write(tmp_path, {"proc/cpuinfo": info}))
+    assert os.environ.get("ONEDNN_MAX_CPU_ISA") == limit
 
 
 def test_the_disk_of_a_folder_not_yet_made_is_that_of_the_folder_around_it(tmp_path: Path) -> None:

@@ -155,6 +155,22 @@ def cpu(root: Path = ROOT) -> Cpu:
     )
 
 
+TILE_INFO_LEAF = 0x1D  # of CPUID: the sizes of AMX tiles
+
+
+def avoid_broken_amx(root: Path = ROOT) -> None:
+    """Keep oneDNN from using AMX where a virtual machine shows it by half.
+
+    Some show the flags but not the sizes of the tiles. oneDNN then configures tiles of size 0, and
+    its first int8 or bf16 product kills the process (illegal instruction). oneDNN reads its limit
+    once, at its first use, so this must be called before torch computes anything.
+    """
+    info = _linux_cpuinfo(root)
+    has_amx = "amx_tile" in info.get("flags", "").split()
+    if has_amx and int(info.get("cpuid level", TILE_INFO_LEAF)) < TILE_INFO_LEAF:
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX10_1_512")
+
+
 def _linux_cpuinfo(root: Path) -> dict[str, str]:
     """The fields of the first core in /proc/cpuinfo."""
     try:

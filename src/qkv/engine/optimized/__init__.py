@@ -5,6 +5,7 @@ from qkv.engine.optimized.kernel_modules import activation_code, require_activat
 from qkv.engine.optimized.linear import LinearWeights
 from qkv.engine.optimized.optimize import can_optimize, optimize
 from qkv.engine.optimized.quantized import PackedQuantizedLinear, QuantizedEmbedding, int8_supported
+from qkv.machine import avoid_broken_amx
 
 __all__ = [
     "LinearWeights",
@@ -17,3 +18,5 @@ __all__ = [
     "optimize",
     "require_activation_code",
 ]
+
+avoid_broken_amx()  # here, as every int8 product of torch is behind this package
