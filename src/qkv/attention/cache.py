@@ -271,6 +271,7 @@ class RaggedCache:
         self.cache = KVCache(layers)
         self.lengths: list[int] = []  # keys of each row
         self.single_row_passes = 0  # since there was more than one row
+        self._before: tuple[list[int], int] = ([], 0)  # lengths and end before the latest pass
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -325,6 +326,7 @@ class RaggedCache:
             self.single_row_passes = 0
         if self.single_row_passes > PASSES_BEFORE_MOVE:
             self._prepare_single_row(new)
+            self._before = ([self.lengths[0] - new], self.end)
             return None, None
         self._reserve(len(self), max(self.lengths), new)
         longest = max(self.lengths) + new
@@ -337,8 +339,15 @@ class RaggedCache:
         before = torch.tensor(self.lengths, device=device)[:, None]  # (B, 1)
         columns = torch.arange(visible, device=device)
         allowed = columns >= visible - new - before  # (B, visible)
+        self._before = (self.lengths, self.end)
         self.lengths = [length + new for length in self.lengths]
         return before + torch.arange(new, device=device), Mask.explicit(allowed[:, None, None])
+
+    def rollback(self) -> None:
+        """Undo a forward pass that failed: some layers may have its keys, others not."""
+        self.lengths, end = self._before
+        for layer in self.cache.layers:
+            layer.length = end
 
     def _prepare_single_row(self, new: int) -> None:
         """Prepare one forward pass of the only row, in a plain cache from column 0 on."""

@@ -9,7 +9,7 @@ Everything is computed by an optimized copy of the model with the same outputs; 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import PurePath
@@ -248,6 +248,10 @@ class Engine:
         top_p: float | None = None,
         min_p: float | None = None,
         repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        top_logprobs: int = 0,
         seed: int | None = None,
         stop: Sequence[str] = (),
         truncate: Truncate = None,
@@ -259,6 +263,9 @@ class Engine:
         max_tokens: by default as many as fit into the context, at most 200.
         temperature: 0.8 by default; 0 is greedy. top_p: 0.95 by default; 1 keeps every token.
         sampling: a `Sampling` in place of the five parameters that follow it.
+        presence_penalty, frequency_penalty: lower the logits of tokens generated before.
+        logit_bias: added to the logits of these tokens.
+        top_logprobs: how many alternatives each token gets.
         seed: random by default.
         stop: strings before which the completion ends.
         truncate: "left" drops the beginning of a prompt that does not fit, otherwise an error.
@@ -278,6 +285,10 @@ class Engine:
             top_p=top_p,
             min_p=min_p,
             repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            logit_bias=logit_bias,
+            top_logprobs=top_logprobs,
             seed=seed,
             stop=stop,
             truncate=truncate,
@@ -335,6 +346,10 @@ class Engine:
         top_p: float | None = None,
         min_p: float | None = None,
         repetition_penalty: float | None = None,
+        presence_penalty: float | None = None,
+        frequency_penalty: float | None = None,
+        logit_bias: Mapping[int, float] | None = None,
+        top_logprobs: int = 0,
         seed: int | None = None,
         stop: Sequence[str] = (),
         truncate: Truncate = None,
@@ -357,6 +372,10 @@ class Engine:
             top_p=top_p,
             min_p=min_p,
             repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            logit_bias=logit_bias,
+            top_logprobs=top_logprobs,
             seed=seed,
             stop=stop,
             truncate=truncate,

@@ -26,12 +26,14 @@ from qkv.engine.generate import (
     Sampling,
     Scheduler,
     Sequence,
+    score_prompts,
 )
 from qkv.engine.generate.decode import decode_one
 from qkv.engine.optimized import optimize
 from qkv.engine.optimized.decode_step import DecodeStepLayers
 from qkv.errors import CacheError, QkvError, UsageError
 from qkv.model import Decoder
+from qkv.model.stack import Block
 
 MODELS = {kind: writer(kind) for kind in KINDS}
 MODEL = MODELS["rotary"]
@@ -449,3 +451,76 @@ def test_rows_are_shown_in_multiples_so_that_kernels_meet_few_shapes() -> None:
     assert shapes == {16, 32, 48, 64}
     assert rows.lengths == [49, 45]
     assert LENGTH > 49
+
+
+@EVERY_KIND
+def test_prompts_are_scored_as_by_one_forward_pass(kind: str) -> None:
+    model = MODELS[kind]
+    prompts = [ids(1, 23), ids(2, 1), ids(3, 7)]
+    for prompt, scored in zip(prompts, score_prompts(model, prompts, VOCABULARY, 3), strict=True):
+        with torch.no_grad():
+            expected = model(torch.tensor([prompt]))[0].log_softmax(dim=-1)
+        assert scored.ids == prompt
+        assert [token.id for token in scored.tokens] == list(prompt[1:])
+        for row, token in zip(expected, scored.tokens, strict=False):
+            assert token.logprob == pytest.approx(float(row[token.id]), abs=1e-4)
+            assert [each for each, _ in token.alternatives] == row.topk(3).indices.tolist()
+            # Whoever asks whether a token was the most probable compares these two floats.
+            own = dict(token.alternatives).get(token.id, token.logprob)
+            assert own == token.logprob
+
+
+@EVERY_KIND
+def test_alternatives_are_the_most_probable_tokens_alone_and_in_a_batch(kind: str) -> None:
+    model = MODELS[kind]
+    request = Request(ids(4, 9), 5, GREEDY, top_logprobs=4)
+    (single, *_) = decode_one(model, request, VOCABULARY)
+    batch = Scheduler(model, VOCABULARY)
+    sequences = [batch.add(request), batch.add(Request(ids(5, 9), 5, GREEDY))]
+    expected = slow_scores(model, request.ids).log_softmax(dim=-1).topk(4)
+    for event in batch.step():
+        assert event.token is not None
+        if event.sequence is sequences[1]:
+            assert event.token.alternatives == ()
+            continue
+        for alternatives in (event.token.alternatives, single.alternatives):
+            assert [id for id, _ in alternatives] == expected.indices.tolist()
+            logprobs = [logprob for _, logprob in alternatives]
+            assert logprobs == pytest.approx(expected.values.tolist(), abs=1e-4)
+        assert event.token.alternatives[0] == (event.token.id, event.token.logprob)
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_decoding_step_that_fails_ends_only_the_sequence_at_fault(layer: int) -> None:
+    requests = [Request(ids(seed, 5 + seed), 12, Sampling(), seed) for seed in range(5)]
+    texts = [alone(MODEL, request) for request in requests]
+    poison = next(
+        token for token in texts[2][2:-1] if sum(token in text[:-1] for text in texts) == 1
+    )
+    model = writer("rotary")
+    latest: list[Tensor] = []
+    model.embedding.register_forward_hook(lambda module, inputs, out: latest.append(inputs[0]))
+
+    def refuse(module: torch.nn.Module, inputs: object) -> None:
+        """Fails the whole pass of a batch after the layers before have appended to the cache."""
+        if latest[-1].shape[1] == 1 and (latest[-1] == poison).any():
+            raise RuntimeError("a kernel refused")
+
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    blocks[layer].register_forward_pre_hook(refuse)
+    results = run(Scheduler(model, VOCABULARY), *requests)
+    assert isinstance(results.pop(2), RuntimeError)
+    del texts[2]
+    assert results == texts
+
+
+def test_prompts_share_prefixes_only_with_the_same_salt() -> None:
+    prompt = ids(7, 20)
+    batch = Scheduler(MODEL, VOCABULARY)
+    cached = []
+    for salt in ("ann", "bob", "ann"):
+        sequence = batch.add(Request(prompt, 2, GREEDY, cache_salt=salt))
+        finish(batch, [sequence])
+        cached.append(sequence.cached_tokens)
+    assert cached == [0, 0, 19]
+    assert batch.prefill_queue.prefix_cache.bytes > 0

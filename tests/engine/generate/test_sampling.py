@@ -24,7 +24,13 @@ from qkv.engine.generate import (
     TopK,
     TopP,
 )
-from qkv.engine.generate.sampling import Greedy, multinomial, seeded_generator
+from qkv.engine.generate.sampling import (
+    FrequencyPenalty,
+    Greedy,
+    LogitBias,
+    multinomial,
+    seeded_generator,
+)
 from qkv.errors import QkvError, UsageError
 
 V = 307
@@ -144,3 +150,20 @@ def test_the_likeliest_token_needs_no_strategy_that_only_leaves_fewer() -> None:
     assert not Sampling.of(temperature=0, repetition_penalty=1.2).is_argmax
     with pytest.raises(UsageError):
         Sampling.of(temperature=0, top_p=1.5)
+
+
+def test_penalties_lower_only_what_the_completion_has() -> None:
+    logits = torch.zeros(5)
+    ids = torch.tensor([0, 1, 1, 3, 3, 3, 4])
+    penalized = FrequencyPenalty(0.5, 0.25, prompt_tokens=3).apply(logits, ids)
+    assert penalized.tolist() == [0.0, 0.0, 0.0, -1.75, -0.75]
+    assert FrequencyPenalty(0.5, 0.25, 7).apply(logits, ids).equal(logits)
+
+
+def test_a_logit_bias_is_added_and_an_unknown_token_is_an_error() -> None:
+    logits = torch.zeros(4)
+    assert LogitBias(((1, 2.5), (3, -100.0))).apply(logits, logits).tolist() == [0, 2.5, 0, -100]
+    with pytest.raises(UsageError, match="names token 4, but there are only 0 to 3"):
+        LogitBias(((4, 1.0),)).apply(logits, logits)
+    with pytest.raises(UsageError, match="not within -100 to 100"):
+        LogitBias(((1, 101.0),))

@@ -5,7 +5,14 @@ One completion as a stream (`generate`), many prompts as a batch (`generate_many
 """
 
 from qkv.engine.generate.chat import Chat, Turn
-from qkv.engine.generate.decode import SessionCache, decode_one, last_token_logits, token_logits
+from qkv.engine.generate.decode import (
+    ScoredPrompt,
+    SessionCache,
+    decode_one,
+    last_token_logits,
+    score_prompts,
+    token_logits,
+)
 from qkv.engine.generate.generation import (
     CompletionResult,
     CompletionStream,
@@ -28,7 +35,9 @@ from qkv.engine.generate.request import (
 from qkv.engine.generate.sampling import (
     DEFAULT_SAMPLING,
     GREEDY,
+    FrequencyPenalty,
     Greedy,
+    LogitBias,
     LogitsProcessor,
     MinP,
     Multinomial,
@@ -61,7 +70,9 @@ __all__ = [
     "DraftModel",
     "Drafter",
     "Event",
+    "FrequencyPenalty",
     "Greedy",
+    "LogitBias",
     "LogitsProcessor",
     "MinP",
     "Multinomial",
@@ -76,6 +87,7 @@ __all__ = [
     "Sampler",
     "Sampling",
     "Scheduler",
+    "ScoredPrompt",
     "Sequence",
     "Service",
     "SessionCache",
@@ -96,6 +108,7 @@ __all__ = [
     "generate_many",
     "last_token_logits",
     "make_request",
+    "score_prompts",
     "space_before",
     "token_logits",
 ]

@@ -7,6 +7,7 @@ decoding reads through `forward_tokens`, and accepts or rejects instead of sampl
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,12 +15,20 @@ from torch import Tensor
 from qkv.attention import KVCache, Mask
 from qkv.engine.batching import inference
 from qkv.engine.generate.request import Request
-from qkv.engine.generate.sampling import SampledToken, Sampler, expect_finite, sample_batch
+from qkv.engine.generate.sampling import (
+    SampledToken,
+    Sampler,
+    expect_finite,
+    sample_batch,
+    top_alternatives,
+)
 from qkv.engine.optimized.kernel_modules import KernelLogits
 from qkv.machine import adapt_threads
 from qkv.model import Decoder
 
 PREFILL_CHUNK = 1024  # prompt tokens per forward pass
+
+SCORE_CHUNK = 128  # positions of a prompt whose logits are in memory at a time
 
 # `model.output` takes lengths, which only outputs that pool the states look at.
 NO_LENGTHS = torch.empty(0)
@@ -120,7 +129,7 @@ def decode_step(
 
 def sample_next(model: Decoder, states: Tensor, sampler: Sampler, vocab_size: int) -> SampledToken:
     """The token after the last position of a single sequence, states (1, T, D)."""
-    if sampler.sampling.is_argmax and isinstance(model.output, KernelLogits):
+    if sampler.is_plain_argmax and isinstance(model.output, KernelLogits):
         # The kernel finds the argmax without writing the logits to memory.
         id, logprob = model.output.argmax(states[0, -1], vocab_size)
         expect_finite(logprob)
@@ -134,6 +143,50 @@ def forward_tokens(model: Decoder, ids: Sequence[int], cache: KVCache) -> Tensor
     for start in range(0, len(ids), PREFILL_CHUNK):
         states = model.states(row[:, start : start + PREFILL_CHUNK], cache=cache)
     return states
+
+
+@dataclass(frozen=True)
+class ScoredPrompt:
+    """Each token of a prompt but the first, with its log-probability after those before it."""
+
+    ids: tuple[int, ...]
+    tokens: tuple[SampledToken, ...]
+
+
+def score_prompts(
+    model: Decoder, prompts: Sequence[Sequence[int]], vocab_size: int, top_logprobs: int = 0
+) -> list[ScoredPrompt]:
+    """How probable the model finds the tokens of each prompt; the prompts are read together.
+
+    top_logprobs: how many alternatives each token gets.
+    """
+    longest = max(map(len, prompts))
+    ids = torch.zeros(len(prompts), longest, dtype=torch.long)
+    for row, prompt in zip(ids, prompts, strict=True):
+        row[: len(prompt)] = torch.tensor(prompt)
+    scored = []
+    with decoding(model):
+        # Right padding needs no mask: under the causal one no token sees it.
+        states = model.states(ids.to(model.embedding.weight.device))
+        for prompt, row_states in zip(prompts, states, strict=True):
+            tokens: list[SampledToken] = []
+            for start in range(0, len(prompt) - 1, SCORE_CHUNK):
+                stop = min(start + SCORE_CHUNK, len(prompt) - 1)
+                logits = token_logits(model, row_states[None, start:stop], vocab_size)[0]
+                targets = prompt[start + 1 : stop + 1]
+                tokens += _score_tokens(logits.log_softmax(dim=-1), targets, top_logprobs)
+            scored.append(ScoredPrompt(tuple(prompt), tuple(tokens)))
+    return scored
+
+
+def _score_tokens(logprobs: Tensor, targets: Sequence[int], top: int) -> list[SampledToken]:
+    """The targets with their log-probabilities, from logprobs (T, V)."""
+    own = logprobs.gather(1, torch.tensor(targets, device=logprobs.device)[:, None])[:, 0].tolist()
+    tokens = []
+    for target, logprob, row in zip(targets, own, logprobs, strict=True):
+        expect_finite(logprob)
+        tokens.append(SampledToken(target, logprob, top_alternatives(row, top)))
+    return tokens
 
 
 def last_token_logits(model: Decoder, states: Tensor, vocab_size: int) -> Tensor:

@@ -30,12 +30,19 @@ class CachedPrompt:
 
     ids: Ids
     layers: list[tuple[Tensor, Tensor]]
+    salt: str
+
+    @property
+    def bytes(self) -> int:
+        return sum(k.nbytes + v.nbytes for k, v in self.layers)
 
 
 class PrefixCache:
     """Keys and values of recent prompts, to copy where a new prompt begins like one of them.
 
     max_tokens: of all cached prompts together; the least recently used are evicted first.
+    Prompts of different salts share nothing: how long a prompt takes cannot tell one user what
+    another one has sent.
     """
 
     def __init__(self, max_tokens: int) -> None:
@@ -44,11 +51,16 @@ class PrefixCache:
         self._prompts: dict[CachedPrompt, None] = {}  # least recently used first
         self._by_head: dict[bytes, list[CachedPrompt]] = {}
 
-    def lookup(self, ids: Ids) -> tuple[int, CachedPrompt | None]:
+    @property
+    def bytes(self) -> int:
+        """The memory of all cached keys and values."""
+        return sum(prompt.bytes for prompt in self._prompts)
+
+    def lookup(self, ids: Ids, salt: str = "") -> tuple[int, CachedPrompt | None]:
         """The length of the longest cached prefix of these ids, and the prompt it belongs to."""
         length = 0
         best: CachedPrompt | None = None
-        for prompt in self._by_head.get(prefix_key(ids), ()):
+        for prompt in self._by_head.get(prefix_key(ids, salt), ()):
             common = common_prefix(ids, prompt.ids)
             if best is None or common > length:
                 length = common
@@ -57,10 +69,10 @@ class PrefixCache:
             self._prompts[best] = self._prompts.pop(best)  # now the most recently used
         return length, best
 
-    def store(self, ids: Ids, cache: KVCache, row: int) -> None:
+    def store(self, ids: Ids, cache: KVCache, row: int, salt: str = "") -> None:
         """Adds a prompt whose keys are the last ones of that row of the cache."""
         n = len(ids)
-        siblings = self._by_head.get(prefix_key(ids), [])
+        siblings = self._by_head.get(prefix_key(ids, salt), [])
         if not MIN_PREFIX <= n <= self.max_tokens:
             return
         if any(common_prefix(ids, prompt.ids) == n for prompt in siblings):
@@ -73,16 +85,16 @@ class PrefixCache:
             (layer.k[row, :, columns].clone(), layer.v[row, :, columns].clone())
             for layer in cache.layers
         ]
-        prompt = CachedPrompt(ids, layers)
+        prompt = CachedPrompt(ids, layers, salt)
         self._prompts[prompt] = None
-        self._by_head.setdefault(prefix_key(ids), []).append(prompt)
+        self._by_head.setdefault(prefix_key(ids, salt), []).append(prompt)
         self.tokens += n
         while self.tokens > self.max_tokens:
             self._evict(next(iter(self._prompts)))
 
     def _evict(self, prompt: CachedPrompt) -> None:
         del self._prompts[prompt]
-        key = prefix_key(prompt.ids)
+        key = prefix_key(prompt.ids, prompt.salt)
         siblings = self._by_head[key]
         siblings.remove(prompt)
         if not siblings:
@@ -90,9 +102,9 @@ class PrefixCache:
         self.tokens -= len(prompt.ids)
 
 
-def prefix_key(ids: Ids) -> bytes:
+def prefix_key(ids: Ids, salt: str = "") -> bytes:
     """Equal for all prompts whose common prefix is worth copying."""
-    return ids[:MIN_PREFIX].tobytes()
+    return ids[:MIN_PREFIX].tobytes() + salt.encode()
 
 
 def common_prefix(a: Ids, b: Ids) -> int:
@@ -107,20 +119,30 @@ def common_prefix(a: Ids, b: Ids) -> int:
 class Prefill:
     """Reads a group of prompts into a cache, one chunk of columns per step."""
 
-    def __init__(self, model: Decoder, prompts: Sequence[Ids], prefixes: PrefixCache) -> None:
+    def __init__(
+        self,
+        model: Decoder,
+        prompts: Sequence[Ids],
+        prefixes: PrefixCache,
+        salts: Sequence[str] | None = None,
+    ) -> None:
         self.model = model
         device = model.embedding.weight.device
-        matches = [prefixes.lookup(ids) for ids in prompts]
+        if salts is None:
+            salts = [""] * len(prompts)
+        matches = [prefixes.lookup(ids, salt) for ids, salt in zip(prompts, salts, strict=True)]
         T = max(_uncached(ids, n) for ids, (n, _) in zip(prompts, matches, strict=True))
         self.lengths = [len(ids) for ids in prompts]
         S = max(self.lengths)
         self.cache = model.empty_cache(len(prompts), S)
         self.computed = 0  # real tokens read so far
+        self.cached = [0] * len(prompts)  # tokens of each prompt that were copied
         for layer in self.cache.layers:
             layer.length = S - T
         for row, (ids, (_, prompt)) in enumerate(zip(prompts, matches, strict=True)):
             if prompt is not None and len(ids) > T:
                 self._copy(prompt, row, len(ids) - T)
+                self.cached[row] = len(ids) - T
         rows = [np.pad(ids[-T:], (max(0, T - len(ids)), 0), mode="edge") for ids in prompts]
         self.ids = torch.from_numpy(np.stack(rows)).to(device)  # (B, T)
         lengths = torch.tensor(self.lengths, device=device)[:, None]
@@ -157,27 +179,35 @@ class Prefill:
             layer.v[row, :, columns] = v[:, :count]
 
 
-def prefill_group(prompts: Sequence[Ids], prefixes: PrefixCache) -> list[int]:
+def prefill_group(
+    prompts: Sequence[Ids], prefixes: PrefixCache, salts: Sequence[str] | None = None
+) -> list[int]:
     """The indices of the prompts to read next: the first, and those of similar length.
 
     A prompt that begins like another one of the group waits, so it can copy that prefix.
     """
-    uncached = [_uncached(ids, prefixes.lookup(ids)[0]) for ids in prompts]
+    if salts is None:
+        salts = [""] * len(prompts)
+    uncached = [
+        _uncached(ids, prefixes.lookup(ids, salt)[0])
+        for ids, salt in zip(prompts, salts, strict=True)
+    ]
     longest = int(uncached[0] * LENGTH_RATIO) + 1
     width = uncached[0]
     group = [0]
-    by_key = {prefix_key(prompts[0]): [prompts[0]]}  # of the group
+    by_key = {prefix_key(prompts[0], salts[0]): [prompts[0]]}  # of the group
     for i, ids in enumerate(prompts[1:], start=1):
         similar = uncached[0] <= uncached[i] * LENGTH_RATIO + 1 and uncached[i] <= longest
         if not similar or max(width, uncached[i]) * (len(group) + 1) > PREFILL_CHUNK:
             continue
-        siblings = by_key.get(prefix_key(ids), ())
+        key = prefix_key(ids, salts[i])
+        siblings = by_key.get(key, ())
         common = max((common_prefix(ids, other) for other in siblings), default=0)
         cached = len(ids) - uncached[i]
         if common - cached < max(MIN_PREFIX, uncached[i] // 4):
             group.append(i)
             width = max(width, uncached[i])
-            by_key.setdefault(prefix_key(ids), []).append(ids)
+            by_key.setdefault(key, []).append(ids)
     return group
 
 

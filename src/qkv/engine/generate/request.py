@@ -7,13 +7,16 @@ Everything that generates text starts here; nothing behind this file checks a pa
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
 from qkv.engine.generate.sampling import (
     DEFAULT_SAMPLING,
     DEFAULT_TEMPERATURE,
     DEFAULT_TOP_P,
+    FrequencyPenalty,
+    LogitBias,
+    LogitsProcessor,
     Sampling,
 )
 from qkv.engine.purpose import purpose_of
@@ -27,6 +30,8 @@ Truncate = Literal["left"] | None
 
 DEFAULT_MAX_TOKENS = 200
 
+MAX_TOP_LOGPROBS = 100
+
 
 class Options(TypedDict, total=False):
     """The keyword arguments of `make_request`, which all generating functions pass on to it."""
@@ -38,6 +43,10 @@ class Options(TypedDict, total=False):
     top_p: float | None
     min_p: float | None
     repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    logit_bias: Mapping[int, float] | None
+    top_logprobs: int
     seed: int | None
     stop: Sequence[str]
     truncate: Truncate
@@ -50,6 +59,8 @@ class Request:
     sample_index: completions of one seed that differ in it are sampled independently.
     eos_ids: tokens that end the completion.
     stop: strings that end it, where somebody detokenizes.
+    top_logprobs: how many alternatives each token gets.
+    cache_salt: prompts share cached prefixes only with others of the same salt.
     """
 
     ids: tuple[int, ...]
@@ -59,6 +70,8 @@ class Request:
     sample_index: int = 0
     eos_ids: frozenset[int] = frozenset()
     stop: tuple[str, ...] = ()
+    top_logprobs: int = 0
+    cache_salt: str = ""
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -70,6 +83,10 @@ class Request:
                 f"sampling is a {type(self.sampling).__name__}; use Sampling.of(temperature=…)"
             )
         check_stop_strings(self.stop)
+        if not 0 <= self.top_logprobs <= MAX_TOP_LOGPROBS:
+            raise UsageError(
+                f"top_logprobs={self.top_logprobs} must be between 0 and {MAX_TOP_LOGPROBS}"
+            )
 
     @property
     def max_length(self) -> int:
@@ -105,6 +122,10 @@ def make_request(
     top_p: float | None = None,
     min_p: float | None = None,
     repetition_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    frequency_penalty: float | None = None,
+    logit_bias: Mapping[int, float] | None = None,
+    top_logprobs: int = 0,
     seed: int | None = None,
     stop: Sequence[str] = (),
     truncate: Truncate = None,
@@ -113,6 +134,8 @@ def make_request(
 
     max_tokens: by default as many as fit into the context, at most DEFAULT_MAX_TOKENS.
     sampling: in place of the five parameters that follow it.
+    presence_penalty, frequency_penalty, logit_bias: as in the OpenAI API.
+    top_logprobs: how many alternatives each token gets.
     seed: random by default.
     stop: strings before which the completion ends.
     truncate: "left" drops the beginning of a prompt that does not fit, otherwise it is an error.
@@ -134,14 +157,16 @@ def make_request(
         max_tokens = max(1, min(DEFAULT_MAX_TOKENS, limit - len(ids)))
     if seed is None:
         seed = secrets.randbits(32)
+    sampling = choose_sampling(sampling, temperature, top_k, top_p, min_p, repetition_penalty)
     request = Request(
         tuple(ids),
         max_tokens,
-        choose_sampling(sampling, temperature, top_k, top_p, min_p, repetition_penalty),
+        with_penalties(sampling, len(ids), presence_penalty, frequency_penalty, logit_bias),
         seed,
         sample_index,
         frozenset(tokenizer.eos_ids),
         tuple(stop),
+        top_logprobs,
     )
     request.check(model)
     return request
@@ -181,6 +206,25 @@ def choose_sampling(
     if top_p is None:
         top_p = DEFAULT_TOP_P
     return Sampling.of(temperature, top_k, top_p, min_p, repetition_penalty)
+
+
+def with_penalties(
+    sampling: Sampling,
+    prompt_tokens: int,
+    presence_penalty: float | None = None,
+    frequency_penalty: float | None = None,
+    logit_bias: Mapping[int, float] | None = None,
+) -> Sampling:
+    """The sampling parameters with these processors in front."""
+    processors: list[LogitsProcessor] = []
+    if logit_bias:
+        processors.append(LogitBias(tuple(logit_bias.items())))
+    if presence_penalty or frequency_penalty:
+        penalty = FrequencyPenalty(frequency_penalty or 0.0, presence_penalty or 0.0, prompt_tokens)
+        processors.append(penalty)
+    if not processors:
+        return sampling
+    return replace(sampling, processors=(*processors, *sampling.processors))
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: Prompt) -> list[int]:

@@ -5,7 +5,8 @@
     Sampling.of(temperature=0.7, top_k=40)        the common processors in the common order
 
 The processors are those of `transformers`, applied in its order: repetition penalty, temperature,
-top-k, top-p, min-p.
+top-k, top-p, min-p. Before them come those of the OpenAI API: logit bias, presence and frequency
+penalty.
 """
 
 import hashlib
@@ -52,6 +53,50 @@ class RepetitionPenalty(LogitsProcessor):
         old = logits[ids]
         penalized = torch.where(old < 0, old * self.x, old / self.x)
         return logits.scatter(0, ids, penalized)
+
+
+@dataclass(frozen=True)
+class FrequencyPenalty(LogitsProcessor):
+    """Lowers the logits of tokens the completion has already: by `frequency` for each time a token
+    occurs, and once by `presence`. Negative penalties raise them.
+
+    prompt_tokens: how many of the ids are the prompt, whose tokens do not count.
+    """
+
+    frequency: float
+    presence: float
+    prompt_tokens: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("frequency", self.frequency), ("presence", self.presence)):
+            if not -2 <= value <= 2:
+                raise UsageError(f"{name}_penalty={value:g} must be between -2 and 2")
+
+    def apply(self, logits: Tensor, ids: Tensor) -> Tensor:
+        counts = ids[self.prompt_tokens :].bincount(minlength=len(logits))
+        return logits - self.frequency * counts - self.presence * (counts > 0)
+
+
+@dataclass(frozen=True)
+class LogitBias(LogitsProcessor):
+    """Adds a number to the logits of some tokens, given as (token, bias) pairs."""
+
+    biases: tuple[tuple[int, float], ...]
+
+    def __post_init__(self) -> None:
+        for token, bias in self.biases:
+            if not -100 <= bias <= 100:
+                raise UsageError(f"logit_bias of token {token} is {bias:g}, not within -100 to 100")
+
+    def apply(self, logits: Tensor, ids: Tensor) -> Tensor:
+        for token, _ in self.biases:
+            if not 0 <= token < len(logits):
+                raise UsageError(
+                    f"logit_bias names token {token}, but there are only 0 to {len(logits) - 1}"
+                )
+        tokens = torch.tensor([token for token, _ in self.biases], device=logits.device)
+        biases = torch.tensor([bias for _, bias in self.biases]).to(logits)
+        return logits.index_add(0, tokens, biases)
 
 
 @dataclass(frozen=True)
@@ -221,10 +266,22 @@ DEFAULT_SAMPLING = Sampling.of(temperature=DEFAULT_TEMPERATURE, top_p=DEFAULT_TO
 
 
 class SampledToken(NamedTuple):
-    """A token, and its log-probability under the model before any processor."""
+    """A token, and its log-probability under the model before any processor.
+
+    alternatives: the most probable tokens with theirs, as many as the request asks for.
+    """
 
     id: int
     logprob: float
+    alternatives: tuple[tuple[int, float], ...] = ()
+
+
+def top_alternatives(logprobs: Tensor, count: int) -> tuple[tuple[int, float], ...]:
+    """The `count` most probable tokens with their log-probabilities, from logprobs (V,)."""
+    if not count:
+        return ()
+    top = logprobs.topk(min(count, len(logprobs)))
+    return tuple(zip(top.indices.tolist(), top.values.tolist(), strict=True))
 
 
 class Sampler:
@@ -232,6 +289,7 @@ class Sampler:
 
     def __init__(self, request: "Request") -> None:
         self.sampling = request.sampling
+        self.top_logprobs = request.top_logprobs
         self.random = seeded_generator(request.seed, request.sample_index)
         self._buffer = torch.tensor(request.ids + (0,) * request.max_tokens)
         self._count = len(request.ids)
@@ -244,14 +302,20 @@ class Sampler:
     def sample(self, logits: Tensor) -> SampledToken:
         """The next token, from its logits (V,)."""
         logprobs = logits.log_softmax(dim=0)
+        alternatives = top_alternatives(logprobs, self.top_logprobs)
         if self.sampling.is_argmax:
             id = int(logits.cpu().numpy().argmax())  # faster than torch's argmax
             logprob = float(logprobs[id])
             expect_finite(logprob)
-            return SampledToken(id, logprob)
+            return SampledToken(id, logprob, alternatives)
         expect_finite(float(logprobs.max()))
         id = self.sampling.sample(logits, self.ids.to(logits.device), self.random)
-        return SampledToken(id, float(logprobs[id]))
+        return SampledToken(id, float(logprobs[id]), alternatives)
+
+    @property
+    def is_plain_argmax(self) -> bool:
+        """Whether the argmax of the logits and its log-probability are all that is needed."""
+        return self.sampling.is_argmax and not self.top_logprobs
 
     def append(self, id: int) -> None:
         """Show the processors one more token of the completion."""
@@ -269,7 +333,7 @@ def sample_batch(samplers: Sequence[Sampler], logits: Tensor) -> list[SampledTok
     for row, (sampler, token, logprob) in enumerate(rows):
         try:
             expect_finite(logprob)
-            if sampler.sampling.is_argmax:
+            if sampler.is_plain_argmax:
                 samples.append(SampledToken(token, logprob))
             else:
                 samples.append(sampler.sample(logits[row]))

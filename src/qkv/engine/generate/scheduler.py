@@ -111,24 +111,49 @@ class Scheduler:
 
     def _decode(self) -> list[Event]:
         """The next token of every running sequence."""
-        device = self.model.embedding.weight.device
         try:
-            ids = torch.tensor([[sequence.tokens[-1]] for sequence in self.running], device=device)
-            positions, mask = self.cache.prepare()
-            samples = decode_step(
-                self.model,
-                ids,
-                [sequence.sampler for sequence in self.running],
-                self.cache.cache,
-                self.vocab_size,
-                mask=mask,
-                positions=positions,
-            )
+            samples = self._decode_rows(self.running, self.cache)
         except Exception as error:
-            return self._fail_all(error)
+            if len(self.running) == 1:
+                return self._fail_all(error)
+            self.cache.rollback()
+            samples = self._decode_one_by_one()
         events = list(map(_append, self.running, samples))
         self._remove([event.sequence for event in events if event.done])
         return events
+
+    def _decode_rows(
+        self, sequences: list[Sequence], cache: RaggedCache
+    ) -> list[SampledToken | Exception]:
+        """The next token of each sequence; `cache` has their rows in the same order."""
+        device = self.model.embedding.weight.device
+        ids = torch.tensor([[sequence.tokens[-1]] for sequence in sequences], device=device)
+        positions, mask = cache.prepare()
+        return decode_step(
+            self.model,
+            ids,
+            [sequence.sampler for sequence in sequences],
+            cache.cache,
+            self.vocab_size,
+            mask=mask,
+            positions=positions,
+        )
+
+    def _decode_one_by_one(self) -> list[SampledToken | Exception]:
+        """The next token of each running sequence by itself: only the one at fault fails."""
+        samples: list[SampledToken | Exception] = []
+        together = self._empty_cache()
+        for row, sequence in enumerate(self.running):
+            alone = self._empty_cache()
+            alone.add(self.cache.cache, {row: self.cache.lengths[row]})
+            try:
+                samples += self._decode_rows([sequence], alone)
+            except Exception as error:
+                alone.rollback()
+                samples.append(error)
+            together.add(alone.cache, {0: alone.lengths[0]})
+        self.cache = together
+        return samples
 
     def _start(self, group: PrefilledGroup) -> list[Event]:
         """The first token of prompts that were read; those that go on get a row in the cache."""
@@ -251,7 +276,9 @@ class PrefillQueue:
 
     def store_prefix(self, group: PrefilledGroup, row: int) -> None:
         """Keeps the keys and values of a prompt, for others that begin like it."""
-        self.prefix_cache.store(group.sequences[row].prompt_ids, group.prefill.cache, row)
+        sequence = group.sequences[row]
+        salt = sequence.request.cache_salt
+        self.prefix_cache.store(sequence.prompt_ids, group.prefill.cache, row, salt)
 
     def _next_group(self) -> Prefill:
         if self.admitted[0].prefill_alone:
@@ -259,12 +286,20 @@ class PrefillQueue:
         else:
             candidates = [sequence for sequence in self.admitted if not sequence.prefill_alone]
         prompts = [sequence.prompt_ids for sequence in candidates]
-        group = prefill_group(prompts, self.prefix_cache)
+        salts = [sequence.request.cache_salt for sequence in candidates]
+        group = prefill_group(prompts, self.prefix_cache, salts)
         self.prefilling = dict(enumerate(candidates[i] for i in group))
         members = set(self.prefilling.values())
         self.admitted = [sequence for sequence in self.admitted if sequence not in members]
-        prompts = [sequence.prompt_ids for sequence in self.prefilling.values()]
-        return Prefill(self.model, prompts, self.prefix_cache)
+        prefill = Prefill(
+            self.model,
+            [prompts[i] for i in group],
+            self.prefix_cache,
+            [salts[i] for i in group],
+        )
+        for sequence, cached in zip(self.prefilling.values(), prefill.cached, strict=True):
+            sequence.cached_tokens = cached
+        return prefill
 
     def _handle(self, error: Exception) -> PrefillError | None:
         """If any of several prompts may be the cause, each is tried again by itself."""

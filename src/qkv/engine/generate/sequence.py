@@ -17,11 +17,15 @@ StopReason = Literal["stop", "length", "end"]
 
 
 class Token(NamedTuple):
-    """One generated token; its text is "" while a character or a stop string is incomplete."""
+    """One generated token; its text is "" while a character or a stop string is incomplete.
+
+    alternatives: the most probable tokens with their log-probabilities, if the request asks.
+    """
 
     id: int
     text: str
     logprob: float
+    alternatives: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Sequence:
         self.tokens: list[int] = []
         self.logprobs: list[float] = []
         self.stop_reason: StopReason | None = None
+        self.cached_tokens = 0  # of the prompt, copied from the prefix cache
         self.prefill_alone = False  # its group could not be read, so it is tried by itself
         self._pieces: list[str] = []
         self._detokenizer = None if tokenizer is None else Detokenizer(tokenizer)
@@ -77,7 +82,7 @@ class Sequence:
             self.stop_reason = "length"
         text = self._next_text(sample.id)
         self._pieces.append(text)
-        return Token(sample.id, text, sample.logprob)
+        return Token(sample.id, text, sample.logprob, sample.alternatives)
 
     def completion(self) -> Completion:
         """The finished completion."""
