@@ -58,16 +58,16 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         results = dict[str, Any]()
-        last, minutes = args(options.then), options.minutes - options.bidirectional
-        if options.bidirectional:
+        last, minutes = args(options.then), options.minutes - options.both_ways
+        if options.both_ways:
             both = args(options.first, data.model_copy(update={"bidirectional": True}))
-            results["bidirectional"] = learn(both, options.bidirectional, keep=Path(folder))
+            results["bidirectional"] = learn(both, options.both_ways, keep=Path(folder))
             last = replace(last, origin=Path(folder), size=None, optimizer="muon")
         result = {
             "bench": "translate_multi30k",
             "minutes": options.minutes,
             "settings": [*options.set, *options.then],
-            "settings_both_ways": [*options.set, *options.first] if options.bidirectional else None,
+            "settings_both_ways": [*options.set, *options.first] if options.both_ways else None,
             **results,
             **learn(last, minutes, judge, options.keep),
             **before,

@@ -30,6 +30,7 @@ from qkv.cli.flags import flags_of, spell_flags
 from qkv.cli.generate import generate
 from qkv.cli.inspect import inspect
 from qkv.cli.lemma import lemma
+from qkv.cli.serve import serve
 from qkv.cli.similar import similar
 from qkv.cli.tour import tour
 from qkv.cli.train import plan, train
@@ -133,6 +134,7 @@ app.command()(translate)
 app.command()(embed)
 app.command()(similar)
 app.command()(cluster)
+app.command()(serve)
 app.command()(data)
 app.command()(check)
 app.command()(inspect)

@@ -35,7 +35,7 @@ from qkv.errors import UsageError
 if TYPE_CHECKING:
     from qkv.data import Records
     from qkv.engine import Engine
-    from qkv.engine.translate import Link, Translation
+    from qkv.engine.translate import Translation
 
 DEFAULT_BEAMS = 4
 
@@ -142,7 +142,7 @@ def _print_translations(translations: Iterable["Translation"], json: bool, best:
 
     for translation in translations:
         if json:
-            typer.echo(dumps(_json_fields(translation, best), ensure_ascii=False))
+            typer.echo(dumps(translation.json(best), ensure_ascii=False))
         else:
             typer.echo(_text_lines(translation, best))
 
@@ -161,7 +161,7 @@ def _write_table(
     with open_output(output, records, columns) as table:
         for translation in _translations(engine, table.texts(), options):
             if translation.source.strip():
-                fields = _json_fields(translation, best)
+                fields = translation.json(best)
                 fields["translation"] = translation.text
                 table.add({column.name: fields[column.name] for column in columns})
 
@@ -204,27 +204,6 @@ def _growing_batches(texts: Iterable[str]) -> Iterator[list[str]]:
     while batch := list(islice(texts, size)):
         yield batch
         size = min(2 * size, MAX_BATCH)
-
-
-def _json_fields(translation: "Translation", best: int) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for name in ("source", "text", "score", "stop_reason"):
-        fields[name] = getattr(translation, name)
-    if best > 1:
-        fields["alternatives"] = [vars(hypothesis) for hypothesis in translation.alternatives]
-    if translation.alignment is not None:
-        fields["alignment"] = [_link_fields(link) for link in translation.alignment]
-    return fields
-
-
-def _link_fields(link: "Link") -> dict[str, Any]:
-    return {
-        "source": link.source.text,
-        "target": link.target.text,
-        "weight": round(link.weight, 4),
-        "source_span": [link.source.start, link.source.end],
-        "target_span": [link.target.start, link.target.end],
-    }
 
 
 def _text_lines(translation: "Translation", best: int) -> str:

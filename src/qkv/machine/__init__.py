@@ -19,7 +19,7 @@ from qkv.machine.resources import (
     memory_bandwidth,
     reuse_freed_memory,
 )
-from qkv.machine.threads import adapt_threads, set_threads, watch_load
+from qkv.machine.threads import adapt_threads, on_step, set_threads, watch_load
 
 __all__ = [
     "DEVELOPMENT_EXTRAS",
@@ -39,6 +39,7 @@ __all__ = [
     "matmul_gflops",
     "memory",
     "memory_bandwidth",
+    "on_step",
     "reuse_freed_memory",
     "set_threads",
     "watch_load",

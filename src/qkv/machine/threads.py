@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from qkv.errors import UsageError
@@ -115,9 +116,25 @@ _fixed = bool(os.environ.get("OMP_NUM_THREADS"))
 _default_threads: int | None = None  # torch's own number, once it has been changed
 
 
+class StepHook(threading.local):
+    """What this thread calls between two steps of a computation."""
+
+    function: Callable[[], None] | None = None
+
+
+_step_hook = StepHook()
+
+
+def on_step(function: Callable[[], None] | None) -> None:
+    """Call this between two steps of any computation in this thread; None ends that."""
+    _step_hook.function = function
+
+
 def adapt_threads() -> None:
     """Between two steps of any computation: follow the load, at most twice a second."""
     _controller.update()
+    if _step_hook.function is not None:
+        _step_hook.function()
 
 
 def watch_load() -> None:

@@ -2,6 +2,7 @@
 
 from qkv.text.bpe_dropout import check_dropout_supported
 from qkv.text.pretrained import has_tokenizer, merge_pairs, read_tokenizer
+from qkv.text.prompt import Prompt, encode_prompt
 from qkv.text.sentencepiece import METASPACE, PieceType
 from qkv.text.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokens
 from qkv.text.tokenizer import TOKENIZER_COMPANIONS, Tokenizer
@@ -13,10 +14,12 @@ __all__ = [
     "TOKENIZER_COMPANIONS",
     "TOKENIZER_KINDS",
     "PieceType",
+    "Prompt",
     "SpecialTokens",
     "Tokenizer",
     "check_dropout_supported",
     "check_no_surrogates",
+    "encode_prompt",
     "has_tokenizer",
     "merge_pairs",
     "read_tokenizer",

@@ -48,6 +48,7 @@ from qkv.text.vocab_training import (
     kind_of,
     pre_tokenize,
     spelling_of,
+    token_bytes,
     train_backend,
 )
 
@@ -294,6 +295,13 @@ class Tokenizer:
         if token is None or id in self._added_ids:
             return token or ""
         return display_token(token, self._spelling)
+
+    def token_bytes(self, id: int) -> bytes:
+        """The bytes of text one token stands for; of a special token, its name."""
+        token = self._backend.id_to_token(self._check_id(id)) or ""
+        if id in self._added_ids:
+            return token.encode()
+        return token_bytes(token, self._spelling)
 
     def token_to_id(self, token: str) -> int:
         """The id of a token, spelled as in the vocabulary."""

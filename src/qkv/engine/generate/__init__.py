@@ -24,13 +24,13 @@ from qkv.engine.generate.prefill import Prefill, PrefixCache
 from qkv.engine.generate.request import (
     DEFAULT_MAX_TOKENS,
     Options,
-    Prompt,
     Request,
     Truncate,
+    choose_sampling,
     context_length,
-    encode_prompt,
     expect_language_model,
     make_request,
+    with_penalties,
 )
 from qkv.engine.generate.sampling import (
     DEFAULT_SAMPLING,
@@ -55,6 +55,7 @@ from qkv.engine.generate.sequence import Completion, Sequence, StopReason, Token
 from qkv.engine.generate.service import CompletionFuture, Service
 from qkv.engine.generate.speculative import Acceptance, Drafter, DraftModel, NGram
 from qkv.engine.generate.streaming import Detokenizer, space_before
+from qkv.text import Prompt, encode_prompt
 
 __all__ = [
     "DEFAULT_MAX_TOKENS",
@@ -99,6 +100,7 @@ __all__ = [
     "TopP",
     "Truncate",
     "Turn",
+    "choose_sampling",
     "context_length",
     "decode_one",
     "encode_prompt",
@@ -111,4 +113,5 @@ __all__ = [
     "score_prompts",
     "space_before",
     "token_logits",
+    "with_penalties",
 ]

@@ -16,9 +16,7 @@ from qkv.engine.generate.generation import CompletionStream
 from qkv.engine.generate.request import (
     DEFAULT_MAX_TOKENS,
     Options,
-    Prompt,
     context_length,
-    encode_prompt,
     expect_language_model,
     make_request,
 )
@@ -26,7 +24,7 @@ from qkv.engine.generate.sequence import StopReason, Token
 from qkv.engine.generate.streaming import space_before
 from qkv.errors import UsageError
 from qkv.model import Decoder
-from qkv.text import Tokenizer
+from qkv.text import Prompt, Tokenizer, encode_prompt
 
 
 @dataclass(frozen=True)

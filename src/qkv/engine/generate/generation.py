@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import NamedTuple, Unpack
 
 from qkv.engine.generate.decode import SessionCache, decode_one
-from qkv.engine.generate.request import Options, Prompt, Request, make_request
+from qkv.engine.generate.request import Options, Request, make_request
 from qkv.engine.generate.scheduler import DEFAULT_CACHE_TOKENS, Scheduler
 from qkv.engine.generate.sequence import Completion, Sequence, StopReason, Token
 from qkv.engine.generate.speculative import Acceptance, Drafter, decode_speculative
 from qkv.errors import QkvError, UsageError, suggest_arguments
 from qkv.model import Decoder
-from qkv.text import Tokenizer
+from qkv.text import Prompt, Tokenizer
 
 LOOKAHEAD = 64  # prompts taken from the iterable before the scheduler has capacity for them
 

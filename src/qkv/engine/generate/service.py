@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Unpack
 
-from qkv.engine.generate.request import Options, Prompt, Request, make_request
+from qkv.engine.generate.request import Options, Request, make_request
 from qkv.engine.generate.scheduler import (
     DEFAULT_CACHE_TOKENS,
     DEFAULT_PREFIX_CACHE_TOKENS,
@@ -23,7 +23,7 @@ from qkv.engine.generate.scheduler import (
 from qkv.engine.generate.sequence import Completion, Sequence, Token
 from qkv.errors import UsageError, suggest_arguments
 from qkv.model import Decoder
-from qkv.text import Tokenizer
+from qkv.text import Prompt, Tokenizer
 
 
 class CompletionFuture:

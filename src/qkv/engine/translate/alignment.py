@@ -61,6 +61,15 @@ class Link:
         """The same link in texts that begin so many characters earlier."""
         return Link(self.source.shifted(source), self.target.shifted(target), self.weight)
 
+    def json(self) -> dict[str, object]:
+        return {
+            "source": self.source.text,
+            "target": self.target.text,
+            "weight": round(self.weight, 4),
+            "source_span": [self.source.start, self.source.end],
+            "target_span": [self.target.start, self.target.end],
+        }
+
 
 class Aligner:
     """Links the words of finished translations to those of their sources, by these heads."""

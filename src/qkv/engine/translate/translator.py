@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from qkv.bundle import AlignmentHeads
 from qkv.engine.beam.search import beam_search
@@ -47,6 +47,17 @@ class Translation:
     alternatives: tuple[Alternative, ...]  # best first, the translation itself among them
     alignment: tuple[Link, ...] | None = None
     remark: str | None = None  # what a reader should know about how it was made
+
+    def json(self, best: int = 1) -> dict[str, Any]:
+        """Its fields; the alternatives if there are several, the alignment if there is one."""
+        fields: dict[str, Any] = {}
+        for name in ("source", "text", "score", "stop_reason"):
+            fields[name] = getattr(self, name)
+        if best > 1:
+            fields["alternatives"] = [vars(alternative) for alternative in self.alternatives]
+        if self.alignment is not None:
+            fields["alignment"] = [link.json() for link in self.alignment]
+        return fields
 
 
 def translate(

@@ -9,6 +9,7 @@ from qkv.interpret.attribution.attribution_text import (
 )
 from qkv.interpret.attribution.faithfulness import Deletion, Faithfulness, faithfulness
 from qkv.interpret.attribution.label import LabelAttribution, LabelWord, why_label
+from qkv.interpret.attribution.readouts import last_attention, logit_lens
 from qkv.interpret.attribution.token import TokenAttribution, why_token
 from qkv.interpret.attribution.translation import (
     TargetWord,
@@ -33,6 +34,8 @@ __all__ = [
     "attribution_lines",
     "faithfulness",
     "format_signed",
+    "last_attention",
+    "logit_lens",
     "visible_word",
     "why",
     "why_answer",

@@ -9,7 +9,7 @@ great deal without changing the output (Jain and Wallace 2019, "Attention is not
 is therefore shown next to the attributions and tested as they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import exp, log
 
@@ -206,19 +206,43 @@ def resolve_token(tokenizer: Tokenizer, token: str | int) -> int:
 
 def attention_received(model: Encoder, ids: tuple[int, ...]) -> FloatArray:
     """The fraction of attention each position receives, over layers, heads and queries: (T,)."""
+    blocks = list(model.encoder.blocks())
+
+    def encode() -> None:
+        model.encode(torch.tensor([ids], device=model.embedding.weight.device))
+
+    layers = [weights.mean(axis=(0, 1)) for weights in _attention_weights(model, blocks, encode)]
+    return np.asarray(np.mean(layers, axis=0))
+
+
+def last_attention(model: Decoder, ids: Sequence[int]) -> list[FloatArray]:
+    """Where the last token of these looks: for each layer its weights by head, (H, T)."""
+    blocks = list(model.decoder.blocks())
+
+    def read() -> None:
+        model.states(torch.tensor([list(ids)], device=model.embedding.weight.device))
+
+    return [weights[:, -1] for weights in _attention_weights(model, blocks, read)]
+
+
+def _attention_weights(
+    model: Encoder | Decoder, blocks: Sequence[nn.Module], forward: Callable[[], None]
+) -> list[FloatArray]:
+    """The attention weights of one forward pass over a single text, (H, T, S) for each layer."""
     layers: list[FloatArray] = []
 
     def record(tap: object, args: object, steps: AttentionSteps) -> None:
-        layers.append(np.asarray(steps.weights[0].double().mean(dim=(0, 1)).cpu().numpy()))
+        layers.append(np.asarray(steps.weights[0].double().cpu().numpy()))
 
-    # Hooking them makes attention use the reference kernel, which has the weights.
-    blocks = {id(block): block for block in model.encoder.blocks()}.values()
-    taps = [block.get_submodule("attention.core.hook_point") for block in blocks]
+    # Hooking them makes attention use the reference kernel, which has the weights. Layers may
+    # share one block, which must be hooked only once.
+    unique = {id(block): block for block in blocks}.values()
+    taps = [block.get_submodule("attention.core.hook_point") for block in unique]
     hooks = [tap.register_forward_hook(record) for tap in taps]
     try:
         with inference(model):
-            model.encode(torch.tensor([ids], device=model.embedding.weight.device))
+            forward()
     finally:
         for hook in hooks:
             hook.remove()
-    return np.asarray(np.mean(layers, axis=0))
+    return layers
