@@ -20,6 +20,7 @@ from qkv.model import (
     RMSNorm,
     Rope,
     Stack,
+    SwiGLU,
     TextVector,
     build,
 )
@@ -59,7 +60,7 @@ def write_decoder(directory: Path, seed: int = 0, length: int = 256) -> Path:
     config = DecoderOnly(
         length=length,
         embedding=Embedding(vocabulary=own.vocab_size),
-        decoder=stack(),
+        decoder=stack(feed_forward=SwiGLU(width=48)),  # as in Llama, so that it can be exported
         output=NextToken(tied=False),
     )
     model = build(config, seed)

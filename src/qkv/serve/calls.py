@@ -139,10 +139,12 @@ def trace(
     result: dict[str, Any] = {
         "tensors": rows,
         "tokens": {name: list(tokens) for name, tokens in captured.tokens.items()},
-        "checks": [check.json() for check in captured.checks] if not names else [],
-        "about": dict(captured.metadata),
+        "checks": [],
+        "about": {name: str(value) for name, value in captured.metadata.items()},
         "edits": list(captured.edits),
     }
+    if not names:
+        result["checks"] = _finite([check.json() for check in captured.checks])
     if not names:
         return result
     if tensors == "safetensors":

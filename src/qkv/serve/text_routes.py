@@ -174,7 +174,7 @@ async def translate(gateway: Gateway, request: Request) -> Response:
         "beams": max(body.beams, best),
         "best": best,
         "alignment": body.alignment,
-        "long": "split",
+        "long": "sentences",
     }
     tokens = sum(1 + len(text) // 4 for text in texts)
     results = await gateway.call(request, info, "translate", arguments, tokens)
