@@ -1,5 +1,7 @@
 """`qkv check`: verify the invariants of a model, and locate the first violation."""
 
+import os
+import re
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -34,9 +36,13 @@ def check(
     every layer matches its definition; gradients accumulate and none is missing; saved weights load
     unchanged; decoding tokens restores the text; int8 is close. Exit code 1 if a check fails.
 
+    The address of a running `qkv serve` instead of a model checks that its answers depend neither
+    on other requests nor on streaming or caches; QKV_API_KEY is the key it is asked with.
+
     \b
     Examples:
       qkv check runs/reviews
+      qkv check http://127.0.0.1:8000
       qkv check models/all-MiniLM-L6-v2 --json
       qkv check runs/book --file hard-cases.txt
     """
@@ -46,6 +52,13 @@ def check(
     from qkv.cli.options import read_records
     from qkv.errors import UsageError
 
+    address = re.match("https?:/+(.+)", str(model))
+    if address is not None:
+        if file is not None or quick:
+            raise UsageError("--file and --quick are for models, not for a running server")
+        scheme = str(model).partition(":")[0]
+        _check_server(f"{scheme}://{address[1]}", json)
+        return
     inputs: Iterator[str] = iter(())
     if file is not None:
         inputs = read_records(None, file, text).texts()
@@ -58,6 +71,26 @@ def check(
     report = run_checks(load_engine(model, threads=threads), texts, quick, show=not json)
     if json:
         typer.echo(dumps(report.fields(), ensure_ascii=False))
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _check_server(url: str, json: bool) -> None:
+    """Check a running server; exits with 1 if an invariant does not hold."""
+    from json import dumps
+
+    from qkv.serve import LiveServer, check_server
+
+    def on_result(result: "CheckResult") -> None:
+        if not json:
+            typer.echo(format_result(result, len(result.name)))
+
+    report = check_server(LiveServer(url, os.environ.get("QKV_API_KEY")), on_result)
+    if json:
+        typer.echo(dumps(report.fields(), ensure_ascii=False))
+    else:
+        worst = max(result.worst or 0.0 for result in report.checks)
+        typer.echo(f"{len(report.checks)} checks, worst {worst:.2g}")
     if not report.ok:
         raise typer.Exit(1)
 
