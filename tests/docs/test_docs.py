@@ -45,7 +45,7 @@ def test_every_command_runs(page: Path, tmp_path: Path, programs: str) -> None:
     for block in blocks(page, "sh"):
         ran = subprocess.run(
             ["bash", "-eu", "-c", block],
-            cwd=tmp_path, capture_output=True, text=True,
+            cwd=tmp_path, capture_output=True, text=True, timeout=900,
             # One core each: the tests run side by side, and would wait for each other.
             env={**os.environ, "PATH": programs, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip

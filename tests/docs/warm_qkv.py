@@ -20,6 +20,8 @@ from pathlib import Path
 
 PROGRAM = """\
 #!/bin/sh
+# A server is ended by a signal, which would only reach the process that waits for the fork.
+if [ "$1" = serve ]; then exec '{python}' -m qkv "$@"; fi
 exec '{python}' -SE '{client}' "$@"
 """
 CLIENT = """\

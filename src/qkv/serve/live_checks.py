@@ -104,7 +104,14 @@ def _all_at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def _complete(server: LiveServer, model: str, prompt: Any, **options: Any) -> dict[str, Any]:
-    body = {"model": model, "prompt": prompt, "max_tokens": MAX_TOKENS, "logprobs": 0, **options}
+    body = {
+        "model": model,
+        "prompt": prompt,
+        "max_tokens": MAX_TOKENS,
+        "logprobs": 0,
+        "truncate": "left",
+        **options,
+    }
     choice: dict[str, Any] = server.post("/v1/completions", body)["choices"][0]
     return choice
 
@@ -114,7 +121,7 @@ def _difference(a: dict[str, Any], b: dict[str, Any]) -> float:
     if a["logprobs"]["tokens"] != b["logprobs"]["tokens"]:
         return float("inf")
     pairs = zip(a["logprobs"]["token_logprobs"], b["logprobs"]["token_logprobs"], strict=True)
-    return max(abs(x - y) for x, y in pairs if x is not None and y is not None)
+    return float(max(abs(x - y) for x, y in pairs if x is not None and y is not None))
 
 
 def batch_equals_single(server: LiveServer, model: str) -> float:
@@ -137,7 +144,13 @@ def stream_equals_whole(server: LiveServer, model: str) -> float:
     """The number of texts that differ."""
     wrong = 0
     for text in TEXTS[:4]:
-        body = {"model": model, "prompt": text, "max_tokens": MAX_TOKENS, "seed": 1}
+        body = {
+            "model": model,
+            "prompt": text,
+            "max_tokens": MAX_TOKENS,
+            "seed": 1,
+            "truncate": "left",
+        }
         chunks = server.stream("/v1/completions", body)
         pieces = [choice["text"] for chunk in chunks for choice in chunk["choices"]]
         whole = server.post("/v1/completions", body)["choices"][0]["text"]
