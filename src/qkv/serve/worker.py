@@ -30,6 +30,7 @@ from qkv.serve.link import (
     LoadModel,
     Message,
     ModelLoaded,
+    Result,
     SamplingParameters,
     Score,
     Shutdown,
@@ -84,8 +85,14 @@ class Worker:
             self._flush()
 
     def send(self, message: Message) -> None:
-        """Queue a message for the front."""
-        self._outgoing += encode_frame(message)
+        """Queue a message for the front; a result that cannot cross fails its request alone."""
+        try:
+            self._outgoing += encode_frame(message)
+        except (TypeError, ValueError) as error:
+            if not isinstance(message, Result):
+                raise
+            failure = Failed(message.id, False, f"the result cannot be sent: {error}")
+            self._outgoing += encode_frame(failure)
 
     def _idle_seconds(self) -> float:
         if self.queue.pending:
