@@ -16,8 +16,8 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from qkv.errors import DataError
 from qkv.text import TOKENIZER_KINDS, Tokenizer
+from qkv.text.long_words import LONG_WORD, MIN_PART, LongWordSplitter
 from qkv.text.pretrained import read_tokenizer
-from qkv.text.tokenizer import LONG_WORD, MIN_PART, LongWordSplitter
 
 PAGE = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 PUBLIC = ["minilm", "stories260K", "stories15M"]
