@@ -170,7 +170,7 @@ def test_the_reading_order_names_files_and_what_is_in_them() -> None:
     for path in re.findall(r"`((?:src|examples)/[\w/]+\.py)`", page):
         assert (ROOT / path).is_file(), path
     walks = re.findall(r"^## (\w+): .*?\n\n((?:\d+\. .*\n)+)", page, re.M)
-    assert [name for name, _ in walks] == ["Generate", "Train", "Explain", "Embed"]
+    assert [name for name, _ in walks] == ["Generate", "Train", "Explain", "Embed", "Serve"]
     for name, stops in walks:
         lines = stops.splitlines()
         assert len(lines) <= 12, name

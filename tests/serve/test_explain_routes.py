@@ -44,7 +44,13 @@ def without(answer: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if name not in names}
 
 
-@pytest.mark.parametrize("name", ["writer", "labels", "vectors", "translator"])
+SLOW = pytest.mark.slow  # each starts the command, which imports torch
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["labels", *(pytest.param(name, marks=SLOW) for name in ("writer", "vectors", "translator"))],
+)
 def test_an_attribution_is_the_commands(
     server: RunningServer, bundles: dict[str, Path], name: str
 ) -> None:
@@ -54,7 +60,9 @@ def test_an_attribution_is_the_commands(
     assert_same(expected, without(answer, "model", "method", "cost_ms"))
 
 
-@pytest.mark.parametrize("name", ["writer", "labels", "translator"])
+@pytest.mark.parametrize(
+    "name", ["writer", *(pytest.param(name, marks=SLOW) for name in ("labels", "translator"))]
+)
 def test_a_walk_through_a_head_is_the_commands(
     server: RunningServer, bundles: dict[str, Path], name: str
 ) -> None:
@@ -67,6 +75,7 @@ def test_a_walk_through_a_head_is_the_commands(
     assert_same(expected["answer"], answer["answer"])
 
 
+@SLOW
 def test_what_if_shows_what_an_edit_changes(
     server: RunningServer, bundles: dict[str, Path]
 ) -> None:
@@ -82,6 +91,7 @@ def test_what_if_shows_what_an_edit_changes(
     assert sorted(answer["edits"]) == sorted(changed["edits"])
 
 
+@SLOW
 def test_a_label_is_explained_next_to_its_answer(
     server: RunningServer, bundles: dict[str, Path]
 ) -> None:
