@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import import_module, metadata
 
 # What each extra is for, in words that follow "for".
-EXTRAS = {"parquet": ".parquet files", "excel": ".xlsx files"}
+EXTRAS = {"parquet": ".parquet files", "excel": ".xlsx files", "serve": "qkv serve"}
 DEVELOPMENT_EXTRAS = {
     "test": "make test",
     "dev": "make check",
