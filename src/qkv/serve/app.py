@@ -15,18 +15,21 @@ from starlette.responses import Response
 from qkv.errors import unknown
 from qkv.serve import completions, text_routes
 from qkv.serve.access import AccessControl
+from qkv.serve.anthropic_routes import MessagesBody, add_anthropic_routes
 from qkv.serve.engine_client import (
     EngineUnavailableError,
     ModelState,
     RequestFailedError,
 )
 from qkv.serve.gateway import Gateway
+from qkv.serve.ollama_routes import GenerateBody, OllamaOptions, add_ollama_routes
 from qkv.serve.responses import (
     ApiError,
     ClientDisconnectedError,
     json_response,
     to_api_error,
 )
+from qkv.serve.responses_api import ResponsesBody, add_responses_routes
 from qkv.serve.schemas import (
     ChatBody,
     ClassifyBody,
@@ -176,6 +179,10 @@ BODIES = (
     DetokenizeBody,
     ExplainBody,
     TraceBody,
+    ResponsesBody,
+    MessagesBody,
+    GenerateBody,
+    OllamaOptions,
 )
 FIELD_NAMES = sorted({name for body in BODIES for name in body.model_fields})
 
@@ -240,6 +247,9 @@ def create_app(settings: Settings, gateway: Gateway | None = None) -> AccessCont
     add_health_routes(router, gateway)
     add_model_routes(router, gateway)
     add_inference_routes(router, gateway)
+    add_responses_routes(router, gateway)
+    add_anthropic_routes(router, gateway)
+    add_ollama_routes(router, gateway)
     app.include_router(router)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _internal_error)

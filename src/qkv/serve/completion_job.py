@@ -7,10 +7,10 @@ OpenAI's, Anthropic's and Ollama's APIs make the same jobs and only word the ans
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.requests import Request
 
@@ -20,7 +20,14 @@ from qkv.serve.engine_client import Ticket
 from qkv.serve.gateway import Gateway
 from qkv.serve.link import Generate, ModelInfo, SamplingParameters, TokenEvent
 from qkv.serve.responses import ApiError
-from qkv.serve.schemas import Explain, ExplainOptions, GenerationBody
+from qkv.serve.schemas import (
+    ChatMessage,
+    Explain,
+    ExplainOptions,
+    GenerationBody,
+    JsonSchema,
+    ResponseFormat,
+)
 from qkv.text import Tokenizer
 
 DEFAULT_TEMPERATURE = 1.0
@@ -49,7 +56,10 @@ class Choice:
 
 @dataclass
 class CompletionJob:
-    """What one request asks the engine for."""
+    """What one request asks the engine for.
+
+    limit_name: what its API calls max_tokens, for error messages.
+    """
 
     info: ModelInfo
     prompts: list[list[int]]
@@ -60,6 +70,7 @@ class CompletionJob:
     stop: list[str] = field(default_factory=list)
     top_logprobs: int = 0
     explain: ExplainOptions | None = None
+    limit_name: str = "max_tokens"
 
     @property
     def stream_explain(self) -> list[str]:
@@ -119,10 +130,10 @@ class CompletionRunner:
         if limit > room:
             raise ApiError(
                 400,
-                f"the prompt has {len(prompt):,} tokens and max_tokens is {limit:,}, but "
-                f"{info.name} reads at most {info.context_length:,}; ask for at most {room:,}",
+                f"the prompt has {len(prompt):,} tokens and {self.job.limit_name} is {limit:,}, "
+                f"but {info.name} reads at most {info.context_length:,}; ask for at most {room:,}",
                 code="context_length_exceeded",
-                param="max_tokens",
+                param=self.job.limit_name,
             )
         return limit
 
@@ -258,6 +269,30 @@ def grammar_of(body: GenerationBody) -> str | None:
         raise ApiError(400, str(error), code="invalid_grammar", param="response_format") from error
 
 
+class TextPart(Protocol):
+    """A part of a message in any API."""
+
+    text: str
+
+
+def content_text(content: str | Sequence[TextPart]) -> str:
+    """The content of a message as one text."""
+    if isinstance(content, str):
+        return content
+    return "".join(part.text for part in content)
+
+
+def chat_message(role: str, content: str | Sequence[TextPart]) -> ChatMessage:
+    """A message of another API, which has been validated, as OpenAI's chat has it."""
+    return ChatMessage.model_construct(role=role, content=content_text(content))
+
+
+def schema_format(schema: dict[str, Any]) -> ResponseFormat:
+    """The response_format that holds an answer to a JSON schema."""
+    json_schema = JsonSchema.model_validate({"schema": schema})
+    return ResponseFormat(type="json_schema", json_schema=json_schema)
+
+
 def stop_strings(body: GenerationBody) -> list[str]:
     stop = body.stop
     if stop is None:
@@ -303,6 +338,34 @@ def token_text(tokenizer: Tokenizer, id: int) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+
+
+def token_logprob(tokenizer: Tokenizer, event: TokenEvent, top: int) -> dict[str, Any]:
+    """A token with its log-probability and the most probable ones in its position."""
+    entry = _logprob_entry(tokenizer, event.token, event.logprob)
+    best = event.alternatives[:top]
+    entry["top_logprobs"] = [_logprob_entry(tokenizer, id, logprob) for id, logprob in best]
+    return entry
+
+
+def _logprob_entry(tokenizer: Tokenizer, id: int, logprob: float) -> dict[str, Any]:
+    return {
+        "token": token_text(tokenizer, id),
+        "logprob": logprob,
+        "bytes": list(tokenizer.token_bytes(id)),
+    }
+
+
+def stop_string(tokenizer: Tokenizer, choice: Choice, stop: Sequence[str]) -> str | None:
+    """The stop string that ended a completion; None if it ended otherwise."""
+    if not choice.events or choice.events[-1].stop_reason != "stop":
+        return None
+    if len(stop) == 1:
+        return stop[0]
+    # The tokens include those of the stop string, which the text leaves out.
+    text = tokenizer.decode([event.token for event in choice.events])
+    matches = [each for each in stop if choice.text + each in text]
+    return min(matches, key=len, default=None)
 
 
 def token_explanation(

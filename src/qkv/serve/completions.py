@@ -14,12 +14,14 @@ from qkv.serve.completion_job import (
     Choice,
     CompletionJob,
     CompletionRunner,
+    content_text,
     explain_choice,
     explain_options,
     random_seed,
     sampling_of,
     stop_strings,
     token_explanation,
+    token_logprob,
     token_text,
     truncate_left,
 )
@@ -71,34 +73,41 @@ async def completion_prompts(
     return prompts
 
 
-async def completions(gateway: Gateway, request: Request, body: CompletionBody) -> Response:
-    """POST /v1/completions"""
-    info = gateway.model(request, body.model, "generate")
-    if body.best_of is not None and body.best_of != (body.n or 1):
-        raise ApiError(400, "best_of other than n is not supported", param="best_of")
+async def completion_job(
+    gateway: Gateway, info: ModelInfo, body: CompletionBody, limit_name: str = "max_tokens"
+) -> CompletionJob:
+    """What a completion asks the engine for, in whichever API it came."""
     prompts = await completion_prompts(gateway, info, body)
-    max_tokens = body.max_tokens
-    if max_tokens is None:
-        max_tokens = DEFAULT_COMPLETION_TOKENS
     explain = explain_options(body.explain)
     top = body.logprobs or 0
     if explain is not None and "alternatives" in explain.stream:
         top = max(top, explain.top)
-    job = CompletionJob(
+    return CompletionJob(
         info,
         prompts,
-        max_tokens,
+        body.max_tokens,
         sampling_of(body),
         body.n or 1,
         random_seed(body.seed),
         stop_strings(body),
         max(top, 1) if body.logprobs is not None else top,
         explain,
+        limit_name,
     )
-    writer = CompletionWriter(gateway, info, body, explain)
+
+
+async def completions(gateway: Gateway, request: Request, body: CompletionBody) -> Response:
+    """POST /v1/completions"""
+    info = gateway.model(request, body.model, "generate")
+    if body.best_of is not None and body.best_of != (body.n or 1):
+        raise ApiError(400, "best_of other than n is not supported", param="best_of")
+    if body.max_tokens is None:
+        body.max_tokens = DEFAULT_COMPLETION_TOKENS
+    job = await completion_job(gateway, info, body)
+    writer = CompletionWriter(gateway, info, body, job.explain)
     if body.echo:
-        await writer.score_prompts(request, prompts)
-    if max_tokens == 0:
+        await writer.score_prompts(request, job.prompts)
+    if body.max_tokens == 0:
         return json_response(writer.prompts_only(request, job))
     if body.stream:
         return EventStream(writer.stream(request, job), sse_error)
@@ -277,17 +286,15 @@ def chat_messages(messages: Sequence[ChatMessage]) -> list[dict[str, str]]:
     """The messages as a template reads them: each content one text."""
     result = []
     for message in messages:
-        content = message.content
-        if not isinstance(content, str):
-            content = "".join(part.text for part in content)
         role = "system" if message.role == "developer" else message.role
-        result.append({"role": role, "content": content})
+        result.append({"role": role, "content": content_text(message.content)})
     return result
 
 
-async def chat_completions(gateway: Gateway, request: Request, body: ChatBody) -> Response:
-    """POST /v1/chat/completions"""
-    info = gateway.model(request, body.model, "generate")
+async def chat_job(
+    gateway: Gateway, info: ModelInfo, body: ChatBody, limit_name: str = "max_tokens"
+) -> CompletionJob:
+    """What a chat asks the engine for, in whichever API it came."""
     prompt = await gateway.prompt_ids(info, chat_messages(body.messages))
     max_tokens = body.max_completion_tokens or body.max_tokens
     if body.truncate == "left":
@@ -299,7 +306,7 @@ async def chat_completions(gateway: Gateway, request: Request, body: ChatBody) -
     top = body.top_logprobs or 0
     if explain is not None and "alternatives" in explain.stream:
         top = max(top, explain.top)
-    job = CompletionJob(
+    return CompletionJob(
         info,
         [prompt],
         max_tokens,
@@ -309,8 +316,15 @@ async def chat_completions(gateway: Gateway, request: Request, body: ChatBody) -
         stop_strings(body),
         top,
         explain,
+        limit_name,
     )
-    writer = ChatWriter(gateway, info, body, explain)
+
+
+async def chat_completions(gateway: Gateway, request: Request, body: ChatBody) -> Response:
+    """POST /v1/chat/completions"""
+    info = gateway.model(request, body.model, "generate")
+    job = await chat_job(gateway, info, body)
+    writer = ChatWriter(gateway, info, body, job.explain)
     if body.stream:
         return EventStream(writer.stream(request, job), sse_error)
     with CompletionRunner(gateway, request, job) as runner:
@@ -363,20 +377,9 @@ class ChatWriter:
         """The shape of /v1/chat/completions: one object a token."""
         if not self.body.logprobs:
             return None
-        content = []
-        for event in events:
-            entry = self._token(event.token, event.logprob)
-            best = event.alternatives[: self.body.top_logprobs or 0]
-            entry["top_logprobs"] = [self._token(id, logprob) for id, logprob in best]
-            content.append(entry)
+        top = self.body.top_logprobs or 0
+        content = [token_logprob(self.tokenizer, event, top) for event in events]
         return {"content": content, "refusal": None}
-
-    def _token(self, id: int, logprob: float) -> dict[str, Any]:
-        return {
-            "token": token_text(self.tokenizer, id),
-            "logprob": logprob,
-            "bytes": list(self.tokenizer.token_bytes(id)),
-        }
 
     async def stream(self, request: Request, job: CompletionJob) -> AsyncIterator[bytes]:
         with CompletionRunner(self.gateway, request, job) as runner:

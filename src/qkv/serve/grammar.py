@@ -6,11 +6,13 @@ engine's.
 
 from typing import Any
 
-from llguidance import LLMatcher
+from llguidance import JsonCompileOptions, LLMatcher
 
 from qkv.errors import UsageError
 
 MAX_GRAMMAR_CHARACTERS = 65_536
+# Room to indent, and no more: a weak model that may write any number of spaces never ends.
+JSON_OPTIONS: JsonCompileOptions = {"whitespace_pattern": r"\n? {0,8}"}
 
 
 def compile_grammar(kind: str, source: Any) -> str:
@@ -20,9 +22,10 @@ def compile_grammar(kind: str, source: Any) -> str:
     """
     try:
         if kind == "json_schema":
-            grammar = LLMatcher.grammar_from_json_schema(source)
+            grammar = LLMatcher.grammar_from_json_schema(source, overrides=JSON_OPTIONS)
         elif kind == "json_object":
-            grammar = LLMatcher.grammar_from_json_schema({"type": "object"})
+            schema = {"type": "object"}
+            grammar = LLMatcher.grammar_from_json_schema(schema, overrides=JSON_OPTIONS)
         elif kind == "regex":
             grammar = LLMatcher.grammar_from_regex(source)
         else:

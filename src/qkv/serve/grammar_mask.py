@@ -20,7 +20,15 @@ from qkv.text import Tokenizer
 
 @lru_cache(maxsize=8)
 def grammar_tokenizer(tokenizer: Tokenizer) -> LLTokenizer:
-    """The vocabulary as llguidance reads it: the bytes of each token, and which one ends a text."""
+    """The vocabulary as llguidance reads it: the bytes of each token, and which one ends a text.
+
+    Raises a UsageError for a tokenizer whose texts are not the joined bytes of their tokens.
+    """
+    if not tokenizer.joins_token_bytes:
+        raise UsageError(
+            "this model's tokenizer puts or drops characters between tokens, so its answers "
+            "cannot be held to a grammar"
+        )
     tokens = [tokenizer.token_bytes(id) for id in range(tokenizer.vocab_size)]
     special = sorted(tokenizer.special_ids)
     wrapper = _Vocabulary(tokens, special, tokenizer)

@@ -1,4 +1,4 @@
-"""What goes back to a client: JSON, streams of events, and errors in OpenAI's shape."""
+"""What goes back to a client: JSON, streams of events, and errors in the shape of its API."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,10 +31,17 @@ ERROR_TYPES = {
     500: "server_error",
     503: "server_error",
 }
+ANTHROPIC_ERROR_TYPES = ERROR_TYPES | {
+    413: "request_too_large",
+    500: "api_error",
+    503: "overloaded_error",
+}
+ANTHROPIC_PREFIX = "/v1/messages"
+OLLAMA_PREFIX = "/api/"
 
 
 class ApiError(Exception):
-    """An error that the client gets as OpenAI's object.
+    """An error that the client gets as the object its API has for errors.
 
     param: the field at fault. retry_after: seconds after which the same request may work.
     """
@@ -55,7 +62,13 @@ class ApiError(Exception):
         self.param = param
         self.retry_after = retry_after
 
-    def body(self) -> dict[str, Any]:
+    def body(self, path: str = "") -> dict[str, Any]:
+        """Anthropic's or Ollama's object on their routes, OpenAI's on all others."""
+        if path.startswith(ANTHROPIC_PREFIX):
+            kind = ANTHROPIC_ERROR_TYPES.get(self.status, "invalid_request_error")
+            return {"type": "error", "error": {"type": kind, "message": self.message}}
+        if path.startswith(OLLAMA_PREFIX):
+            return {"error": self.message}
         error = {
             "message": self.message,
             "type": ERROR_TYPES.get(self.status, "invalid_request_error"),
@@ -65,12 +78,34 @@ class ApiError(Exception):
         return {"error": error}
 
     def response(self) -> Response:
+        return ErrorResponse(self)
+
+    def headers(self) -> dict[str, str]:
         headers = {"x-should-retry": "true" if self.status in (408, 429, 503) else "false"}
         if self.retry_after is not None:
             headers["retry-after"] = str(max(1, round(self.retry_after)))
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
-        return json_response(self.body(), self.status, headers)
+        return headers
+
+
+class ErrorResponse(Response):
+    """An error as a response; its shape depends on the path, which is known when it is sent."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(status_code=error.status)
+        self.error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = self.error
+        response = json_response(error.body(scope["path"]), error.status, error.headers())
+        await response(scope, receive, send)
+
+
+def error_responses(schema: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """The errors of a route whose API has its own object for them, for the documentation."""
+    content = {"application/json": {"schema": schema}}
+    return {status: {"content": content} for status in ERROR_TYPES}
 
 
 def to_api_error(error: Exception) -> ApiError:

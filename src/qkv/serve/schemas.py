@@ -4,9 +4,10 @@ An unknown field is an error with a suggestion, never ignored. Fields of OpenAI'
 change an answer here are accepted; those that would, and are not supported, must be left out.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
 
 MAX_TEXT = 1_000_000  # characters
 MAX_TEXTS = 2048
@@ -26,6 +27,39 @@ Text = Annotated[str, Field(max_length=MAX_TEXT)]
 TokenId = Annotated[Int, Field(ge=0, lt=1 << 31)]
 TokenIds = Annotated[list[TokenId], Field(min_length=1, max_length=MAX_IDS)]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_TEXTS)]
+
+
+def _refuse(value: object) -> None:
+    """A field of another API that would change the answer; its empty values would not."""
+    if value:
+        raise PydanticCustomError(
+            "unsupported", "this server does not support it, so leave the field out"
+        )
+
+
+def refuse_media(value: object) -> object:
+    if isinstance(value, str) and not value.endswith("text"):
+        raise PydanticCustomError(
+            "unsupported",
+            "this server reads text, so it does not support content of type {type}",
+            {"type": value[:50]},
+        )
+    return value
+
+
+def _content_kind(value: object) -> str:
+    """Which of its two forms a content has, so that an error is about that form only."""
+    return "str" if isinstance(value, str) else "list"
+
+
+Part = TypeVar("Part")
+
+Unsupported = Annotated[None, BeforeValidator(_refuse)]
+TextType = Annotated[Literal["text"], BeforeValidator(refuse_media)]
+Content = Annotated[
+    Annotated[Text, Tag("str")] | Annotated[list[Part], Field(max_length=MAX_TEXTS), Tag("list")],
+    Discriminator(_content_kind),
+]
 ModelName = Annotated[str, Field(min_length=1, max_length=200, examples=["stories"])]
 
 

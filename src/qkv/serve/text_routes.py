@@ -34,14 +34,7 @@ SAFETENSORS = "application/x-safetensors"
 async def embeddings(gateway: Gateway, request: Request, body: EmbeddingBody) -> Response:
     """POST /v1/embeddings"""
     info = gateway.model(request, body.model, "embed", "classify")
-    if body.dimensions is not None and body.dimensions != info.width:
-        raise ApiError(
-            400,
-            f"{info.name} was not trained for vectors that are cut off: dimensions must be "
-            f"{info.width} or left out",
-            code="dimensions_not_supported",
-            param="dimensions",
-        )
+    check_dimensions(info, body.dimensions)
     rows, texts = await _embedding_rows(gateway, info, body)
     vectors = await gateway.encode_texts(request, info, rows, "vector")
     data: list[dict[str, Any]] = []
@@ -59,6 +52,18 @@ async def embeddings(gateway: Gateway, request: Request, body: EmbeddingBody) ->
     answer = {"object": "list", "data": data, "model": info.name, "usage": usage}
     headers = {} if texts is not None else {"x-qkv-input": "token-ids"}
     return json_response(answer, headers=headers)
+
+
+def check_dimensions(info: ModelInfo, dimensions: int | None) -> None:
+    """Only the whole vector means anything, unless a model was trained for shorter ones."""
+    if dimensions not in (None, info.width):
+        raise ApiError(
+            400,
+            f"{info.name} was not trained for vectors that are cut off: dimensions must be "
+            f"{info.width} or left out",
+            code="dimensions_not_supported",
+            param="dimensions",
+        )
 
 
 async def _embedding_rows(

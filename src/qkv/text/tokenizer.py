@@ -34,6 +34,7 @@ from qkv.text.special_tokens import (
     template_ids,
     write_special_tokens,
 )
+from qkv.text.token_bytes import TokenBytes, token_bytes_of
 from qkv.text.tokenizer_files import read_text, tokenizer_errors
 from qkv.text.translation_pair import (
     PAIR_FILES,
@@ -48,8 +49,6 @@ from qkv.text.vocab_training import (
     display_token,
     kind_of,
     pre_tokenize,
-    spelling_of,
-    token_bytes,
     train_backend,
 )
 
@@ -295,14 +294,19 @@ class Tokenizer:
         token = self._backend.id_to_token(self._check_id(id))
         if token is None or id in self._added_ids:
             return token or ""
-        return display_token(token, self._spelling)
+        return display_token(token, self._token_bytes.spelling)
 
     def token_bytes(self, id: int) -> bytes:
         """The bytes of text one token stands for; of a special token, its name."""
         token = self._backend.id_to_token(self._check_id(id)) or ""
-        if id in self._added_ids:
+        if id in self.special_ids:
             return token.encode()
-        return token_bytes(token, self._spelling)
+        return self._token_bytes.of(token)
+
+    @property
+    def joins_token_bytes(self) -> bool:
+        """Whether decoded texts are exactly the bytes of their tokens, joined."""
+        return self._token_bytes.joins
 
     def token_to_id(self, token: str) -> int:
         """The id of a token, spelled as in the vocabulary."""
@@ -351,8 +355,8 @@ class Tokenizer:
         return frozenset(self._backend.get_added_tokens_decoder())
 
     @cached_property
-    def _spelling(self) -> str:
-        return spelling_of(self._backend)
+    def _token_bytes(self) -> TokenBytes:
+        return token_bytes_of(self._backend)
 
     def _special_id(self, role: str) -> int:
         token = getattr(self.special_tokens, role)

@@ -66,18 +66,6 @@ def display_token(token: str, spelling: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)
 
 
-def token_bytes(token: str, spelling: str) -> bytes:
-    """The bytes of text that a token of the vocabulary stands for; spelling as in display_token."""
-    if spelling == "bytes":
-        return b"".join(bytes([BYTE_OF[c]]) if c in BYTE_OF else c.encode() for c in token)
-    if spelling == "pieces":
-        byte = re.fullmatch("<0x([0-9A-F]{2})>", token)
-        if byte:
-            return bytes([int(byte[1], 16)])
-        token = token.replace(METASPACE, " ")
-    return token.encode()
-
-
 # The words of GPT-2, with combining marks among the letters. A word ends after 64 characters:
 # merging takes more than linear time in a word's length, and a text may be one long run.
 WORDS = Regex(
