@@ -49,6 +49,10 @@ class BundleError(QkvError):
     """A model directory that cannot be read or written."""
 
 
+class NotFiniteError(QkvError):
+    """Logits or vectors that are NaN or infinite: damaged weights, or numbers out of range."""
+
+
 class DataError(QkvError):
     """Text, labels or pairs that cannot be used; the message names file and line."""
 

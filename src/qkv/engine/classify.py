@@ -15,7 +15,7 @@ from qkv.engine.embed.embedder import (
     tokenize_windows,
 )
 from qkv.engine.purpose import purpose_of
-from qkv.errors import QkvError, UsageError
+from qkv.errors import NotFiniteError, UsageError
 from qkv.model import Classify, Encoder, Model
 from qkv.text import Tokenizer
 
@@ -80,7 +80,9 @@ class Classifier:
         damaged = (~probs.isfinite().all(dim=-1)).nonzero()
         if len(damaged):
             number = first + int(damaged[0])
-            raise QkvError(f"the logits of text {number:,} are not finite; the weights are damaged")
+            raise NotFiniteError(
+                f"the logits of text {number:,} are not finite; the weights are damaged"
+            )
         probs /= probs.sum(dim=-1, keepdim=True)  # exact after averaging windows
         self.long_texts += windows.long_texts
         order = probs.argsort(dim=-1, descending=True, stable=True)

@@ -26,6 +26,7 @@ OPEN = frozenset(("/healthz", "/readyz"))  # health is for those who have no key
 UNLIMITED = frozenset(("/healthz", "/readyz", "/metrics", "/v1/models"))
 ADMIN_PREFIX = "/admin/"
 MAX_HEADERS = 64
+MAX_HEADER_BYTES = 16_384
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 logger = logging.getLogger("qkv.serve.requests")
@@ -72,6 +73,10 @@ class AccessControl:
     def _check(self, scope: Scope, headers: dict[str, str], record: "RequestRecord") -> None:
         if len(scope["headers"]) > MAX_HEADERS:
             raise ApiError(431, f"more than {MAX_HEADERS} header fields", code="too_many_headers")
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+            raise ApiError(
+                431, f"more than {MAX_HEADER_BYTES:,} bytes of header fields", code="large_headers"
+            )
         self._check_host(headers)
         origin = headers.get("origin")
         if origin is not None and not self._same_origin(origin, headers):

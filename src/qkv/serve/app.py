@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from qkv.errors import unknown
@@ -56,6 +56,11 @@ class StrictRequest(Request):
     """A request whose JSON has no NaN, no half characters and no deep nesting."""
 
     async def json(self) -> Any:
+        if not hasattr(self, "_value"):
+            self._value = await self._parse()
+        return self._value
+
+    async def _parse(self) -> Any:
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise ApiError(
@@ -134,8 +139,11 @@ class StrictRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             try:
-                return await handler(StrictRequest(request.scope, request.receive))
-            except ClientDisconnectedError:
+                strict = StrictRequest(request.scope, request.receive)
+                if self.body_field is not None:
+                    await strict.json()  # FastAPI would hide what is wrong with it
+                return await handler(strict)
+            except (ClientDisconnectedError, ClientDisconnect):
                 request.state.record.error = "client_disconnected"
                 return Response(status_code=GONE)
             except RequestValidationError as error:

@@ -9,7 +9,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from qkv.serve.responses import ApiError
+from qkv.serve.responses import ApiError, json_response
 from qkv.serve.settings import Deadlines
 
 MAX_REQUESTS_PER_CONNECTION = 1000
@@ -90,7 +90,7 @@ def protocol_with(deadlines: Deadlines) -> type[H11Protocol]:
 
         def _send_error(self, error: ApiError) -> None:
             """Write an answer outside of the application, and close the connection."""
-            response = error.response()
+            response = json_response(error.body(), error.status, error.headers())
             headers: list[Any] = [*response.raw_headers, (b"connection", b"close")]
             try:
                 output = self.conn.send(

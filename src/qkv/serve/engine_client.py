@@ -1,7 +1,8 @@
 """The front's side of the engine process: starts it, watches it, restarts it, and talks to it.
 
-The engine sends a heartbeat between its steps. If it is silent for longer than the step it
-announced may take, or gone, its requests fail with a clean error, and a new one is started.
+The engine sends a heartbeat between its steps. If it is gone, or silent for longer than the step
+it announced may take, its requests fail with a clean error, and a new one is started. A silent
+engine that computes is given more time than one that uses no processor.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -141,6 +143,8 @@ class EngineClient:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last_heartbeat = 0.0
         self._allowance = 0.0
+        self._cpu_seconds: float | None = None  # of the engine, and when that last changed
+        self._cpu_changed = 0.0
         self._starts: deque[float] = deque()
         self._watcher: asyncio.Task[None] | None = None
         self._closing = False
@@ -258,9 +262,8 @@ class EngineClient:
             await asyncio.sleep(WATCH_SECONDS)
             process = self.process
             assert process is not None
-            silence = time.monotonic() - self._last_heartbeat
-            stuck = silence > self._allowance + self.settings.deadlines.stuck
-            if process.returncode is None and not stuck and self._connection is not None:
+            connected = self._connection is not None
+            if process.returncode is None and connected and not self._is_stuck(process.pid):
                 continue
             if process.returncode is None:
                 process.send_signal(signal.SIGKILL)
@@ -274,6 +277,18 @@ class EngineClient:
                 return
             self.restarts += 1
             await self._spawn()
+
+    def _is_stuck(self, pid: int) -> bool:
+        """Whether the engine has been silent for too long."""
+        now = time.monotonic()
+        late = now - self._last_heartbeat - self._allowance
+        seconds = cpu_seconds(pid)
+        if late < 0 or seconds != self._cpu_seconds:
+            self._cpu_seconds = seconds
+            self._cpu_changed = now
+        deadlines = self.settings.deadlines
+        idle = seconds is not None and now - self._cpu_changed > deadlines.idle
+        return late > deadlines.stuck or (late > 0 and idle)
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -357,6 +372,16 @@ class EngineClient:
         ticket.put(answer)
         if last:
             del self._tickets[id]  # so that leaving it cancels nothing
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """The processor time of a process; None if this system does not say."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _with_id(message: Generate | Score | Encode | Call, id: int) -> Message:

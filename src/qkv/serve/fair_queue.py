@@ -8,7 +8,7 @@ many seconds gets its share without holding up a stream.
 import time
 from collections.abc import Callable
 
-from qkv.errors import QkvError
+from qkv.errors import NotFiniteError, QkvError
 from qkv.serve.cooperative import BudgetExceededError
 from qkv.serve.link import Failed, Message
 
@@ -49,8 +49,12 @@ class Workload:
         """Tell the front why a request came to nothing."""
         if isinstance(error, BudgetExceededError):
             error = QkvError("the explanation takes longer than budget_ms; ask for less, or more")
-        user = isinstance(error, QkvError)
-        message = str(error) if user else f"{type(error).__name__} inside the model: {error}"
+        user = isinstance(error, QkvError) and not isinstance(error, NotFiniteError)
+        message = (
+            str(error)
+            if isinstance(error, QkvError)
+            else f"{type(error).__name__} inside the model: {error}"
+        )
         self.send(Failed(id, user, message))
 
 

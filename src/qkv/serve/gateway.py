@@ -201,7 +201,11 @@ class Gateway:
         with self.engine.submit(message, tokens) as ticket:
             count, width, data = await unless_disconnected(request, ticket.result())
         encoded = Encoded(count, width, data)
-        return np.frombuffer(encoded.data, "<f4").reshape(encoded.rows, encoded.width)
+        values = np.frombuffer(encoded.data, "<f4").reshape(encoded.rows, encoded.width)
+        if not np.isfinite(values).all():
+            text = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0]) + 1
+            raise ApiError(500, f"the vector of text {text} is not finite", code="model_error")
+        return values
 
     async def call(
         self,

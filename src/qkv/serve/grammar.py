@@ -6,13 +6,13 @@ engine's.
 
 from typing import Any
 
-from llguidance import JsonCompileOptions, LLMatcher
+from llguidance import LLMatcher
 
 from qkv.errors import UsageError
 
 MAX_GRAMMAR_CHARACTERS = 65_536
 # Room to indent, and no more: a weak model that may write any number of spaces never ends.
-JSON_OPTIONS: JsonCompileOptions = {"whitespace_pattern": r"\n? {0,8}"}
+JSON_OPTIONS: Any = {"whitespace_pattern": r"\n? {0,8}"}
 
 
 def compile_grammar(kind: str, source: Any) -> str:

@@ -1,6 +1,8 @@
 """What the server counts, in Prometheus' format; the names follow vLLM's where it has them."""
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -55,6 +57,8 @@ class ServerMetrics:
                 ("engine_up", "1 if the engine's heartbeat is recent"),
                 ("engine_restarts", "Times the engine was started again"),
                 ("open_connections", "Connections of clients"),
+                ("front_tasks", "asyncio tasks of the front"),
+                ("open_descriptors", "Files and sockets the front has open"),
             )
         }
         self.connections: Callable[[], int] = lambda: 0
@@ -83,7 +87,7 @@ class ServerMetrics:
         values = {
             "num_requests_running": stats.get("running", 0),
             "num_requests_waiting": stats.get("waiting", 0),
-            "engine_pending": stats.get("pending", 0),
+            "engine_pending": max(stats.get("pending", 0), stats.get("owners", 0)),
             "front_pending": engine.pending,
             "queue_tokens": engine.queue_tokens,
             "kv_cache_bytes": stats.get("cache_bytes", 0),
@@ -91,7 +95,17 @@ class ServerMetrics:
             "engine_up": float(engine.alive),
             "engine_restarts": engine.restarts,
             "open_connections": self.connections(),
+            "front_tasks": len(asyncio.all_tasks()),
+            "open_descriptors": _count_descriptors(),
         }
         for name, value in values.items():
             self._gauges[name].set(value)
         return generate_latest(self.registry)
+
+
+def _count_descriptors() -> int:
+    """How many files and sockets are open; 0 where the system does not say."""
+    try:
+        return len(list(Path("/proc/self/fd").iterdir()))
+    except OSError:
+        return 0

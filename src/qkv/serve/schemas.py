@@ -26,6 +26,7 @@ Int = Annotated[int, BeforeValidator(_whole_number)]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 TokenId = Annotated[Int, Field(ge=0, lt=1 << 31)]
 TokenIds = Annotated[list[TokenId], Field(min_length=1, max_length=MAX_IDS)]
+TokenIdLists = Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_TEXTS)]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_TEXTS)]
 
 
@@ -152,7 +153,7 @@ class CompletionBody(GenerationBody):
         }
     )
 
-    prompt: Text | TokenIds | Texts | Annotated[list[TokenIds], Field(max_length=MAX_TEXTS)]
+    prompt: Text | TokenIds | Texts | TokenIdLists
     max_tokens: Int | None = Field(None, ge=0, le=MAX_IDS)
     logprobs: Int | None = Field(None, ge=0, le=100)
     echo: bool | None = None
@@ -200,7 +201,7 @@ class EmbeddingBody(Body):
     )
 
     model: ModelName
-    input: Text | TokenIds | Texts | Annotated[list[TokenIds], Field(max_length=MAX_TEXTS)]
+    input: Text | TokenIds | Texts | TokenIdLists
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Int | None = Field(None, ge=1, le=65_536)
     truncate: bool = False
@@ -292,8 +293,8 @@ class ExplainBody(Body):
     input: Text
     method: Literal["attribution", "walk", "what_if"] = "attribution"
     label: str | None = Field(None, max_length=1000)
-    token: str | Int | None = None
-    against: str | Int | None = None
+    token: Annotated[str, Field(max_length=200)] | TokenId | None = None
+    against: Annotated[str, Field(max_length=200)] | TokenId | None = None
     target: Text | None = None
     layer: Int = Field(0, ge=0, le=1000)
     head: Int = Field(0, ge=0, le=1000)

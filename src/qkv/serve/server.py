@@ -11,12 +11,11 @@ from contextlib import contextmanager
 import uvicorn
 
 from qkv.errors import UsageError
+from qkv.serve.access import MAX_HEADER_BYTES
 from qkv.serve.app import create_app
 from qkv.serve.deadlines import protocol_with
 from qkv.serve.gateway import Gateway
 from qkv.serve.settings import Settings
-
-MAX_HEADER_BYTES = 16_384
 
 
 class Server(uvicorn.Server):

@@ -55,7 +55,8 @@ class Deadlines:
     body: float = 30.0
     write: float = 30.0  # for a client to take what was written
     drain: float = 30.0  # for open answers after SIGTERM
-    stuck: float = 4.0  # a step of the engine beyond its allowance
+    idle: float = 1.0  # the engine, silent beyond its allowance and using no processor
+    stuck: float = 30.0  # the engine, silent beyond its allowance and busy
 
 
 @dataclass(frozen=True)

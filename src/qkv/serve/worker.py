@@ -34,6 +34,7 @@ from qkv.serve.link import (
     SamplingParameters,
     Score,
     Shutdown,
+    Tokens,
     UnloadModel,
     encode_frame,
     to_engine_decoder,
@@ -86,6 +87,13 @@ class Worker:
 
     def send(self, message: Message) -> None:
         """Queue a message for the front; a result that cannot cross fails its request alone."""
+        match message:
+            case Result(id) | Failed(id):
+                self._owners.pop(id, None)
+            case Tokens(events):
+                for event in events:
+                    if event.stop_reason is not None:
+                        self._owners.pop(event.id, None)
         try:
             self._outgoing += encode_frame(message)
         except (TypeError, ValueError) as error:
@@ -106,6 +114,7 @@ class Worker:
 
     def _stats(self) -> dict[str, float]:
         stats: dict[str, float] = {"steps": self._steps, "pending": self.queue.pending}
+        stats["owners"] = len(self._owners)
         for name in ("running", "waiting", "cache_bytes", "prefix_cache_bytes", "prefix_tokens"):
             stats[name] = 0
         for served in self.models.values():
@@ -186,10 +195,6 @@ class Worker:
             case Call():
                 workload = self._call(served, message)
         self._owners[message.id] = workload
-        if len(self._owners) > 10_000:  # most of them were answered long ago
-            alive = {id(each) for each in self.queue.workloads}
-            recent = list(self._owners.items())[-5_000:]
-            self._owners = {key: owner for key, owner in recent if id(owner) in alive}
 
     def _call(self, served: ServedModel, message: Call) -> CallWorkload:
         """Queue a long call; a translation joins those that wait for the same kind."""
@@ -284,7 +289,6 @@ class Worker:
         gone = set(map(id, served.workloads.values()))
         for request, owner in list(self._owners.items()):
             if id(owner) in gone:
-                del self._owners[request]
                 self.send(Failed(request, False, f"the model {name} was unloaded"))
         self.queue.workloads = [each for each in self.queue.workloads if id(each) not in gone]
         gc.unfreeze()

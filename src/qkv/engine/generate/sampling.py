@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from qkv.errors import QkvError, UsageError
+from qkv.errors import NotFiniteError, QkvError, UsageError
 
 if TYPE_CHECKING:
     from qkv.engine.generate.request import Request
@@ -362,9 +362,9 @@ def seeded_generator(seed: int, sample_index: int = 0) -> torch.Generator:
 
 
 def expect_finite(logprob: float) -> None:
-    """Raises a QkvError if the logits of the next token contain NaN or infinity."""
+    """Raises a NotFiniteError if the logits of the next token contain NaN or infinity."""
     if not math.isfinite(logprob):
-        raise QkvError(
+        raise NotFiniteError(
             "the logits of the next token are not finite; the model's weights are damaged, or "
             "this prompt drives them out of range"
         )
