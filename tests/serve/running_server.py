@@ -69,6 +69,10 @@ class RunningServer:
         pairs = (line.rsplit(" ", 1) for line in body.decode().split("\n") if line[:4] == "qkv_")
         return {name: float(value) for name, value in pairs if "{" not in name}
 
+    def messages(self) -> str:
+        """What the server wrote besides its log of requests, such as a traceback."""
+        return "".join(line for line in self.log if not line.startswith('{"time"'))
+
     def is_ready(self) -> bool:
         return self.request("/readyz")[0] == 200
 

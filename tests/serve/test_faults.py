@@ -265,6 +265,7 @@ def disconnect(server: RunningServer, count: int) -> None:
             values[f"qkv_{name}"] <= baseline[f"qkv_{name}"] + 1 for name in names
         )
 
+    assert server.metrics()["qkv_engine_restarts"] == 0, server.messages()
     server.wait_until(as_before, 2, "nothing left of clients that are gone")
     assert canary(server) == before
     failures = [line for line in server.log if '"status": 5' in line and "/readyz" not in line]
