@@ -21,7 +21,10 @@ import torch
 from tests.serve.running_server import RunningServer, serving
 from tests.serve.tiny_bundles import write_all, write_decoder
 
+import qkv
 from qkv.bundle import Bundle
+from qkv.serve.call_work import TranslationWorkload
+from qkv.serve.link import Call
 
 KEY = "a-key-for-tests"
 CANARY = {"model": "writer", "prompt": "the dog ran", "max_tokens": 24, "temperature": 0}
@@ -309,6 +312,27 @@ def test_a_request_that_fails_in_the_model_fails_alone(tmp_path: Path) -> None:
                 assert (status, headers["x-should-retry"]) == (500, "false"), answer
         server.wait_until(lambda: is_quiet(server), 2, "quiet")
         assert server.is_ready()
+
+
+def test_one_of_a_group_of_translations_is_cancelled(bundles: dict[str, Path]) -> None:
+    """Its neighbours, which are searched together with it, get their own answers."""
+    box = qkv.load(bundles["translator"])
+    sent: list[Any] = []
+    workload = TranslationWorkload(sent.append, box)
+    texts = ["the dog ran", "two cats sleeping in warm grass", "the old red barn"]
+    for id, text in enumerate(texts):
+        options = {"beams": 2, "best": 1, "alignment": False, "long": "sentences"}
+        workload.submit(Call(id, "translator", "translate", {"texts": [text], **options}, None))
+    workload.run()
+    workload.cancel(1)
+    for _ in range(10_000):
+        if not workload.ready:
+            break
+        workload.run()
+    answers = {result.id: result.value[0]["text"] for result in sent}
+    want = [translation.text for translation in box.translate(texts, beams=2)]
+    assert answers == {0: want[0], 2: want[2]}
+    assert workload.pending == 0
 
 
 class TestEngine:

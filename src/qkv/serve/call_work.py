@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from qkv.interpret import GlassBox
@@ -22,6 +22,11 @@ class PendingCall:
     ids: list[int]
     call: CooperativeCall
     retry: Callable[[int], CooperativeCall] | None = None  # one request of a group by itself
+    cancelled: set[int] = field(default_factory=set)  # those of ids that nobody waits for
+
+    @property
+    def waiting_ids(self) -> list[int]:
+        return [id for id in self.ids if id not in self.cancelled]
 
 
 class CallWorkload(Workload):
@@ -40,7 +45,7 @@ class CallWorkload(Workload):
 
     @property
     def pending(self) -> int:
-        return sum(len(each.ids) for each in (*self._active, *self._waiting))
+        return sum(len(each.waiting_ids) for each in (*self._active, *self._waiting))
 
     def add(self, pending: PendingCall) -> None:
         self._waiting.append(pending)
@@ -48,8 +53,8 @@ class CallWorkload(Workload):
     def cancel(self, id: int) -> None:
         for pending in (*self._active, *self._waiting):
             if id in pending.ids:
-                pending.ids.remove(id)
-                if not pending.ids:
+                pending.cancelled.add(id)
+                if not pending.waiting_ids:
                     pending.call.cancel()
 
     def run(self) -> None:
@@ -72,17 +77,19 @@ class CallWorkload(Workload):
 
     def _finish(self, pending: PendingCall) -> None:
         call = pending.call
-        if not pending.ids:
+        ids = pending.waiting_ids
+        if not ids:
             return
         if call.error is None:
             results = call.result if pending.retry is not None else [call.result]
             for id, result in zip(pending.ids, results, strict=True):
-                self.send(Result(id, result))
+                if id in ids:
+                    self.send(Result(id, result))
         elif pending.retry is None or len(pending.ids) == 1:
-            for id in pending.ids:
+            for id in ids:
                 self.fail(id, call.error)
         else:
-            for id in pending.ids:  # only the one at fault fails
+            for id in ids:  # only the one at fault fails
                 self.add(PendingCall([id], pending.retry(id), pending.retry))
 
 
@@ -96,7 +103,7 @@ class TranslationWorkload(CallWorkload):
 
     @property
     def ready(self) -> bool:
-        return bool(self._queue) or super().ready
+        return super().ready or (bool(self._queue) and not self._active)
 
     @property
     def pending(self) -> int:
